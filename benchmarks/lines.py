@@ -1,0 +1,50 @@
+"""The lines a driver writes: one JSON line per measurement on stdout, progress for people on stderr."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+_BEGAN = time.monotonic()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one system scored in one discipline; `values` are the repetitions, empty for "no such thing"."""
+
+    system: str
+    name: str
+    values: tuple[float, ...] = ()
+    note: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """The figure that is reported."""
+        return statistics.median(self.values) if self.values else None
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """Smallest and largest repetition."""
+        return (min(self.values), max(self.values)) if self.values else None
+
+
+def emit(system: str, name: str, values: Sequence[float] = (), note: str = "") -> None:
+    """Hand one measurement to the harness that started this driver."""
+    print(json.dumps(asdict(Measurement(system, name, tuple(values), note))), flush=True)
+    shown = statistics.median(values) if values else float("nan")
+    progress(system, f"{name} = {shown:.4g}" if values else f"{name}: none ({note})")
+
+
+def parse(line: str) -> Measurement:
+    """The measurement in a line that `emit` wrote."""
+    fields = json.loads(line)
+    return Measurement(fields["system"], fields["name"], tuple(fields["values"]), fields["note"])
+
+
+def progress(system: str, text: str) -> None:
+    """Tell a waiting person what goes on, and how long this process has been at it."""
+    print(f"[{system} {time.monotonic() - _BEGAN:.0f} s] {text}", file=sys.stderr, flush=True)

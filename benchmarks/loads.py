@@ -1,0 +1,42 @@
+"""How much of everything is measured: the one place where `--quick` differs from a full run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Load:
+    """Counts of one benchmark run; a step of a load does nothing, so only the engine is measured."""
+
+    repeats: int = 3
+    runs: int = 1_000
+    steps: int = 5
+    starts: int = 1_000
+    bulk_starts: int = 10_000
+    latency_runs: int = 50
+    retries: int = 12
+    takeovers: int = 3
+    finished_runs: tuple[int, ...] = (0, 100_000, 1_000_000)
+    #: How often the table sizes take turns; each turn needs a new fleet and does its share of the repetitions.
+    turns: int = 3
+    system_limit_s: float = 600.0
+
+
+FULL = Load()
+QUICK = Load(
+    runs=200,
+    starts=300,
+    bulk_starts=5_000,
+    latency_runs=30,
+    retries=10,
+    takeovers=1,
+    finished_runs=(0, 100_000),
+    turns=1,
+    system_limit_s=100.0,
+)
+
+
+def load_named(name: str) -> Load:
+    """The load that a driver was asked for on its command line."""
+    return {"full": FULL, "quick": QUICK}[name]

@@ -1,0 +1,191 @@
+"""Rival under test: its own client as the producer, workers started with its own command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import redis
+
+from benchmarks import databases, disciplines, finished_runs
+from benchmarks.disciplines import Done
+from benchmarks.driver import Surroundings, run_driver
+from benchmarks.fleet import wait_until
+from benchmarks.lines import emit, progress
+from benchmarks.loads import Load
+from rival_client import Rival
+
+NAME = "rival"
+LEASE_S = 2.0
+COMMAND = str(Path(sys.executable).with_name("rival"))
+WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
+#: One worker process; a fleet has two.
+WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS]
+NAMES = {"noop-5", "noop-10", "pids", "flaky", "slow"}
+SEED = "bench_rival_seed"
+DRAINED = """
+    SELECT count(*) FILTER (WHERE completed_at IS NULL), extract(epoch FROM max(completed_at))
+    FROM rival_runs WHERE id = ANY(%s)
+"""
+COMPLETED_AT = "SELECT extract(epoch FROM completed_at) FROM rival_runs WHERE id = %s"
+
+
+class RivalSystem:
+    """One database with Rival's tables, and a producer."""
+
+    name = NAME
+    pollings: Sequence[float | None] = (None,)
+    polling: float | None = None
+
+    def __init__(self, url: str, surroundings: Surroundings, lease_s: float | None = None) -> None:
+        self.url = url
+        self.database = databases.name_of(url)
+        self._broker_url = surroundings.broker_url
+        self._lease_s = lease_s
+        self.producer = Rival(database_url=url, broker_url=surroundings.broker_url)
+        self._referee = psycopg.connect(url, autocommit=True)
+
+    def fleets(self) -> Mapping[str, Sequence[Sequence[str]]]:
+        return {"two workers": [WORKER, WORKER]}
+
+    def env(self) -> Mapping[str, str]:
+        env = {
+            "RIVAL_DATABASE_URL": self.url,
+            "RIVAL_BROKER_URL": self._broker_url,
+            "PYTHONPATH": os.getcwd(),
+        }
+        return env if self._lease_s is None else {**env, "RIVAL_LEASE": str(self._lease_s)}
+
+    def start(self, workflow: str, key: str, steps: int = 1) -> tuple[str, str]:
+        name = f"noop-{steps}" if workflow == "noop" else workflow
+        return name, self.producer.run(name, {"key": key}).run_id
+
+    def wait(self, handle: tuple[str, str]) -> Done:
+        result = self.producer.wait(*handle, timeout=disciplines.LIMIT_S)
+        if result.status != "completed":
+            raise RuntimeError(f"run {handle[1]} of {handle[0]} ended {result.status}: {result.error}")
+        return Done(lambda: self._completed_at(handle[1]))
+
+    def start_batch(self, count: int, steps: int) -> list[str]:
+        inputs = [{"key": "batch"}] * count
+        return [started.run_id for started in self.producer.run_many(f"noop-{steps}", inputs)]
+
+    def wait_batch(self, batch: Sequence[str]) -> float:
+        return databases.wait_drained(self.url, DRAINED, batch).at
+
+    def close(self) -> None:
+        """Disconnect; only fleets use the database from now on."""
+        self.producer.close()
+        self._referee.close()
+
+    def _completed_at(self, run_id: str) -> float:
+        row = self._referee.execute(COMPLETED_AT, [run_id]).fetchone()
+        assert row is not None
+        return float(row[0])
+
+
+def prepare_seed(surroundings: Surroundings) -> str:
+    """The database all others are copied from: migrated, workflows registered, one run finished; the run's id."""
+    url = databases.fresh_database(surroundings.database_url, SEED)
+    subprocess.run(
+        [COMMAND, "db", "upgrade"],
+        env={**os.environ, "RIVAL_DATABASE_URL": url},
+        check=True,
+        timeout=60,
+        stdout=sys.stderr,
+    )
+    with closing(RivalSystem(url, surroundings)) as system:
+        with disciplines.open_fleet(system, "two workers", surroundings.log) as fleet:
+
+            def registered() -> bool:
+                fleet.check_alive()
+                return {info.name for info in system.producer.workflows()} >= NAMES
+
+            wait_until(registered, disciplines.LIMIT_S, "registered workflows", pause_s=0.1)
+            (run_id,) = system.start_batch(1, 5)
+            system.wait_batch([run_id])
+        return run_id
+
+
+def open_copy(name: str, surroundings: Surroundings, lease_s: float | None = None) -> RivalSystem:
+    """A system on a fresh copy of the seed."""
+    url = databases.fresh_database(surroundings.database_url, f"bench_rival_{name}", template=SEED)
+    return RivalSystem(url, surroundings, lease_s)
+
+
+def measure_starts(load: Load, surroundings: Surroundings) -> None:
+    """One by one, and many at once."""
+    with closing(open_copy("starts", surroundings)) as system:
+        emit(NAME, "starts_per_s", disciplines.starts_per_s(system, load))
+
+        def start_many() -> None:
+            system.start_batch(load.bulk_starts, load.steps)
+
+        start_many()
+        emit(
+            "rival_run_many",
+            "starts_per_s",
+            [disciplines.rate(load.bulk_starts, start_many) for _ in range(load.repeats)],
+        )
+    forget_rings(surroundings)
+
+
+def forget_rings(surroundings: Surroundings) -> None:
+    """Empty the broker of messages about runs in a database that is of no more interest."""
+    redis.Redis.from_url(surroundings.broker_url).flushdb()
+
+
+def measure_takeover(load: Load, surroundings: Surroundings) -> None:
+    """With the shortest lease, so that the repetitions do not take minutes."""
+    emit(NAME, "lease_s", [LEASE_S])
+    with (
+        closing(open_copy("takeover", surroundings, LEASE_S)) as system,
+        disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
+    ):
+        disciplines.warm_up(system, fleet, load)
+        emit(NAME, "takeover_s", disciplines.takeovers(system, fleet, load))
+
+
+def measure_by_finished_runs(load: Load, surroundings: Surroundings, finished_run: str) -> None:
+    """The same load on tables of different sizes, taking turns so that a slow minute does not hit only one of them."""
+    systems = {size: open_copy(f"finished_{size}", surroundings) for size in load.finished_runs}
+    for size, system in systems.items():
+        finished_runs.fill(system.url, finished_run, size)
+    rates: dict[int, list[float]] = {size: [] for size in systems}
+    for turn in range(load.turns):
+        for size, system in systems.items():
+            rates[size] += one_turn(system, load, surroundings)
+            shown = ", ".join(f"{one:.0f}" for one in rates[size])
+            progress(NAME, f"{size:,} finished runs, turn {turn + 1} of {load.turns}: {shown} steps/s")
+    for size, system in systems.items():
+        emit(NAME, f"steps_per_s_by_finished_runs/{size}", rates[size])
+        system.close()
+
+
+def one_turn(system: RivalSystem, load: Load, surroundings: Surroundings) -> list[float]:
+    """Steps per second of a fleet that was started for this."""
+    with disciplines.open_fleet(system, "two workers", surroundings.log) as fleet:
+        disciplines.warm_up(system, fleet, load)
+        return [disciplines.steps_per_s(system, fleet, load) for _ in range(load.repeats // load.turns)]
+
+
+def measure(load: Load, surroundings: Surroundings) -> None:
+    """All disciplines."""
+    progress(NAME, "preparing")
+    finished_run = prepare_seed(surroundings)
+    measure_starts(load, surroundings)
+    with closing(open_copy("main", surroundings)) as system:
+        disciplines.measure_fleets(system, load, surroundings.log)
+    counted = open_copy("commits", surroundings)
+    emit(NAME, "commits_per_step", [disciplines.commits_per_step(counted, DRAINED, load, surroundings)])
+    measure_takeover(load, surroundings)
+    measure_by_finished_runs(load, surroundings, finished_run)
+
+
+if __name__ == "__main__":
+    run_driver(measure)

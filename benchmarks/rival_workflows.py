@@ -1,0 +1,62 @@
+"""The workflows that Rival's workers carry out in the benchmarks; the peers have the same ones in their own words."""
+
+from __future__ import annotations
+
+import time
+
+from pydantic import BaseModel
+
+from benchmarks.marks import mark, seen
+from rival_workers import StepError, create_workflow
+
+SLOW_S = 60.0
+
+
+class Input(BaseModel):
+    """What all of them take."""
+
+    key: str
+
+
+def nothing() -> None:
+    """A no-op."""
+
+
+def register_no_op(steps: int) -> None:
+    """The workflow `noop-<steps>`."""
+    builder = create_workflow(f"noop-{steps}").input(Input)
+    for number in range(1, steps + 1):
+        builder = builder.step(nothing, name=f"nothing_{number}")
+    builder.register()
+
+
+def leave_pid(input: Input) -> None:
+    """Long enough that one process cannot do all of them."""
+    mark("pids", input.key)
+    time.sleep(0.05)
+
+
+def fail_once(input: Input) -> None:
+    """Fails the first time."""
+    if seen("flaky failed", input.key):
+        mark("flaky again", input.key)
+        return
+    mark("flaky failed", input.key)
+    raise StepError("once", behavior="retry")
+
+
+def sleep_once(input: Input) -> None:
+    """Takes long the first time, so that its worker can be killed in the middle."""
+    again = seen("slow", input.key)
+    mark("slow", input.key)
+    if not again:
+        time.sleep(SLOW_S)
+
+
+register_no_op(5)
+register_no_op(10)
+create_workflow("pids").input(Input).step(leave_pid).register()
+create_workflow("flaky").input(Input).step(
+    fail_once, max_attempts=2, backoff="linear", base_delay=1.0
+).register()
+create_workflow("slow").input(Input).step(sleep_once).register()

@@ -1,0 +1,139 @@
+"""`AsyncRival`: the same surface, awaitable. Statements run on a few threads; waiting is the event loop's own."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from rival_client import joining
+from rival_client.bell import AsyncBell
+from rival_client.client import Rival
+from rival_client.errors import WaitTimeout
+from rival_client.inputs import checked_run_id, new_run_id
+from rival_client.instance import AsyncWorkflow
+from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.settings import Settings
+from rival_client.tables import RUN_TERMINAL
+from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
+
+T = TypeVar("T")
+
+
+class AsyncRival:
+    """A producer's handle inside an event loop.
+
+    >>> rival = AsyncRival()
+    >>> started = await rival.run("tree-processing", {"tree_type": "oak"})
+    >>> (await rival.wait("tree-processing", started.run_id)).result
+    """
+
+    THREADS = 5
+
+    def __init__(
+        self,
+        database_url: str | None = None,
+        broker_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        sync: Rival | None = None,
+    ) -> None:
+        self._rival = sync or Rival(database_url, broker_url, settings=settings)
+        self.settings = self._rival.settings
+        self._bell = AsyncBell(self.settings.broker_url)
+        self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="rival-client")
+
+    async def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    async def run(
+        self, workflow: str, input: Any = None, run_id: str | None = None, *, connection: Any = None
+    ) -> Started:
+        if connection is None:
+            return await self._call(self._rival.run, workflow, input, run_id)
+        an_id = checked_run_id(run_id) if run_id is not None else new_run_id()
+        [started] = await self.run_many(workflow, [input], run_ids=[an_id], connection=connection)
+        return started
+
+    async def run_many(
+        self, workflow: str, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None, connection: Any = None
+    ) -> list[Started]:
+        if connection is None:
+            return await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
+        gate = await self._call(self._rival._gate, workflow)
+        admitted = gate.admit_all(inputs)
+        ids = [checked_run_id(i) for i in run_ids or [new_run_id() for _ in admitted]]
+        created = await joining.insert_in_async(
+            connection, gate.workflow, dict(zip(ids, admitted, strict=True)), self.settings.ring_grace,
+            self._rival.ringer(gate.workflow),
+        )  # fmt: skip
+        return [Started(i, "started" if i in created else "running") for i in ids]
+
+    async def wait(
+        self,
+        workflow: str,
+        run_id: str,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        poll_interval: float = DEFAULT_POLL_INTERVAL,
+    ) -> RunResult:
+        schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
+        async with self._bell.listen(run_id) as listener:
+            while (status := await self._call(self._rival._status, workflow, run_id)) not in RUN_TERMINAL:
+                pause = schedule.pause(time.monotonic())
+                if pause is None:
+                    raise WaitTimeout(workflow, run_id, timeout or 0.0, status)
+                await listener.wait(pause)
+        return await self.result(run_id)
+
+    async def result(self, run_id: str) -> RunResult:
+        return await self._call(self._rival.result, run_id)
+
+    async def state(self, run_id: str) -> RunState:
+        return await self._call(self._rival.state, run_id)
+
+    async def history(self, run_id: str) -> list[HistoryEntry]:
+        return await self._call(self._rival.history, run_id)
+
+    async def logs(self, run_id: str) -> list[LogEntry]:
+        return await self._call(self._rival.logs, run_id)
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        since: dt.datetime | None = None,
+        until: dt.datetime | None = None,
+        input: Mapping[str, Any] | None = None,
+        before: Run | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        return await self._call(
+            self._rival.runs, workflow=workflow, status=status, since=since, until=until,
+            input=input, before=before, limit=limit,
+        )  # fmt: skip
+
+    async def workflows(self) -> list[WorkflowInfo]:
+        return await self._call(self._rival.workflows)
+
+    async def cancel(self, run_id: str, *, by: str = "client") -> bool:
+        return await self._call(self._rival.cancel, run_id, by=by)
+
+    def get(self, workflow: str) -> AsyncWorkflow:
+        return AsyncWorkflow(self, workflow)
+
+    async def close(self) -> None:
+        await self._call(self._rival.close)
+        self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        await self.close()

@@ -1,0 +1,165 @@
+"""The change bell: wakes a `wait` when its run has ended. Best effort; polling goes on beneath it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Protocol
+
+import redis
+import redis.asyncio
+
+from rival_client.doorbell import CHANGED_CHANNEL, REDIS_BOUNDS, is_redis
+
+
+class Listener(Protocol):
+    def wait(self, seconds: float) -> None:
+        """Return when the bell has rung, or after the given time."""
+
+
+class ChangeBell(Protocol):
+    @contextmanager
+    def listen(self, run_id: str) -> Iterator[Listener]: ...
+
+
+class Pause:
+    """Nothing to listen to: the poll interval is all there is."""
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class NoBell:
+    @contextmanager
+    def listen(self, run_id: str) -> Iterator[Listener]:
+        yield Pause()
+
+
+class _Subscription:
+    def __init__(self, pubsub: redis.client.PubSub) -> None:
+        self._pubsub = pubsub
+
+    def wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            try:
+                message = self._pubsub.get_message(timeout=left)
+            except redis.RedisError:
+                time.sleep(left)
+                return
+            if message is not None and message["type"] == "message":
+                return
+
+
+class RedisBell:
+    def __init__(self, url: str) -> None:
+        self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
+
+    @contextmanager
+    def listen(self, run_id: str) -> Iterator[Listener]:
+        pubsub = self._redis.pubsub()
+        try:
+            pubsub.subscribe(CHANGED_CHANNEL + run_id)
+            pubsub.get_message(timeout=1)  # subscribed: from here on nothing is missed
+        except redis.RedisError:
+            yield Pause()
+            return
+        try:
+            yield _Subscription(pubsub)
+        finally:
+            with contextlib.suppress(redis.RedisError):
+                pubsub.close()
+
+
+class LocalBell:
+    """For a worker in the producer's own process."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[threading.Event]] = {}
+        self._lock = threading.Lock()
+
+    def announce(self, run_id: str) -> None:
+        with self._lock:
+            for event in self._waiting.get(run_id, ()):
+                event.set()
+
+    @contextmanager
+    def listen(self, run_id: str) -> Iterator[Listener]:
+        event = threading.Event()
+        with self._lock:
+            self._waiting.setdefault(run_id, []).append(event)
+        try:
+            yield _LocalListener(event)
+        finally:
+            with self._lock:
+                self._waiting[run_id].remove(event)
+                if not self._waiting[run_id]:
+                    del self._waiting[run_id]
+
+
+class _LocalListener:
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    def wait(self, seconds: float) -> None:
+        self._event.wait(seconds)
+
+
+def open_bell(url: str | None) -> ChangeBell:
+    return RedisBell(url) if url and is_redis(url) else NoBell()
+
+
+class AsyncListener(Protocol):
+    async def wait(self, seconds: float) -> None: ...
+
+
+class _AsyncPause:
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _AsyncSubscription:
+    def __init__(self, pubsub: redis.asyncio.client.PubSub) -> None:
+        self._pubsub = pubsub
+
+    async def wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            try:
+                message = await self._pubsub.get_message(timeout=left)
+            except redis.RedisError:
+                await asyncio.sleep(left)
+                return
+            if message is not None and message["type"] == "message":
+                return
+
+
+class AsyncBell:
+    """The same for an event loop. A redis client belongs to one loop, so each wait has its own."""
+
+    def __init__(self, url: str | None) -> None:
+        self._url = url if url and is_redis(url) else None
+
+    @asynccontextmanager
+    async def listen(self, run_id: str) -> AsyncIterator[AsyncListener]:
+        if self._url is None:
+            yield _AsyncPause()
+            return
+        client = redis.asyncio.Redis.from_url(self._url, **REDIS_BOUNDS)
+        pubsub = client.pubsub()
+        try:
+            try:
+                await pubsub.subscribe(CHANGED_CHANNEL + run_id)
+                await pubsub.get_message(timeout=1)
+            except redis.RedisError:
+                yield _AsyncPause()
+                return
+            yield _AsyncSubscription(pubsub)
+        finally:
+            with contextlib.suppress(redis.RedisError, OSError):
+                await pubsub.aclose()
+                await client.aclose()

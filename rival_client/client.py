@@ -1,0 +1,216 @@
+"""`Rival`: start runs, wait for them, look at them, cancel them. Knows the tables, never runs a step."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from rival_client import joining, runs
+from rival_client.bell import ChangeBell, open_bell
+from rival_client.database import Database
+from rival_client.doorbell import Doorbell, Ring, open_doorbell
+from rival_client.errors import RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
+from rival_client.inputs import InputGate, checked_run_id, new_run_id
+from rival_client.instance import Workflow
+from rival_client.payload import Json
+from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.settings import Settings
+from rival_client.tables import RUN_TERMINAL
+from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
+
+#: How long a producer goes on starting the version it has seen last.
+VERSION_CACHE_SECONDS = 2.0
+_CHUNK = 1000
+_CANCEL_TRIES = 50
+
+
+class Rival:
+    """A producer's handle. Thread-safe; make one per process and keep it.
+
+    >>> rival = Rival()  # RIVAL_DATABASE_URL and RIVAL_BROKER_URL, or arguments
+    >>> started = rival.run("tree-processing", {"tree_type": "oak"})
+    >>> rival.wait("tree-processing", started.run_id).result
+    """
+
+    def __init__(
+        self,
+        database_url: str | None = None,
+        broker_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        database: Database | None = None,
+        doorbell: Doorbell | None = None,
+        bell: ChangeBell | None = None,
+    ) -> None:
+        base = settings or Settings.from_env()
+        self.settings = base.with_(
+            database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
+        )
+        self.database = database or Database(self.settings.require_database())
+        self._doorbell = doorbell or open_doorbell(self.settings.broker_url, self.settings.queue)
+        self._bell = bell or open_bell(self.settings.broker_url)
+        self._gates: dict[str, tuple[float, InputGate]] = {}
+
+    # -- starting -----------------------------------------------------------------------------------------
+
+    def run(self, workflow: str, input: Any = None, run_id: str | None = None, *, connection: Any = None) -> Started:
+        """Start a run and return at once. With `connection` the insert joins that open transaction."""
+        gate = self._gate(workflow)
+        an_id = checked_run_id(run_id) if run_id is not None else new_run_id()
+        created = self._start(gate, {an_id: gate.admit(input)}, connection)
+        return Started(an_id, "started" if an_id in created else "running")
+
+    def run_many(
+        self, workflow: str, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None, connection: Any = None
+    ) -> list[Started]:
+        """Start many runs of one workflow: all inputs are checked first, then inserted a thousand at a time."""
+        gate = self._gate(workflow)
+        admitted = gate.admit_all(inputs)
+        ids = [checked_run_id(i) for i in run_ids] if run_ids is not None else [new_run_id() for _ in admitted]
+        if len(ids) != len(admitted) or len(set(ids)) != len(ids):
+            raise RivalError(f"run_many needs one distinct run id per input: {len(ids)} ids, {len(admitted)} inputs.")
+        created: set[str] = set()
+        for start in range(0, len(ids), _CHUNK):
+            part = dict(zip(ids[start : start + _CHUNK], admitted[start : start + _CHUNK], strict=True))
+            created |= self._start(gate, part, connection)
+        return [Started(i, "started" if i in created else "running") for i in ids]
+
+    def _start(self, gate: InputGate, inputs: Mapping[str, Json], connection: Any) -> set[str]:
+        grace = self.settings.ring_grace
+        if connection is not None:
+            return joining.insert_in(connection, gate.workflow, inputs, grace, self.ringer(gate.workflow))
+        with self.database.autocommit() as own:
+            created = runs.insert_runs(own, gate.workflow, inputs, grace)
+            if len(created) < len(inputs):
+                missing = [i for i in inputs if i not in created]
+                runs.refuse_conflicts(gate.workflow.name, inputs, runs.existing_inputs(own, missing))
+        self.ringer(gate.workflow)(created)
+        return created
+
+    def ringer(self, workflow: WorkflowInfo) -> Callable[[set[str]], None]:
+        """Rings for freshly committed runs of a workflow."""
+
+        def ring(run_ids: set[str]) -> None:
+            self._doorbell.ring([Ring(i, None, 0, workflow.name, workflow.version) for i in run_ids])
+
+        return ring
+
+    def _gate(self, workflow: str) -> InputGate:
+        cached = self._gates.get(workflow)
+        if cached and time.monotonic() - cached[0] < VERSION_CACHE_SECONDS:
+            return cached[1]
+        with self.database.autocommit() as connection:
+            info = runs.current_workflow(connection, workflow)
+            if info is None:
+                raise UnknownWorkflow(workflow, runs.workflow_names(connection))
+        if cached and cached[1].workflow == info:
+            gate = cached[1]
+        else:
+            gate = InputGate(info, self.settings.max_payload)
+        self._gates[workflow] = (time.monotonic(), gate)
+        return gate
+
+    # -- waiting ------------------------------------------------------------------------------------------
+
+    def wait(
+        self,
+        workflow: str,
+        run_id: str,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        poll_interval: float = DEFAULT_POLL_INTERVAL,
+    ) -> RunResult:
+        """Block until the run has ended. WaitTimeout after `timeout` seconds (None: never)."""
+        schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
+        status = self._status(workflow, run_id)
+        if status in RUN_TERMINAL:
+            return self.result(run_id)
+        with self._bell.listen(run_id) as listener:
+            while (status := self._status(workflow, run_id)) not in RUN_TERMINAL:
+                pause = schedule.pause(time.monotonic())
+                if pause is None:
+                    raise WaitTimeout(workflow, run_id, timeout or 0.0, status)
+                listener.wait(pause)
+        return self.result(run_id)
+
+    def _status(self, workflow: str, run_id: str) -> str:
+        with self.database.autocommit() as connection:
+            found = runs.read_status(connection, run_id)
+        if found is None or found[0] != workflow:
+            raise RunNotFound(run_id, workflow)
+        return found[1]
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    def result(self, run_id: str) -> RunResult:
+        """How an ended run ended."""
+        with self.database.transaction() as connection:
+            return runs.read_result(connection, run_id)
+
+    def state(self, run_id: str) -> RunState:
+        """The run and its steps as they are now."""
+        with self.database.transaction() as connection:
+            return runs.read_state(connection, run_id)
+
+    def history(self, run_id: str) -> list[HistoryEntry]:
+        with self.database.autocommit() as connection:
+            return runs.read_history(connection, run_id)
+
+    def logs(self, run_id: str) -> list[LogEntry]:
+        with self.database.autocommit() as connection:
+            return runs.read_logs(connection, run_id)
+
+    def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        since: dt.datetime | None = None,
+        until: dt.datetime | None = None,
+        input: Mapping[str, Any] | None = None,
+        before: Run | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        """The newest runs first; give the last one as `before` for the next page."""
+        with self.database.autocommit() as connection:
+            return runs.list_runs(
+                connection, workflow=workflow, status=status, since=since, until=until,
+                input=input, before=before, limit=limit,
+            )  # fmt: skip
+
+    def workflows(self) -> list[WorkflowInfo]:
+        with self.database.autocommit() as connection:
+            return runs.list_workflows(connection)
+
+    # -- acting -------------------------------------------------------------------------------------------
+
+    def cancel(self, run_id: str, *, by: str = "client") -> bool:
+        """Cancel the run and all its open steps. False when it had ended already."""
+        for _ in range(_CANCEL_TRIES):
+            with self.database.transaction() as connection:
+                cancelled = runs.cancel_run(connection, run_id, by)
+                if cancelled is None:
+                    connection.rollback()
+            if cancelled is not None:
+                if cancelled:
+                    self._doorbell.ring([], changed=[run_id])
+                return cancelled
+        raise RivalError(f"Run {run_id!r} kept moving while it was being cancelled. Try again.")
+
+    def get(self, workflow: str) -> Workflow:
+        """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""
+        return Workflow(self, workflow)
+
+    # -- closing ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._doorbell.close()
+        self.database.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,133 @@
+"""A connection to Postgres or SQLite that behaves the same on both: short transactions and bounded waits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_client.payload import serialise
+from rival_client.settings import masked
+
+CONNECT_TIMEOUT = 5
+#: libpq gives up on a silent peer after this, so that nothing hangs on a cut cable.
+_LIBPQ = {
+    "connect_timeout": CONNECT_TIMEOUT,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+Clock = Callable[[], float]
+
+
+def sqlalchemy_url(url: str) -> str:
+    """The URL with the driver that Rival uses; `postgres://` and plain `postgresql://` are fine."""
+    scheme, sep, rest = url.partition("://")
+    if scheme.split("+")[0] in ("postgres", "postgresql"):
+        return f"postgresql+psycopg{sep}{rest}"
+    if scheme.split("+")[0] == "sqlite":
+        return url
+    raise ConfigurationError(
+        f"{masked(url)!r} is neither Postgres nor SQLite. Give postgresql://… or sqlite:///file.db."
+    )
+
+
+def libpq_url(url: str) -> str:
+    """The same for psycopg itself."""
+    return "postgresql" + sqlalchemy_url(url).removeprefix("postgresql+psycopg")
+
+
+class Database:
+    """One engine, one clock. `clock` is SQLite's only: Postgres has its own, and it decides."""
+
+    def __init__(self, url: str, *, pool_size: int = 5, clock: Clock = time.time) -> None:
+        self.url = url
+        self.engine = _engine(sqlalchemy_url(url), pool_size)
+        self.is_postgres = self.engine.dialect.name == "postgresql"
+        if not self.is_postgres:
+            _prepare_sqlite(self.engine, clock)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """All of it or nothing, committed when the block ends."""
+        with self._reachable(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def autocommit(self) -> Iterator[Connection]:
+        """For a single statement: on Postgres it saves the round trips of BEGIN and COMMIT."""
+        if not self.is_postgres:
+            with self.transaction() as connection:
+                yield connection
+            return
+        with self._reachable(), self.engine.connect() as connection:
+            yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    def dispose(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except (OperationalError, InterfaceError) as error:
+            raise unavailable(self.url, error) from error
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise unavailable(self.url, error) from error
+            raise
+
+
+def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
+    cause = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return DatabaseUnavailable(
+        f"The database at {masked(url)} does not answer ({cause[0] if cause else type(error).__name__}). "
+        "Check that it runs and that RIVAL_DATABASE_URL is right; `rival doctor` looks further."
+    )
+
+
+def _engine(url: str, pool_size: int) -> Engine:
+    options: dict[str, Any] = {"json_serializer": serialise, "json_deserializer": json.loads}
+    if make_url(url).get_backend_name() == "sqlite":
+        return create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options)
+    return create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size * 2,
+        pool_timeout=CONNECT_TIMEOUT,
+        pool_pre_ping=False,
+        pool_use_lifo=True,
+        connect_args={**_LIBPQ, "application_name": "rival"},
+        **options,
+    )
+
+
+def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
+    """WAL, a real BEGIN IMMEDIATE (so that a transition never starts on a stale read), and our clock."""
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: sqlite3.Connection, _: Any) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA busy_timeout=30000")
+        connection.create_function("rival_now", 0, clock)
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def utc(value: dt.datetime | None) -> dt.datetime | None:
+    return value.astimezone(dt.UTC) if value else None

@@ -1,0 +1,290 @@
+"""Rings workers: publishes Celery messages that say "look at run R, step P, token T", bounded in time.
+
+A ring is a hint. Whoever rings has committed before; a ring that fails is not an error, since the keeper
+looks at what was not taken. Nothing here knows what a message will cause.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import kombu
+import redis
+
+from rival_client.settings import masked
+
+log = logging.getLogger("rival.doorbell")
+
+RUN_TASK = "rival.run"
+ATTEMPT_TASK = "rival.attempt"
+CHANGED_CHANNEL = "rival:changed:"
+#: A marker that only a broker that has kept its data still has.
+EPOCH_KEY = "rival:epoch"
+#: After a failed publish, the broker is left alone for this long: a dead one must not slow every commit.
+BREAKER_SECONDS = 1.0
+_ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
+
+#: A frozen broker costs a publisher at most these seconds.
+REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1}
+
+
+@dataclass(frozen=True)
+class Ring:
+    """What a message says. `path` None: start the run."""
+
+    run_id: str
+    path: str | None
+    token: int
+    workflow: str
+    version: str
+    attempt: int = 1
+    lost: int = 0
+    countdown: float = 0.0
+
+    @property
+    def task(self) -> str:
+        return RUN_TASK if self.path is None else ATTEMPT_TASK
+
+    @property
+    def task_id(self) -> str:
+        return self.run_id if self.path is None else attempt_id(self.run_id, self.path, self.attempt, self.lost)
+
+    @property
+    def args(self) -> list[Any]:
+        return [self.run_id, self.path, self.token, self.workflow, self.version]
+
+    @property
+    def label(self) -> str:
+        return self.workflow if self.path is None else step_label(self.workflow, self.path)
+
+
+def attempt_id(run_id: str, path: str, attempt: int, lost: int = 0) -> str:
+    """One Celery task id per attempt: a try that was lost and is started again is another one."""
+    return f"{run_id}:{path}:{attempt}" + (f"+{lost}" if lost else "")
+
+
+def step_label(workflow: str, path: str) -> str:
+    """What Flower calls the step: without indexes, since each name becomes a metric label there."""
+    return f"{workflow}.{path.rsplit('/', 1)[-1]}"
+
+
+def celery_headers(ring: Ring) -> dict[str, Any]:
+    """The headers of Celery's message protocol 2."""
+    eta = None
+    if ring.countdown > 0:
+        eta = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=ring.countdown)).isoformat()
+    return {
+        "lang": "py", "task": ring.task, "id": ring.task_id, "shadow": ring.label,
+        "eta": eta, "expires": None, "group": None, "group_index": None,
+        "retries": ring.attempt - 1, "timelimit": [None, None],
+        "root_id": ring.run_id, "parent_id": None if ring.path is None else ring.run_id,
+        "argsrepr": f"(run={ring.run_id!r}, step={ring.path!r}, attempt={ring.attempt})",
+        "kwargsrepr": "{}", "origin": _ORIGIN, "ignore_result": True,
+        "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {},
+    }  # fmt: skip
+
+
+def celery_body(ring: Ring) -> list[Any]:
+    return [ring.args, {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
+
+
+def redis_envelope(ring: Ring, queue: str) -> str:
+    """The message as kombu's Redis transport keeps it in the list that is the queue."""
+    body = json.dumps(celery_body(ring), separators=(",", ":")).encode()
+    return json.dumps(
+        {
+            "body": base64.b64encode(body).decode(),
+            "content-encoding": "utf-8",
+            "content-type": "application/json",
+            "headers": celery_headers(ring),
+            "properties": {
+                "correlation_id": ring.task_id, "reply_to": "", "delivery_mode": 2, "priority": 0,
+                "delivery_info": {"exchange": "", "routing_key": queue},
+                "body_encoding": "base64", "delivery_tag": str(uuid.uuid4()),
+            },
+        },
+        separators=(",", ":"),
+    )  # fmt: skip
+
+
+class Doorbell(Protocol):
+    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+        """Publish, and tell whoever waits for the `changed` runs; False when the broker could not be reached."""
+
+    def backlog(self) -> int | None:
+        """Messages that no worker has taken yet; None when the broker does not say."""
+
+    def forgot(self) -> bool:
+        """True, once, after the broker has lost messages: it came back empty, or a ring of ours did not get through."""
+
+    def close(self) -> None: ...
+
+
+class Breaker:
+    """Skips the broker for a moment after a failure, so that one dead broker costs one wait, not one per commit."""
+
+    def __init__(self, seconds: float = BREAKER_SECONDS) -> None:
+        self._seconds = seconds
+        self._closed_from = 0.0
+
+    def allows(self) -> bool:
+        return time.monotonic() >= self._closed_from
+
+    def failed(self) -> None:
+        self._closed_from = time.monotonic() + self._seconds
+
+
+class RedisDoorbell:
+    """One pipeline for any number of rings: kombu's own publish costs several times as much per message."""
+
+    BATCH = 1000
+
+    def __init__(self, url: str, queue: str, key_prefix: str = "") -> None:
+        self._url, self._queue, self._key = url, queue, key_prefix + queue
+        self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
+        self._breaker = Breaker()
+        self._missed = False
+
+    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+        if not self._breaker.allows():
+            self._missed = True
+            return False
+        try:
+            for start in range(0, max(len(rings), 1), self.BATCH):
+                self._send(rings[start : start + self.BATCH], changed if start == 0 else ())
+        except redis.RedisError as error:
+            self._breaker.failed()
+            self._missed = True
+            log.warning("the broker at %s did not take a ring (%s); the keeper rings later",
+                        masked(self._url), type(error).__name__)  # fmt: skip
+            return False
+        return True
+
+    def _send(self, rings: Sequence[Ring], changed: Sequence[str]) -> None:
+        envelopes = [redis_envelope(ring, self._queue) for ring in rings]
+        if len(envelopes) + len(changed) == 1:
+            if envelopes:
+                self._redis.lpush(self._key, envelopes[0])
+            else:
+                self._redis.publish(CHANGED_CHANNEL + changed[0], "")
+            return
+        pipe = self._redis.pipeline(transaction=False)
+        if envelopes:
+            pipe.lpush(self._key, *envelopes)
+        for run_id in changed:
+            pipe.publish(CHANGED_CHANNEL + run_id, "")
+        pipe.execute()
+
+    def backlog(self) -> int | None:
+        try:
+            return int(self._redis.llen(self._key))
+        except redis.RedisError:
+            return None
+
+    def forgot(self) -> bool:
+        try:
+            marker_was_gone = self._redis.set(EPOCH_KEY, uuid.uuid4().hex, nx=True)
+        except redis.RedisError:
+            return False
+        missed, self._missed = self._missed, False
+        return bool(marker_was_gone) or missed
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+class KombuDoorbell:
+    """Any other broker that Celery can use, through kombu."""
+
+    def __init__(self, url: str, queue: str, transport_options: dict[str, Any] | None = None) -> None:
+        self._url, self._queue = url, queue
+        self._connection = kombu.Connection(url, connect_timeout=2, transport_options=transport_options or {})
+        self._lock = threading.Lock()
+        self._breaker = Breaker()
+        self._missed = False
+
+    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+        if not rings:
+            return True
+        if not self._breaker.allows():
+            self._missed = True
+            return False
+        try:
+            with self._lock:
+                self._publish(rings)
+        except Exception as error:
+            # kombu's transports raise their own kinds; whatever it was, the ring is lost and the keeper will look.
+            self._breaker.failed()
+            self._missed = True
+            log.warning("the broker at %s did not take a ring (%s); the keeper rings later",
+                        masked(self._url), type(error).__name__)  # fmt: skip
+            return False
+        return True
+
+    def _publish(self, rings: Sequence[Ring]) -> None:
+        with self._connection.Producer(serializer="json") as producer:
+            for ring in rings:
+                producer.publish(
+                    celery_body(ring),
+                    routing_key=self._queue,
+                    headers=celery_headers(ring),
+                    correlation_id=ring.task_id,
+                    delivery_mode=2,
+                    retry=False,
+                )
+
+    def backlog(self) -> int | None:
+        try:
+            with self._lock, self._connection.channel() as channel:
+                return int(kombu.Queue(self._queue, channel=channel).queue_declare(passive=True).message_count)
+        except Exception:
+            return None
+
+    def forgot(self) -> bool:
+        """Only what this process knows: these brokers keep no marker for us."""
+        if not self._missed or not self._breaker.allows():
+            return False
+        self._missed = False
+        return True
+
+    def close(self) -> None:
+        self._connection.release()
+
+
+class SilentDoorbell:
+    """No broker is given: every run waits for the keeper's look."""
+
+    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+        return False
+
+    def backlog(self) -> int | None:
+        return None
+
+    def forgot(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def is_redis(url: str) -> bool:
+    return url.partition("://")[0] in ("redis", "rediss", "unix")
+
+
+def open_doorbell(url: str | None, queue: str, key_prefix: str = "") -> Doorbell:
+    if not url:
+        return SilentDoorbell()
+    if is_redis(url):
+        return RedisDoorbell(url, queue, key_prefix)
+    return KombuDoorbell(url, queue)

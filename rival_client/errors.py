@@ -1,0 +1,87 @@
+"""Every error a producer can meet. Each message says what happened, to which run, and what to do.
+
+RivalError
+├── ConfigurationError        a setting is missing or makes no sense
+├── UnknownWorkflow           nobody has registered that name
+├── InvalidInput              the input does not fit the workflow's schema; `.problems` lists all of it
+├── InvalidPayload            a value is not JSON, or too large
+├── RunConflict               that run id exists with another workflow or another input
+├── RunNotFound
+├── WaitTimeout               the run is still going on; waiting gave up
+├── RunFailed                 raised by `RunResult.unwrap()`
+│   └── RunCancelled
+└── DatabaseUnavailable       Postgres did not answer; nothing was changed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class RivalError(Exception):
+    """The root of everything Rival raises."""
+
+
+class ConfigurationError(RivalError):
+    pass
+
+
+class UnknownWorkflow(RivalError):
+    def __init__(self, workflow: str, known: Iterable[str]) -> None:
+        names = ", ".join(sorted(known)) or "none yet"
+        super().__init__(
+            f"No workflow named {workflow!r} is registered (known: {names}). "
+            "Workflows register when a worker that has them starts: `rival worker --workflows PATH`."
+        )
+        self.workflow = workflow
+
+
+class InvalidInput(RivalError):
+    def __init__(self, workflow: str, problems: list[str]) -> None:
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        super().__init__(f"The input does not fit workflow {workflow!r}; no run was started:\n{lines}")
+        self.workflow = workflow
+        self.problems = problems
+
+
+class InvalidPayload(RivalError):
+    pass
+
+
+class RunConflict(RivalError):
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"Run {run_id!r} exists already, {why}. Use another run id, or none to have one made.")
+        self.run_id = run_id
+
+
+class RunNotFound(RivalError):
+    def __init__(self, run_id: str, workflow: str | None = None) -> None:
+        of = f" of workflow {workflow!r}" if workflow else ""
+        super().__init__(f"There is no run {run_id!r}{of}. `rival ls` lists the runs.")
+        self.run_id = run_id
+
+
+class WaitTimeout(RivalError, TimeoutError):
+    def __init__(self, workflow: str, run_id: str, timeout: float, status: str) -> None:
+        super().__init__(
+            f"Run {run_id!r} of workflow {workflow!r} was still {status} after {timeout:g} s. "
+            "It goes on: wait again, or cancel it."
+        )
+        self.workflow, self.run_id, self.timeout, self.status = workflow, run_id, timeout, status
+
+
+class RunFailed(RivalError):
+    def __init__(self, run_id: str, workflow: str, failed_step: str | None, message: str) -> None:
+        at = f" at step {failed_step!r}" if failed_step else ""
+        super().__init__(f"Run {run_id!r} of workflow {workflow!r} failed{at}: {message}")
+        self.run_id, self.workflow, self.failed_step = run_id, workflow, failed_step
+
+
+class RunCancelled(RunFailed):
+    def __init__(self, run_id: str, workflow: str) -> None:
+        RivalError.__init__(self, f"Run {run_id!r} of workflow {workflow!r} was cancelled.")
+        self.run_id, self.workflow, self.failed_step = run_id, workflow, None
+
+
+class DatabaseUnavailable(RivalError):
+    pass

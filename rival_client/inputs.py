@@ -1,0 +1,67 @@
+"""Checks inputs against a workflow's registered schema, and names all that does not fit."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import jsonschema_rs
+
+from rival_client.errors import InvalidInput, RivalError
+from rival_client.payload import Json, dump, load
+from rival_client.records import WorkflowInfo
+
+MAX_RUN_ID = 200
+
+
+class InputGate:
+    """One workflow at one version, as a producer sees it."""
+
+    def __init__(self, workflow: WorkflowInfo, limit: int) -> None:
+        self.workflow = workflow
+        self._limit = limit
+
+    @cached_property
+    def _validator(self) -> Any:
+        schema = self.workflow.input_schema
+        return None if schema is None else jsonschema_rs.validator_for(schema)
+
+    def admit(self, value: Any) -> Json:
+        """The input as JSON text; InvalidInput with every problem otherwise."""
+        text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit)
+        if self._validator is not None:
+            problems = [_problem(error) for error in self._validator.iter_errors(load(text))]
+            if problems:
+                raise InvalidInput(self.workflow.name, problems)
+        return text
+
+    def admit_all(self, values: Iterable[Any]) -> list[Json]:
+        admitted: list[Json] = []
+        problems: list[str] = []
+        for index, value in enumerate(values):
+            try:
+                admitted.append(self.admit(value))
+            except InvalidInput as error:
+                problems += [f"inputs[{index}]: {problem}" for problem in error.problems]
+        if problems:
+            raise InvalidInput(self.workflow.name, problems)
+        return admitted
+
+
+def _problem(error: Any) -> str:
+    where = ".".join(str(part) for part in error.instance_path)
+    return f"{where}: {error.message}" if where else str(error.message)
+
+
+def new_run_id() -> str:
+    """Unique, and rising with time so that neighbours in time are neighbours in the index."""
+    return f"{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
+
+
+def checked_run_id(run_id: str) -> str:
+    if not isinstance(run_id, str) or not run_id or len(run_id) > MAX_RUN_ID or "\x00" in run_id:
+        raise RivalError(f"A run id is a string of 1 to {MAX_RUN_ID} characters, not {run_id!r}.")
+    return run_id

@@ -1,0 +1,100 @@
+"""Joining a producer's own transaction: the insert goes into it, the ring follows its commit.
+
+SQLAlchemy sessions tell when they have committed; plain connections do not, so there the keeper's look
+(within a second) starts the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session
+
+from rival_client import runs
+from rival_client.errors import ConfigurationError
+from rival_client.payload import Json
+from rival_client.records import WorkflowInfo
+
+Ringer = Callable[[set[str]], None]
+
+
+def insert_in(
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
+) -> set[str]:
+    """Insert within the given open transaction; the ids that are new."""
+    if isinstance(connection, Session):
+        created = _insert(connection.connection(), workflow, inputs, grace)
+        _after_commit(connection, lambda: ring(created))
+        return created
+    if isinstance(connection, Connection):
+        return _insert(connection, workflow, inputs, 0)
+    if isinstance(connection, psycopg.Connection):
+        rows = connection.execute(_sql(runs.INSERT_RUNS_PSYCOPG), runs.insert_parameters(workflow, inputs, 0))
+        created = {row[0] for row in rows}
+        if missing := _missing(inputs, created):
+            found = connection.execute(_sql(runs.SELECT_EXISTING_PSYCOPG), {"ids": missing}).fetchall()
+            runs.refuse_conflicts(workflow.name, inputs, found)
+        return created
+    raise _unfit(connection)
+
+
+async def insert_in_async(
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
+) -> set[str]:
+    # SQLAlchemy's async forms, told by what they can do: importing them needs greenlet, which few producers have.
+    if hasattr(connection, "run_sync"):
+        created: set[str] = await connection.run_sync(insert_in, workflow, inputs, grace, ring)
+        return created
+    if isinstance(connection, psycopg.AsyncConnection):
+        parameters = runs.insert_parameters(workflow, inputs, 0)
+        cursor = await connection.execute(_sql(runs.INSERT_RUNS_PSYCOPG), parameters)
+        created = {row[0] for row in await cursor.fetchall()}
+        if missing := _missing(inputs, created):
+            cursor = await connection.execute(_sql(runs.SELECT_EXISTING_PSYCOPG), {"ids": missing})
+            runs.refuse_conflicts(workflow.name, inputs, await cursor.fetchall())
+        return created
+    raise _unfit(connection)
+
+
+def _sql(text: str) -> Any:
+    return text  # psycopg types queries as LiteralString; ours is one, built once at import
+
+
+def _insert(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> set[str]:
+    created = runs.insert_runs(connection, workflow, inputs, grace)
+    if missing := _missing(inputs, created):
+        runs.refuse_conflicts(workflow.name, inputs, runs.existing_inputs(connection, missing))
+    return created
+
+
+def _missing(inputs: Mapping[str, Json], created: set[str]) -> list[str]:
+    return [run_id for run_id in inputs if run_id not in created]
+
+
+def _after_commit(session: Session, ring: Callable[[], None]) -> None:
+    """Once, at the outermost commit; a rollback forgets it."""
+
+    def committed(_: Session) -> None:
+        if not session.in_nested_transaction():
+            forget()
+            ring()
+
+    def rolled_back(_: Session) -> None:
+        forget()
+
+    def forget() -> None:
+        event.remove(session, "after_commit", committed)
+        event.remove(session, "after_rollback", rolled_back)
+
+    event.listen(session, "after_commit", committed)
+    event.listen(session, "after_rollback", rolled_back)
+
+
+def _unfit(connection: Any) -> ConfigurationError:
+    return ConfigurationError(
+        f"connection= takes a SQLAlchemy Session or Connection, or a psycopg Connection, "
+        f"not {type(connection).__qualname__} (AsyncRival: their async forms)."
+    )

@@ -1,0 +1,90 @@
+"""What users hand to Rival becomes JSON text here, once, with a limit; nothing else serialises payloads."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import json
+import pathlib
+import uuid
+from typing import Any
+
+from pydantic import BaseModel
+
+from rival_client.errors import InvalidPayload
+
+DEFAULT_LIMIT = 1024 * 1024
+
+
+class Json(str):
+    """JSON text that has been checked already; the database layer passes it through as it is."""
+
+    __slots__ = ()
+
+
+NULL = Json("null")
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if isinstance(value, uuid.UUID | decimal.Decimal | pathlib.PurePath):
+        return str(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    raise TypeError(f"{type(value).__qualname__} is not JSON")
+
+
+# "\\u0000" and lone surrogates are legal JSON text but no Postgres text; refusing them here gives both
+# stores one behaviour and the user a reason instead of a database error.
+def _refuse_unstorable(text: str, what: str) -> None:
+    if "\\u0000" in text and "\x00" in "".join(_strings(json.loads(text))):
+        raise InvalidPayload(f"{what} holds a NUL character (\\u0000), which Postgres cannot store")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidPayload(f"{what} holds a lone surrogate, which is not valid Unicode") from None
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [s for pair in value.items() for part in pair for s in _strings(part)]
+    if isinstance(value, list):
+        return [s for item in value for s in _strings(item)]
+    return []
+
+
+def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> Json:
+    """The JSON text of `value`; InvalidPayload, naming `what`, when there is none or it is too long."""
+    if value is None:
+        return NULL
+    try:
+        text = json.dumps(value, default=_encode, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}") from error
+    _refuse_unstorable(text, what)
+    if len(text) > limit // 4 and len(text.encode()) > limit:
+        raise InvalidPayload(
+            f"{what} is {len(text.encode()):,} bytes, over the limit of {limit:,}. "
+            "Store large things elsewhere and pass a reference, or raise RIVAL_MAX_PAYLOAD."
+        )
+    return Json(text)
+
+
+def load(text: str | bytes | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def serialise(value: Any) -> str:
+    """The database layer's JSON serialiser."""
+    return value if isinstance(value, Json) else json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,153 @@
+"""What a person can see of the tables: runs, steps, attempts, as plain values."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rival_client.errors import RunCancelled, RunFailed
+from rival_client.tables import RUN_TERMINAL
+
+RunStatus = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
+StepStatus = Literal["pending", "running", "waiting_retry", "waiting", "completed", "skipped", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Started:
+    """What `run` gives back at once. "running": a run with this id and input had been started before."""
+
+    run_id: str
+    status: Literal["started", "running"]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt that did not simply succeed the first time."""
+
+    path: str
+    attempt: int
+    outcome: str
+    error: dict[str, Any] | None
+    executor: str | None
+    started_at: dt.datetime | None
+    ended_at: dt.datetime
+
+
+@dataclass(frozen=True)
+class Step:
+    path: str
+    kind: str
+    status: StepStatus
+    attempts: int
+    lost: int
+    result: Any
+    state: dict[str, Any]
+    error: dict[str, Any] | None
+    executor: str | None
+    parked: str | None
+    due_at: dt.datetime | None
+    timeout_at: dt.datetime | None
+    created_at: dt.datetime
+    started_at: dt.datetime | None
+    completed_at: dt.datetime | None
+
+    @property
+    def description(self) -> str | None:
+        return self.state.get("description")
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds of the last attempt."""
+        if self.started_at is None or self.completed_at is None:
+            return None
+        return (self.completed_at - self.started_at).total_seconds()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of a workflow, without its steps."""
+
+    run_id: str
+    workflow: str
+    version: str
+    status: RunStatus
+    input: Any
+    result: Any
+    error: dict[str, Any] | None
+    failed_step: str | None
+    parked: str | None
+    created_at: dt.datetime
+    started_at: dt.datetime | None
+    completed_at: dt.datetime | None
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status in RUN_TERMINAL
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    at: dt.datetime
+    what: str
+    path: str | None
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    at: dt.datetime
+    level: str
+    path: str
+    attempt: int
+    message: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunState(Run):
+    """A run with its steps, in the order they were reached."""
+
+    steps: list[Step] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def current_step(self) -> str | None:
+        open_steps = [s.path for s in self.steps if s.completed_at is None]
+        return open_steps[0] if open_steps else None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended."""
+
+    run_id: str
+    workflow: str
+    status: Literal["completed", "failed", "cancelled"]
+    #: The last step's result.
+    result: Any
+    #: Step name -> its result.
+    results: dict[str, Any]
+    error: dict[str, Any] | None
+    failed_step: str | None
+
+    def unwrap(self) -> Any:
+        """The result; RunFailed or RunCancelled when there is none."""
+        if self.status == "cancelled":
+            raise RunCancelled(self.run_id, self.workflow)
+        if self.status == "failed":
+            message = (self.error or {}).get("message", "unknown error")
+            raise RunFailed(self.run_id, self.workflow, self.failed_step, message)
+        return self.result
+
+
+@dataclass(frozen=True)
+class WorkflowInfo:
+    """A registered workflow, at the version that new runs take."""
+
+    name: str
+    version: str
+    description: str | None
+    input_schema: dict[str, Any] | None
+    plan: dict[str, Any]
+    registered_at: dt.datetime

@@ -1,0 +1,315 @@
+"""The statements a producer needs: start, read, list and cancel runs. They take an open connection, never commit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, and_, func, insert, select, text, tuple_, update
+from sqlalchemy.dialects import sqlite
+
+from rival_client.errors import RunConflict, RunNotFound
+from rival_client.payload import Json, load
+from rival_client.records import Attempt, HistoryEntry, LogEntry, Run, RunResult, RunState, Step, WorkflowInfo
+from rival_client.tables import (
+    RUN_TERMINAL,
+    STEP_TERMINAL,
+    after,
+    attempts,
+    executors,
+    history,
+    logs,
+    now,
+    runs,
+    steps,
+    workflows,
+)
+
+#: One statement for one run or a thousand.
+_INSERT_RUNS = """
+INSERT INTO rival_runs (id, workflow, version, status, input, ring_at, rings, created_at)
+SELECT r.id, :workflow, :version, 'pending', CAST(r.input AS jsonb),
+       clock_timestamp() + make_interval(secs => CAST(:grace AS double precision)),
+       CASE WHEN :grace = 0 THEN -1 ELSE 0 END, clock_timestamp()
+FROM unnest(CAST(:ids AS text[]), CAST(:inputs AS text[])) AS r(id, input)
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+"""
+_INSERT_RUNS_POSTGRES = text(_INSERT_RUNS)
+#: The same in psycopg's own form, so that it can join a psycopg transaction.
+INSERT_RUNS_PSYCOPG = re.sub(r":(\w+)", r"%(\1)s", _INSERT_RUNS)
+SELECT_EXISTING_PSYCOPG = "SELECT id, workflow, input FROM rival_runs WHERE id = ANY(%(ids)s)"
+
+
+def insert_parameters(workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> dict[str, Any]:
+    return {
+        "workflow": workflow.name,
+        "version": workflow.version,
+        "grace": grace,
+        "ids": list(inputs),
+        "inputs": [str(value) for value in inputs.values()],
+    }
+
+
+def insert_runs(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> set[str]:
+    """Insert the runs that do not exist yet; the ids of those that were inserted. `grace` 0: nobody will ring for
+    them, the keeper must."""
+    if connection.dialect.name == "postgresql":
+        return set(connection.scalars(_INSERT_RUNS_POSTGRES, insert_parameters(workflow, inputs, grace)))
+    created: set[str] = set()
+    for run_id, its_input in inputs.items():
+        statement = (
+            sqlite.insert(runs)
+            .values(
+                id=run_id, workflow=workflow.name, version=workflow.version, status="pending",
+                input=its_input, ring_at=after(grace), rings=-1 if grace == 0 else 0, created_at=now(),
+            )
+            .on_conflict_do_nothing()
+            .returning(runs.c.id)
+        )  # fmt: skip
+        created.update(connection.scalars(statement))
+    return created
+
+
+def existing_inputs(connection: Connection, run_ids: Sequence[str]) -> list[tuple[str, str, Any]]:
+    """(id, workflow, input) of the runs that are there already."""
+    found = connection.execute(select(runs.c.id, runs.c.workflow, runs.c.input).where(runs.c.id.in_(run_ids)))
+    return [(row.id, row.workflow, row.input) for row in found]
+
+
+def refuse_conflicts(workflow: str, inputs: Mapping[str, Json], existing: Iterable[tuple[str, str, Any]]) -> None:
+    """Starting the same thing twice is fine; starting another thing under the same id is not."""
+    for run_id, its_workflow, its_input in existing:
+        if its_workflow != workflow:
+            raise RunConflict(run_id, f"of workflow {its_workflow!r}, not {workflow!r}")
+        if its_input != load(inputs[run_id]):
+            raise RunConflict(run_id, "with another input")
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+def current_workflow(connection: Connection, name: str) -> WorkflowInfo | None:
+    row = connection.execute(
+        select(workflows)
+        .where(workflows.c.name == name)
+        .order_by(workflows.c.activated_at.desc(), workflows.c.version)
+        .limit(1)
+    ).mappings()
+    return next((_workflow(r) for r in row), None)
+
+
+def workflow_version(connection: Connection, name: str, version: str) -> WorkflowInfo | None:
+    rows = connection.execute(
+        select(workflows).where(workflows.c.name == name, workflows.c.version == version)
+    ).mappings()
+    return next((_workflow(r) for r in rows), None)
+
+
+def list_workflows(connection: Connection) -> list[WorkflowInfo]:
+    newest: dict[str, WorkflowInfo] = {}
+    for row in connection.execute(
+        select(workflows).order_by(workflows.c.name, workflows.c.activated_at.desc(), workflows.c.version)
+    ).mappings():
+        newest.setdefault(row["name"], _workflow(row))
+    return list(newest.values())
+
+
+def workflow_names(connection: Connection) -> list[str]:
+    return list(connection.scalars(select(workflows.c.name).distinct()))
+
+
+def read_run(connection: Connection, run_id: str) -> Run:
+    row = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
+    if row is None:
+        raise RunNotFound(run_id)
+    return Run(**_run_fields(row))
+
+
+def read_status(connection: Connection, run_id: str) -> tuple[str, str] | None:
+    """(workflow, status): what a poll asks, and nothing more."""
+    row = connection.execute(select(runs.c.workflow, runs.c.status).where(runs.c.id == run_id)).first()
+    return (row.workflow, row.status) if row else None
+
+
+def read_step(connection: Connection, run_id: str, path: str) -> Step | None:
+    rows = connection.execute(select(steps).where(steps.c.run_id == run_id, steps.c.path == path)).mappings()
+    return next((_step(r) for r in rows), None)
+
+
+def read_state(connection: Connection, run_id: str) -> RunState:
+    run = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
+    if run is None:
+        raise RunNotFound(run_id)
+    its_steps = connection.execute(_steps_of(run_id)).mappings()
+    tried = connection.execute(
+        select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.ended_at, attempts.c.token)
+    ).mappings()
+    return RunState(**_run_fields(run), steps=[_step(s) for s in its_steps], attempts=[_attempt(a) for a in tried])
+
+
+def read_result(connection: Connection, run_id: str) -> RunResult:
+    state = read_state(connection, run_id)
+    return RunResult(
+        run_id=run_id,
+        workflow=state.workflow,
+        status=state.status,  # type: ignore[arg-type]
+        result=state.result,
+        results={s.path: s.result for s in state.steps if s.kind == "step" and s.status in ("completed", "skipped")},
+        error=state.error,
+        failed_step=state.failed_step,
+    )
+
+
+def read_history(connection: Connection, run_id: str) -> list[HistoryEntry]:
+    found = connection.execute(select(history).where(history.c.run_id == run_id).order_by(history.c.id))
+    return [HistoryEntry(r.at, r.what, r.path, r.detail or {}) for r in found]
+
+
+def read_logs(connection: Connection, run_id: str) -> list[LogEntry]:
+    found = connection.execute(select(logs).where(logs.c.run_id == run_id).order_by(logs.c.id))
+    return [LogEntry(r.at, r.level, r.path, r.attempt, r.message, r.fields or {}) for r in found]
+
+
+def list_runs(
+    connection: Connection,
+    *,
+    workflow: str | None = None,
+    status: str | None = None,
+    since: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    input: Mapping[str, Any] | None = None,
+    before: Run | None = None,
+    limit: int = 50,
+) -> list[Run]:
+    """The newest runs first; `before` is the last run of the page before this one."""
+    statement = select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
+    if workflow is not None:
+        statement = statement.where(runs.c.workflow == workflow)
+    if status is not None:
+        statement = statement.where(runs.c.status == status)
+    if since is not None:
+        statement = statement.where(runs.c.created_at >= since)
+    if until is not None:
+        statement = statement.where(runs.c.created_at < until)
+    if before is not None:
+        statement = statement.where(tuple_(runs.c.created_at, runs.c.id) < (before.created_at, before.run_id))
+    if input:
+        statement = _with_input(statement, connection, input)
+    return [Run(**_run_fields(row)) for row in connection.execute(statement).mappings()]
+
+
+def count_live_executors(connection: Connection) -> int:
+    return connection.scalar(select(func.count()).select_from(executors).where(executors.c.expires_at > now())) or 0
+
+
+def _with_input(statement: Select[Any], connection: Connection, wanted: Mapping[str, Any]) -> Select[Any]:
+    if connection.dialect.name == "postgresql":
+        return statement.where(runs.c.input.op("@>")(func.jsonb_build_object(*_pairs(wanted))))
+    return statement.where(
+        and_(*(func.json_extract(runs.c.input, f'$."{key}"') == value for key, value in wanted.items()))
+    )
+
+
+def _pairs(wanted: Mapping[str, Any]) -> list[Any]:
+    return [part for pair in wanted.items() for part in pair]
+
+
+def _steps_of(run_id: str) -> Select[Any]:
+    return select(steps).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
+
+
+# -- cancelling -------------------------------------------------------------------------------------------
+
+
+class LockedRun:
+    """A run and all its open steps, locked in the one order that every transition keeps: steps from the leaves
+    up, then the run. Steps are only ever added by a transition of an open step or of a pending run, so once all
+    of those are locked the set cannot change; `settled` says whether it had changed before that.
+    """
+
+    def __init__(self, connection: Connection, run_id: str) -> None:
+        self.paths = self._open_paths(connection, run_id)
+        row = connection.execute(
+            select(runs.c.workflow, runs.c.status, runs.c.token).where(runs.c.id == run_id).with_for_update()
+        ).first()
+        if row is None:
+            raise RunNotFound(run_id)
+        self.workflow, self.status = row.workflow, row.status
+        self.settled = self._open_paths(connection, run_id) == self.paths
+
+    @staticmethod
+    def _open_paths(connection: Connection, run_id: str) -> list[str]:
+        # Descending paths put "a/b" before "a": descendants before ancestors.
+        return list(
+            connection.scalars(
+                select(steps.c.path)
+                .where(steps.c.run_id == run_id, steps.c.status.not_in(STEP_TERMINAL))
+                .order_by(steps.c.path.desc())
+                .with_for_update()
+            )
+        )
+
+
+def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
+    """True: cancelled now. False: it had ended already. None: the run moved; roll back and try again."""
+    locked = LockedRun(connection, run_id)
+    if locked.status in RUN_TERMINAL:
+        return False
+    if not locked.settled:
+        return None
+    connection.execute(
+        update(steps)
+        .where(steps.c.run_id == run_id, steps.c.status.not_in(STEP_TERMINAL))
+        .values(
+            status="cancelled", completed_at=now(), ring_at=None, timeout_at=None,
+            execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
+        )
+    )  # fmt: skip
+    connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL))
+        .values(status="cancelled", completed_at=now(), ring_at=None, token=runs.c.token + 1)
+    )
+    record(connection, run_id, None, "cancelled", {"by": by, "open": locked.paths})
+    return True
+
+
+def record(
+    connection: Connection, run_id: str, path: str | None, what: str, detail: Mapping[str, Any] | None = None
+) -> None:
+    """Append to the run's history."""
+    connection.execute(insert(history).values(run_id=run_id, path=path, what=what, detail=dict(detail or {}), at=now()))
+
+
+# -- rows to records --------------------------------------------------------------------------------------
+
+
+def _workflow(row: RowMapping) -> WorkflowInfo:
+    fields = {name: value for name, value in row.items() if name != "activated_at"}
+    return WorkflowInfo(**fields)
+
+
+def _run_fields(row: RowMapping) -> dict[str, Any]:
+    left_out = ("id", "token", "ring_at", "rings")
+    return {"run_id": row["id"]} | {name: value for name, value in row.items() if name not in left_out}
+
+
+def _step(row: RowMapping) -> Step:
+    left_out = ("run_id", "execution_token", "timeout_token", "executor_id", "ring_at", "rings", "state")
+    fields = {name: value for name, value in row.items() if name not in left_out}
+    return Step(**fields, state=row["state"] or {}, executor=row["executor_id"])
+
+
+def _attempt(row: RowMapping) -> Attempt:
+    return Attempt(
+        path=row["path"],
+        attempt=row["attempt"],
+        outcome=row["outcome"],
+        error=row["error"],
+        executor=row["executor_id"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+    )

@@ -1,0 +1,29 @@
+"""When to look again, and when to give up: the arithmetic of one wait, without waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_TIMEOUT = 300.0
+DEFAULT_POLL_INTERVAL = 0.25
+
+
+@dataclass(frozen=True)
+class WaitSchedule:
+    """The change bell may wake a wait earlier; a poll at least this often is the floor that always works."""
+
+    deadline: float | None
+    poll_interval: float
+
+    @classmethod
+    def starting(cls, now: float, timeout: float | None, poll_interval: float) -> WaitSchedule:
+        if poll_interval <= 0:
+            raise ValueError(f"poll_interval must be more than 0 seconds, not {poll_interval!r}")
+        return cls(None if timeout is None else now + timeout, poll_interval)
+
+    def pause(self, now: float) -> float | None:
+        """Seconds until the next look; None when the time is up."""
+        if self.deadline is None:
+            return self.poll_interval
+        left = self.deadline - now
+        return None if left <= 0 else min(self.poll_interval, left)

@@ -1,0 +1,26 @@
+"""What a workflow file imports: steps are plain functions, a list of them is a workflow."""
+
+from rival_workers.definition.builder import create_workflow
+from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
+from rival_workers.definition.steps import step
+from rival_workers.errors import DefinitionError, ExecutorLost, StepError, StepTimeout
+from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, StepView, WorkflowState
+from rival_workers.runtime.logs import StepLog
+
+__all__ = [
+    "Context",
+    "DefinitionError",
+    "ExecutorLost",
+    "RunInfo",
+    "StepError",
+    "StepLog",
+    "StepState",
+    "StepTimeout",
+    "StepView",
+    "Steps",
+    "WorkflowState",
+    "create_workflow",
+    "register_workflow_file",
+    "register_workflows_from_directory",
+    "step",
+]

@@ -1,0 +1,59 @@
+"""A step names what it wants, the way pytest fixtures do: this turns a signature into a way to call it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+STEP_NAMES = ("ctx", "input", "steps", "last_step", "state", "log", "run")
+HANDLER_NAMES = (*STEP_NAMES, "error", "failed_step", "workflow_state")
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class Injection:
+    """How to call a user's function with a context."""
+
+    function: Callable[..., Any]
+    #: Positional-only parameters come by position; everything else by name.
+    positional: tuple[str, ...]
+    keywords: tuple[str, ...]
+
+    def call(self, context: Any) -> Any:
+        args = [context if name == "ctx" else getattr(context, name) for name in self.positional]
+        kwargs = {name: context if name == "ctx" else getattr(context, name) for name in self.keywords}
+        return self.function(*args, **kwargs)
+
+
+def injection(function: Callable[..., Any], allowed: tuple[str, ...]) -> Injection:
+    """ValueError, saying which parameter and what is possible, when a parameter cannot be filled."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    needed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if _takes_the_whole_context(needed, allowed):
+        return Injection(function, ("ctx",), ())
+    unknown = [p.name for p in needed if p.name not in allowed and p.default is p.empty]
+    if unknown:
+        raise ValueError(
+            f"cannot inject parameter{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}: "
+            f"a step may ask for any of {', '.join(allowed)}, or take the whole context as its only argument. "
+            "Rename it, or give it a default."
+        )
+    wanted = [p for p in needed if p.name in allowed]
+    return Injection(
+        function,
+        tuple(p.name for p in wanted if p.kind is p.POSITIONAL_ONLY),
+        tuple(p.name for p in wanted if p.kind is not p.POSITIONAL_ONLY),
+    )
+
+
+def _takes_the_whole_context(needed: list[inspect.Parameter], allowed: tuple[str, ...]) -> bool:
+    required = [p for p in needed if p.default is p.empty]
+    return (
+        len(required) == 1 and len(needed) == 1 and required[0].kind in _POSITIONAL and required[0].name not in allowed
+    )

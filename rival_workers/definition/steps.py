@@ -1,0 +1,131 @@
+"""One step as a user writes it: a function, or a function with options."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from pydantic import ValidationError
+
+from rival_workers.definition.inject import HANDLER_NAMES, STEP_NAMES, Injection, injection
+from rival_workers.engine.plan import StepConfig, StepNode
+
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
+
+OPTIONS = ("name", "on_error", "max_retries", *StepConfig.model_fields)
+_DURATIONS = ("timeout", "base_delay", "max_delay")
+_OPTIONS_ATTRIBUTE = "__rival_step__"
+
+
+@dataclass(frozen=True)
+class StepSpec:
+    """A function with options, not checked yet."""
+
+    function: Function
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StepDefinition:
+    """A checked step: what the plan says of it, and how to call it and its handler."""
+
+    node: StepNode
+    injection: Injection
+    handler: Injection | None
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+
+@overload
+def step(function: Function, /, **options: Any) -> StepSpec: ...
+@overload
+def step(function: None = None, /, **options: Any) -> Callable[[F], F]: ...
+def step(function: Function | None = None, /, **options: Any) -> StepSpec | Callable[[F], F]:
+    """`step(chop, timeout=60)` in a list of steps, or `@step(timeout=60)` on the function itself."""
+    if function is not None:
+        return StepSpec(function, options)
+
+    def decorate(decorated: F) -> F:
+        setattr(decorated, _OPTIONS_ATTRIBUTE, options)
+        return decorated
+
+    return decorate
+
+
+def as_spec(thing: Any) -> StepSpec:
+    """Whatever a list of steps may hold: a function, `step(…)`, or a dict with "fn"."""
+    if isinstance(thing, StepSpec):
+        inherited = getattr(thing.function, _OPTIONS_ATTRIBUTE, {})
+        return StepSpec(thing.function, {**inherited, **thing.options})
+    if isinstance(thing, Mapping):
+        if "fn" not in thing:
+            raise ValueError('a step given as a dict needs "fn": the function')
+        return as_spec(StepSpec(thing["fn"], {k: v for k, v in thing.items() if k != "fn"}))
+    if callable(thing):
+        return StepSpec(thing, getattr(thing, _OPTIONS_ATTRIBUTE, {}))
+    raise ValueError(f"{thing!r} is not a step: give a function, step(function, …) or {{'fn': function, …}}")
+
+
+def name_of(function: Function) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return str(name)
+
+
+def define_step(thing: Any) -> StepDefinition:
+    """Check a step; ValueError with every problem, one per line, when it cannot be one."""
+    spec = as_spec(thing)
+    name = spec.options.get("name") or name_of(spec.function)
+    problems: list[str] = []
+    config = _config(spec.options, problems)
+    called = _injection(spec.function, STEP_NAMES, name, problems)
+    on_error = spec.options.get("on_error")
+    handler = _injection(on_error, HANDLER_NAMES, f"{name}'s on_error", problems) if on_error else None
+    if not _is_name(name):
+        problems.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
+    if problems or config is None or called is None:
+        raise ValueError("\n".join(problems))
+    return StepDefinition(StepNode(name=name, config=config, on_error=handler is not None), called, handler)
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name.replace("_", "a").replace("-", "a").replace(".", "a").isalnum()
+
+
+def _injection(function: Any, allowed: tuple[str, ...], whose: str, problems: list[str]) -> Injection | None:
+    if not callable(function):
+        problems.append(f"{whose}: {function!r} is not a function")
+        return None
+    try:
+        return injection(function, allowed)
+    except ValueError as error:
+        problems.append(f"{whose}: {error}")
+        return None
+
+
+def _config(options: Mapping[str, Any], problems: list[str]) -> StepConfig | None:
+    unknown = [key for key in options if key not in OPTIONS]
+    for key in unknown:
+        problems.append(f"unknown option {key!r}; known are {', '.join(OPTIONS)}")
+    values = {key: seconds(value) if key in _DURATIONS else value for key, value in options.items()}
+    values = {key: value for key, value in values.items() if key in StepConfig.model_fields}
+    if "max_retries" in options:
+        if "max_attempts" in options:
+            problems.append("max_attempts and max_retries say the same thing (attempts = retries + 1): give one")
+        values["max_attempts"] = options["max_retries"] + 1
+    try:
+        return StepConfig(**values)
+    except ValidationError as error:
+        problems += [f"option {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        return None
+
+
+def seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, dt.timedelta) else value

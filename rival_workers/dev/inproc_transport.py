@@ -1,0 +1,250 @@
+"""A kombu transport, `rival-inproc://name/`: its queues live in this process and its consumers wake at once.
+
+It carries doorbells only: nothing survives the process, and it knows neither Celery nor runs nor steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from copy import copy
+from queue import Empty
+from time import monotonic
+from typing import Any
+
+from kombu.transport import TRANSPORT_ALIASES, virtual
+
+SCHEME = "rival-inproc"
+
+RawMessage = dict[str, Any]
+
+
+class Broker:
+    """The queues and routes of one namespace; each change moves `version` on and wakes everyone who waits.
+
+    A consumer reads `version`, looks into its queues, and then waits for another version than the one it
+    read: a message that arrives between the look and the wait can't be slept through.
+    """
+
+    def __init__(self) -> None:
+        self.state = virtual.BrokerState()
+        self.changed = threading.Condition()
+        self.version = 0
+        self._queues: dict[str, deque[RawMessage]] = {}
+
+    def wake(self) -> None:
+        with self.changed:
+            self.version += 1
+            self.changed.notify_all()
+
+    def wait(self, seen: int, timeout: float | None) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.version != seen, timeout)
+
+    def declare(self, queue: str) -> None:
+        self._queues.setdefault(queue, deque())
+
+    def has(self, queue: str) -> bool:
+        return queue in self._queues
+
+    def size(self, queue: str) -> int:
+        return len(self._queues.get(queue, ()))
+
+    def put(self, queue: str, message: RawMessage) -> None:
+        with self.changed:
+            self._queues.setdefault(queue, deque()).append(message)
+            self.wake()
+
+    def put_back(self, queue: str, message: RawMessage) -> None:
+        with self.changed:
+            self._queues.setdefault(queue, deque()).appendleft(message)
+            self.wake()
+
+    def get(self, queue: str) -> RawMessage:
+        try:
+            return self._queues[queue].popleft()
+        except (KeyError, IndexError):
+            raise Empty from None
+
+    def purge(self, queue: str) -> int:
+        with self.changed:
+            messages = self._queues.get(queue, deque())
+            removed = len(messages)
+            messages.clear()
+            return removed
+
+    def delete(self, queue: str) -> None:
+        with self.changed:
+            self._queues.pop(queue, None)
+            for exchange in self.state.exchanges.values():
+                # kombu leaves the route behind; a fanout would then fill a queue that nobody reads.
+                exchange["table"][:] = [route for route in exchange["table"] if route[2] != queue]
+
+
+_brokers: dict[str, Broker] = {}
+_brokers_lock = threading.Lock()
+
+
+def broker_named(name: str) -> Broker:
+    """The broker behind `rival-inproc://name/`, made when first asked for (names are case-insensitive)."""
+    with _brokers_lock:
+        return _brokers.setdefault(name.lower(), Broker())
+
+
+def forget(name: str) -> None:
+    """Drop a namespace with all its messages, once nobody is connected to it any more."""
+    with _brokers_lock:
+        _brokers.pop(name.lower(), None)
+
+
+class QoS(virtual.QoS):  # type: ignore[misc]
+    """kombu's prefetch limit, with an ack that wakes a consumer which the limit holds back."""
+
+    def __init__(self, channel: Channel, prefetch_count: int = 0) -> None:
+        super().__init__(channel, prefetch_count)
+        # kombu would restore at exit, into memory that is about to go, and log about it.
+        self._on_collect.cancel()
+
+    def ack(self, delivery_tag: str) -> None:
+        was_full = not self.can_consume()
+        super().ack(delivery_tag)
+        if was_full:
+            self.channel.broker.wake()
+
+
+class Channel(virtual.Channel):  # type: ignore[misc]
+    """A virtual channel on a `Broker`; what changes routes takes the broker's lock, for kombu takes none."""
+
+    QoS = QoS
+    supports_fanout = True
+    # That is, as they are: base64 would only cost time, for no body leaves this process.
+    body_encoding = "utf-8"
+
+    def __init__(self, connection: Transport, **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)
+        # Kept here because an ack may come after close, when `connection` is None.
+        self.broker = connection.broker
+        self._auto_delete: set[str] = set()
+
+    def _has_queue(self, queue: str, **kwargs: Any) -> bool:
+        return self.broker.has(queue)
+
+    def _new_queue(self, queue: str, auto_delete: bool = False, **kwargs: Any) -> None:
+        self.broker.declare(queue)
+        if auto_delete:
+            self._auto_delete.add(queue)
+
+    def _size(self, queue: str) -> int:
+        return self.broker.size(queue)
+
+    def _get(self, queue: str, timeout: float | None = None) -> RawMessage:
+        return self.broker.get(queue)
+
+    def _put(self, queue: str, message: RawMessage, **kwargs: Any) -> None:
+        self.broker.put(queue, _own_copy(message))
+
+    def _put_fanout(self, exchange: str, message: RawMessage, routing_key: str, **kwargs: Any) -> None:
+        for queue in self._lookup(exchange, routing_key):
+            self._put(queue, message)
+
+    def _queue_bind(self, *route: Any) -> None:
+        """The table of the exchange, which all connections share, is the route."""
+
+    def _purge(self, queue: str) -> int:
+        return self.broker.purge(queue)
+
+    def _restore(self, message: Any) -> None:
+        """Put an unacked message back where it was: kombu restores the latest first, so at the head."""
+        raw = _own_copy(message._raw)
+        delivery = raw["properties"]["delivery_info"]
+        delivery["redelivered"] = True
+        for queue in self._lookup(delivery["exchange"], delivery["routing_key"]):
+            self.broker.put_back(queue, raw)
+
+    def exchange_declare(self, *args: Any, **kwargs: Any) -> None:
+        with self.broker.changed:
+            super().exchange_declare(*args, **kwargs)
+
+    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
+        """Forget the exchange and the routes from it; kombu's own would delete the queues too."""
+        with self.broker.changed:
+            self.state.exchanges.pop(exchange, None)
+            for route in [route for route in self.state.bindings if route.exchange == exchange]:
+                self.state.binding_delete(*route)
+
+    def queue_bind(self, *args: Any, **kwargs: Any) -> None:
+        with self.broker.changed:
+            super().queue_bind(*args, **kwargs)
+
+    def queue_unbind(self, *args: Any, **kwargs: Any) -> None:
+        with self.broker.changed:
+            super().queue_unbind(*args, **kwargs)
+
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any
+    ) -> None:
+        with self.broker.changed:
+            if not (if_empty and self.broker.size(queue)):
+                self.state.queue_bindings_delete(queue)
+                self.broker.delete(queue)
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue in self._auto_delete:
+            # Else a stopped worker's control mailbox would go on filling, for its successor to obey.
+            self.queue_delete(queue)
+
+
+class Transport(virtual.Transport):  # type: ignore[misc]
+    """One connection to a namespace: `rival-inproc://name/`, or `rival-inproc://name/part`."""
+
+    Channel = Channel
+    driver_type = SCHEME
+    driver_name = SCHEME
+    implements = virtual.Transport.implements.extend(exchange_type=frozenset({"direct", "topic", "fanout"}))
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        super().__init__(client, **kwargs)
+        self.broker = broker_named(_namespace(client))
+        self.state = self.broker.state
+        self._interrupted = False
+
+    def interrupt(self) -> None:
+        """Make the running `drain_events` (or else the next one) give up, as if its time were over."""
+        self._interrupted = True
+        self.broker.wake()
+
+    def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        deadline = None if timeout is None else monotonic() + timeout
+        while True:
+            seen = self.broker.version
+            try:
+                self.cycle.get(self._deliver)
+                return
+            except Empty:
+                self._await_change(seen, deadline)
+
+    def _await_change(self, seen: int, deadline: float | None) -> None:
+        remaining = None if deadline is None else deadline - monotonic()
+        if self._interrupted or (remaining is not None and remaining <= 0):
+            self._interrupted = False
+            raise TimeoutError
+        self.broker.wait(seen, remaining)
+
+
+def register() -> None:
+    """Teach kombu the scheme; calling it again changes nothing."""
+    TRANSPORT_ALIASES.setdefault(SCHEME, f"{__name__}:Transport")
+
+
+def _namespace(client: Any) -> str:
+    part = (client.virtual_host or "").strip("/")
+    return "/".join(filter(None, (client.hostname, part)))
+
+
+def _own_copy(message: RawMessage) -> RawMessage:
+    """What sender and receivers may change afterwards is each one's own, as if it had been on a wire."""
+    properties = dict(message["properties"])
+    properties["delivery_info"] = dict(properties.get("delivery_info") or {})
+    return {**message, "headers": copy(message.get("headers")), "properties": properties}

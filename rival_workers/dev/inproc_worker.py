@@ -1,0 +1,360 @@
+"""Celery's own worker in a daemon thread of this process, over the in-process transport.
+
+It leaves signals, logging, standard streams, other threads' current app and the end of the process alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from time import monotonic
+from types import TracebackType
+from typing import Any, Literal
+
+from billiard.einfo import ExceptionInfo
+from celery import Celery, signals
+from celery._state import _set_task_join_will_block, task_join_will_block
+from celery.bootsteps import RUN
+from celery.concurrency.base import BasePool
+from celery.exceptions import WorkerShutdown
+from celery.worker import WorkController, state
+from celery.worker.consumer import Consumer
+from kombu.asynchronous.timer import Timer
+
+from rival_workers.dev import inproc_transport
+
+logger = logging.getLogger(__name__)
+
+# A message, a timer and a stop all wake the loop; this is only how soon it sees Celery's global stop flag.
+LONGEST_WAIT = 2.0
+
+Job = Callable[[], None]
+PoolName = Literal["threads", "solo"]
+
+
+def _attempt(
+    target: Callable[..., Any],
+    args: Iterable[Any],
+    kwargs: dict[str, Any],
+    callback: Callable[..., Any],
+    accept_callback: Callable[..., Any],
+    error_callback: Callable[..., Any],
+) -> None:
+    """Run one task as a prefork child would: whatever it raises is reported, and goes no further."""
+    try:
+        try:
+            accept_callback(os.getpid(), monotonic())
+            outcome = target(*args, **kwargs)
+        except BaseException:
+            # Even SystemExit: a step that calls sys.exit() must not end the producer's worker.
+            error_callback(ExceptionInfo())
+        else:
+            callback(outcome)
+    except BaseException:
+        logger.exception("a task's outcome could not be reported to Celery")
+
+
+class InlinePool(BasePool):  # type: ignore[misc]
+    """Runs each task in the consumer's thread: Celery's solo pool, minus its process-wide signal."""
+
+    body_can_be_buffer = True
+    deadline = float("inf")  # until when a stop waits for running tasks
+    abandoned = 0  # how many it then left behind
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: Iterable[Any],
+        kwargs: dict[str, Any],
+        callback: Callable[..., Any],
+        accept_callback: Callable[..., Any],
+        error_callback: Callable[..., Any],
+        **_: Any,
+    ) -> None:
+        self.submit(partial(_attempt, target, args, kwargs, callback, accept_callback, error_callback))
+
+    def submit(self, job: Job) -> None:
+        job()
+
+
+class DaemonThreadPool(InlinePool):
+    """Runs tasks on daemon threads.
+
+    Celery's thread pool uses `concurrent.futures`, which waits for running tasks without limit, when it is
+    stopped and when the interpreter ends: one long step would hold up the producer's exit.
+    """
+
+    signal_safe = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def on_start(self) -> None:
+        for number in range(self.limit):
+            thread = threading.Thread(target=self._work, name=f"rival-inproc-task-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def submit(self, job: Job) -> None:
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        self.app.set_current()
+        for job in iter(self._jobs.get, None):
+            job()
+
+    def on_stop(self) -> None:
+        """Drop what has not begun (its messages, unacked, go back to the queue) and wait for what has."""
+        self._clear()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(min(max(self.deadline - monotonic(), 0), threading.TIMEOUT_MAX))
+        self.abandoned = sum(thread.is_alive() for thread in self._threads)
+
+    def _clear(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._jobs.get_nowait()
+
+
+class LoopTimer(Timer):  # type: ignore[misc]
+    """The consumer loop's timers.
+
+    Celery's timer thread sleeps until the entry it knows to be next, so that a nearer one which arrives
+    meanwhile was 0.8 s late; it also changes the prefetch count behind the consumer's back, and ends the
+    whole process if it crashes. Timers that fire in the loop's own thread do none of that.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.on_enter: Callable[[], None] = lambda: None
+        self._entries = iter(self)
+
+    def _enter(self, *args: Any, **kwargs: Any) -> Any:
+        entry = super()._enter(*args, **kwargs)
+        self.on_enter()
+        return entry
+
+    def fire_next(self) -> float:
+        """Run one entry that is due, if any; return for how many seconds there will be nothing to do."""
+        delay, entry = next(self._entries)
+        if entry is not None:
+            self.apply_entry(entry)
+            return 0.0
+        return LONGEST_WAIT if delay is None else min(delay, LONGEST_WAIT)
+
+
+class InprocConsumer(Consumer):  # type: ignore[misc]
+    """Celery's consumer with a loop of its own, which a message, a timer and a stop all wake at once.
+
+    Celery's `synloop` drains once more after it has seen the stop flag: a stop took 4 s.
+    """
+
+    def loop_args(self) -> tuple[()]:
+        return ()
+
+    def loop(self) -> None:
+        self.timer.on_enter = self.connection.transport.interrupt
+        self.controller.on_stop_requested = self.connection.transport.interrupt
+        self.task_consumer.on_message = self.create_task_handler()
+        self.task_consumer.consume()
+        self.on_ready()
+        while self.blueprint.state == RUN and self.connection:
+            self.run_once()
+
+    def run_once(self) -> None:
+        """At most one timer and one message, so that neither can starve the other or a stop."""
+        if self.controller.stop_requested:
+            raise WorkerShutdown(0)
+        state.maybe_shutdown()
+        if self.qos.prev != self.qos.value:
+            self.qos.update()
+        self.perform_pending_operations()
+        idle = self.timer.fire_next()
+        with suppress(TimeoutError):
+            self.connection.drain_events(timeout=idle)
+
+    def create_task_handler(self, **kwargs: Any) -> Callable[[Any], None]:
+        """Celery's handler lets a malformed message end the worker, and nobody is here to restart it."""
+        handle = super().create_task_handler(**kwargs)
+
+        def on_task_received(message: Any) -> None:
+            try:
+                handle(message)
+            except Exception as error:
+                self._discard(message, error)
+
+        return on_task_received
+
+    def _discard(self, message: Any, error: Exception) -> None:
+        logger.error("discarded a malformed message with headers %r", message.headers, exc_info=error)
+        if not message.acknowledged:
+            message.reject()
+        signals.task_rejected.send(sender=self, message=message, exc=error)
+
+
+class InprocController(WorkController):  # type: ignore[misc]
+    """Celery's worker, which tells whether it got going and what it died of; any thread may stop it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.settled = threading.Event()  # it consumes, or it has ended
+        self.consuming = False
+        self.failure: BaseException | None = None
+        self.stop_requested = False
+        self.on_stop_requested: Callable[[], None] = lambda: None
+        super().__init__(**options)
+
+    def on_consumer_ready(self, consumer: InprocConsumer) -> None:
+        self.consuming = True
+        self.settled.set()
+
+    def request_stop(self) -> None:
+        # A flag of ours: `celery.worker.state.should_stop` would also stop a worker that hosts this process.
+        self.stop_requested = True
+        self.on_stop_requested()
+
+    def start(self) -> None:
+        try:
+            self.blueprint.start(self)
+        except SystemExit as end:
+            self.stop(exitcode=end.code)
+        except BaseException as error:
+            logger.critical("the in-process worker failed", exc_info=True)
+            self.failure = error
+            self.stop(exitcode=1)
+
+
+_POOLS: dict[PoolName, type[InlinePool]] = {"threads": DaemonThreadPool, "solo": InlinePool}
+
+# Celery keeps a worker's requests in module globals, so a process can have one worker at a time.
+_the_only_worker = threading.Lock()
+
+
+class InprocWorker:
+    """Runs `app`'s tasks in this process between `start()` and `stop()`; can be started again afterwards."""
+
+    def __init__(
+        self,
+        app: Celery,
+        *,
+        pool: PoolName = "threads",
+        concurrency: int = 4,
+        queues: Iterable[str] | None = None,
+        hostname: str | None = None,
+    ) -> None:
+        self.app = app
+        self.pool = pool
+        self.concurrency = concurrency
+        self.queues = None if queues is None else list(queues)
+        self.hostname = hostname or f"inproc-{os.getpid()}@{socket.gethostname()}"
+        self._controller: InprocController | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the worker, if it ended by itself."""
+        return self._controller and self._controller.failure
+
+    def start(self, timeout: float = 10.0) -> None:
+        """Return when tasks are being consumed; raise if that can't be."""
+        _require_inproc_broker(self.app)
+        if not _the_only_worker.acquire(blocking=False):
+            raise RuntimeError("this process already runs an in-process worker: stop that one first")
+        try:
+            controller = self._controller = self._build()
+            self._thread = threading.Thread(
+                target=self._run, args=(controller,), name="rival-inproc-worker", daemon=True
+            )
+            self._thread.start()
+        except BaseException:
+            _the_only_worker.release()
+            raise
+        self._await_consuming(controller, self._thread, timeout)
+
+    def stop(self, timeout: float = 10.0) -> bool:
+        """Take no more tasks and wait for the running ones; False if some still ran when the time was over.
+
+        Those are left behind on their daemon threads. With the solo pool the worker itself is still in its
+        task then, and no other can start before it ends.
+        """
+        controller, thread = self._controller, self._thread
+        if controller is None or thread is None:
+            return True
+        controller.pool.deadline = monotonic() + timeout
+        controller.request_stop()
+        # The pool keeps to the deadline itself; what is added is for closing the connection after it.
+        thread.join(timeout + 1.0 if self.pool == "threads" else timeout)
+        return not thread.is_alive() and not controller.pool.abandoned
+
+    def __enter__(self) -> InprocWorker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.stop():
+            logger.warning("the in-process worker left running tasks behind")
+
+    def _build(self) -> InprocController:
+        would_block = task_join_will_block()
+        try:
+            return InprocController(
+                app=self.app,
+                hostname=self.hostname,
+                queues=self.queues,
+                pool=_POOLS[self.pool],
+                concurrency=self.concurrency if self.pool == "threads" else 1,
+                consumer_cls=InprocConsumer,
+                timer_cls=LoopTimer,
+                without_mingle=True,
+                without_gossip=True,
+                without_heartbeat=True,
+            )
+        finally:
+            # A worker forbids waiting for results in its whole process; this process is the producer's.
+            _set_task_join_will_block(would_block)
+
+    def _run(self, controller: InprocController) -> None:
+        try:
+            self.app.set_current()  # for this thread only
+            controller.start()
+        finally:
+            controller.consuming = False
+            controller.settled.set()
+            _the_only_worker.release()
+
+    def _await_consuming(
+        self, controller: InprocController, thread: threading.Thread, timeout: float
+    ) -> None:
+        controller.settled.wait(timeout)
+        if controller.consuming:
+            return
+        controller.request_stop()
+        thread.join(1.0)  # so that another may be started at once
+        reason = controller.failure or f"it was not consuming within {timeout:g} s"
+        raise RuntimeError(f"the in-process worker could not start: {reason}") from controller.failure
+
+
+def _require_inproc_broker(app: Celery) -> None:
+    inproc_transport.register()
+    with app.connection_for_read() as connection:
+        scheme, url = connection.transport.driver_type, connection.as_uri()
+    if scheme != inproc_transport.SCHEME:
+        raise ValueError(
+            f"an in-process worker needs a broker at {inproc_transport.SCHEME}://name/, but app "
+            f"{app.main!r} has {url}"
+        )

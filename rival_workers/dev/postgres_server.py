@@ -1,0 +1,142 @@
+"""A real Postgres for development: a unix socket that only its owner can reach, no password, fsync on."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+from rival_workers.dev.binaries import PostgresBinaries, find_postgres
+from rival_workers.dev.identity import Identity, choose_identity
+from rival_workers.dev.private_places import SOCKET_NAME, private_directory, socket_directory
+from rival_workers.dev.processes import Launch, processes_in, spawn
+from rival_workers.dev.server import Server
+
+USER = "rival"
+DATABASE = "rival"
+INIT_OPTIONS = ("--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C", "--no-instructions")
+STATUS_LINE = 7  # of postmaster.pid, counted from 0
+SETTINGS = {
+    "listen_addresses": "",
+    "port": "5432",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "jit": "off",
+    "log_checkpoints": "off",
+    "log_line_prefix": "%m [%p] %d ",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+
+
+class PostgresServer(Server):
+    """Data in `<directory>/pg<major version>`; the database and the superuser are both called `rival`."""
+
+    name = "postgres"
+    stop_signals = ((signal.SIGINT, 5.0), (signal.SIGQUIT, 2.0))  # fast, then immediate shutdown
+
+    def __init__(self, directory: Path | str, identity: Identity | None = None) -> None:
+        super().__init__(directory)
+        self._given_identity = identity
+
+    @property
+    def url(self) -> str:
+        # The port is named because libpq would take it from PGPORT otherwise.
+        host = quote(str(self.socket_directory), safe="")
+        return f"postgresql://{USER}@/{DATABASE}?host={host}&port=5432"
+
+    @cached_property
+    def socket_directory(self) -> Path:
+        return socket_directory(self.data)
+
+    @cached_property
+    def data(self) -> Path:
+        return self._home.resolve() / f"pg{self._found.major_version()}"
+
+    def prepare(self) -> None:
+        private_directory(self.socket_directory, self._identity.uid, self._identity.gid)
+        self._forget_what_was_removed()
+        if not (self.data / "PG_VERSION").exists():
+            self._make_data()
+        self._remove_stale_locks()
+
+    def launch(self, log: IO[bytes]) -> Launch:
+        return Launch(
+            [str(self._binaries.postgres), "-D", str(self.data), *self._settings()],
+            log,
+            cwd=self.data,
+            become=self._identity.become,
+            # Immediate shutdown: the server ends its children, busy ones too; SIGKILL would leave that to them.
+            dying_signal=signal.SIGQUIT,
+        )
+
+    def leftovers(self) -> list[int]:
+        return processes_in(self.data, "postgres")
+
+    def answers(self) -> bool:
+        """As pg_ctl looks at it: a connection would cost the import of a driver, most of a cold start."""
+        try:
+            said = (self.data / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(said) > STATUS_LINE and said[STATUS_LINE].strip() == "ready"
+
+    @cached_property
+    def _found(self) -> PostgresBinaries:
+        return find_postgres()
+
+    @cached_property
+    def _identity(self) -> Identity:
+        return self._given_identity or choose_identity(self._found)
+
+    @cached_property
+    def _binaries(self) -> PostgresBinaries:
+        return self._identity.reachable(self._found)
+
+    @cached_property
+    def _home(self) -> Path:
+        return self._identity.home_for(self.directory)
+
+    def _make_data(self) -> None:
+        """Under another name until it is complete: what was interrupted does not look like data."""
+        unfinished = self.data.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        private_directory(unfinished, self._identity.uid, self._identity.gid)
+        self._run(unfinished, [str(self._binaries.initdb), "-D", str(unfinished), *INIT_OPTIONS])
+        single_user = ["--single", "-c", "exit_on_error=on", "-D", str(unfinished), "postgres"]
+        self._run(unfinished, [str(self._binaries.postgres), *single_user], f'CREATE DATABASE "{DATABASE}"\n')
+        unfinished.rename(self.data)
+        self._leave_a_trace()
+
+    def _run(self, folder: Path, command: list[str], stdin: str = "") -> None:
+        become = self._identity.become
+        with self._open_log() as log:
+            made = spawn(Launch(command, log, cwd=folder, become=become, stdin=stdin.encode()))
+        if made.wait() != 0:
+            raise self.failed(f"could not make its data directory ({command[0]})")
+
+    def _leave_a_trace(self) -> None:
+        """Where the data had to go elsewhere, a link shows the way and stands for them."""
+        if self._identity.is_somebody_else:
+            (self.directory / self.data.name).symlink_to(self.data)
+
+    def _forget_what_was_removed(self) -> None:
+        """Somebody who removes the directory, and the link with it, expects an empty database next time."""
+        if self._identity.is_somebody_else and not (self.directory / self.data.name).is_symlink():
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    def _remove_stale_locks(self) -> None:
+        """Safe because we hold the lock and nothing runs in the data directory. Postgres itself would refuse
+        to start if the number in there now belongs to another process or a zombie, as happens in containers."""
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+        (self.socket_directory / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
+
+    def _settings(self) -> list[str]:
+        settings = SETTINGS | {"unix_socket_directories": str(self.socket_directory)}
+        if self._binaries.has_library("pg_stat_statements"):
+            settings["shared_preload_libraries"] = "pg_stat_statements"
+        return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

@@ -1,0 +1,100 @@
+"""What follows from an attempt's outcome: pure functions. A failure, a timeout and a lost executor go the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rival_client.payload import Json
+from rival_workers.engine.plan import StepConfig
+from rival_workers.errors import Backoff, Behavior
+
+EndStatus = Literal["completed", "skipped", "failed"]
+
+
+@dataclass(frozen=True)
+class Success:
+    result: Json
+    state: Json | None = None
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An attempt that failed, and what its error asked for."""
+
+    error: dict[str, Any]
+    behavior: Behavior = "stop"
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    state: Json | None = None
+    #: How the attempt is listed: failed, timed_out, lost.
+    outcome: str = "failed"
+
+
+@dataclass(frozen=True)
+class End:
+    """The step is over."""
+
+    status: EndStatus
+    result: Json | None = None
+    state: Json | None = None
+    error: dict[str, Any] | None = None
+    #: A hard failure fails the run; a soft one (behavior="continue") does not.
+    hard: bool = False
+    outcome: str = "completed"
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The step is tried again, `delay` seconds from now."""
+
+    delay: float
+    error: dict[str, Any] = field(default_factory=dict)
+    state: Json | None = None
+    outcome: str = "failed"
+
+
+def effective_max(config_max: int | None, error_max: int | None) -> int:
+    """An error can lower the configured maximum, never raise it."""
+    wanted = error_max or config_max or 1
+    return min(wanted, config_max) if config_max else wanted
+
+
+def retry_delay(config: StepConfig, backoff: Backoff | None, attempt: int, chance: float) -> float:
+    """Seconds before the try after `attempt`. `chance` in [0, 1) is the jitter's dice."""
+    strategy = backoff or config.backoff or "linear"
+    if strategy == "none":
+        return 0.0
+    if strategy == "linear":
+        return min(config.base_delay * attempt, config.max_delay)
+    # 2.0 ** 1024 would overflow; beyond 2 ** 60 the cap decides anyway.
+    exponential = min(config.base_delay * 2.0 ** min(attempt - 1, 60), config.max_delay)
+    return exponential * chance if strategy == "jitter" else exponential
+
+
+def decide(config: StepConfig, attempt: int, outcome: Success | Failure, chance: float = 0.0) -> End | Retry:
+    """The one place where an outcome becomes a decision."""
+    if isinstance(outcome, Success):
+        status: EndStatus = "skipped" if outcome.skipped else "completed"
+        return End(status, outcome.result, outcome.state)
+    if outcome.behavior == "retry" and attempt < effective_max(config.max_attempts, outcome.max_attempts):
+        delay = retry_delay(config, outcome.backoff, attempt, chance)
+        return Retry(delay, outcome.error, outcome.state, outcome.outcome)
+    return End(
+        "failed",
+        state=outcome.state,
+        error=outcome.error,
+        hard=outcome.behavior != "continue",
+        outcome=outcome.outcome,
+    )
+
+
+def timed_out(config: StepConfig, error: dict[str, Any]) -> Failure:
+    """A timeout is a failure whose behavior the step's `on_timeout` has chosen."""
+    return Failure(error, behavior="retry" if config.on_timeout == "retry" else "stop", outcome="timed_out")
+
+
+def decide_lost(lost: int, max_lost: int, error: dict[str, Any]) -> End | None:
+    """None: start it again. A step that kills its workers must not eat the fleet."""
+    return None if lost < max_lost else End("failed", error=error, hard=True, outcome="lost")

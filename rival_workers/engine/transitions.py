@@ -1,0 +1,65 @@
+"""The state machines of runs and steps, as data. The stores take their guards from here, the docs are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Guard = Literal["execution_token", "timeout_token", "token"]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A verb: where it may start, where it can lead, and which token it must hold."""
+
+    verb: str
+    sources: frozenset[str]
+    targets: frozenset[str]
+    guard: Guard
+    effect: str
+
+
+def _t(verb: str, sources: str, targets: str, guard: Guard, effect: str) -> Transition:
+    return Transition(verb, frozenset(sources.split()), frozenset(targets.split()), guard, effect)
+
+
+OPEN = "pending running waiting_retry waiting"
+
+STEP_TRANSITIONS: dict[str, Transition] = {
+    t.verb: t
+    for t in (
+        _t("claim_step", "pending waiting_retry waiting", "running", "execution_token",
+           "attempts + 1, executor, start time and timeout set"),
+        _t("finish_step", "running", "completed skipped failed", "execution_token",
+           "result and state stored, plan advanced, next step claimed or scheduled"),
+        _t("retry_step", "running", "waiting_retry", "execution_token",
+           "due_at set, the failed attempt recorded"),
+        _t("time_out_finish", "running", "failed", "timeout_token",
+           "as finish_step, with StepTimeout; the running attempt's late result is stale"),
+        _t("time_out_retry", "running", "waiting_retry", "timeout_token",
+           "as retry_step, with StepTimeout"),
+        _t("release_step", "running", "pending", "execution_token",
+           "lost with its executor or handed back; does not use up an attempt"),
+        _t("park_step", "pending waiting_retry waiting", "pending waiting_retry waiting", "execution_token",
+           "no worker here knows the step; looked at again later"),
+        _t("cancel_run", OPEN, "cancelled", "token", "with the whole run"),
+    )
+}  # fmt: skip
+
+RUN_TRANSITIONS: dict[str, Transition] = {
+    t.verb: t
+    for t in (
+        _t("begin_run", "pending", "running", "token", "the first step is claimed in the same statement"),
+        _t("park_run", "pending", "pending", "token", "no worker here knows the version; looked at again later"),
+        _t("end_run", "running suspended", "completed failed", "token", "within the last step's finish"),
+        _t("cancel_run", "pending running suspended", "cancelled", "token", "all open steps too"),
+    )
+}  # fmt: skip
+
+
+def step_sources(verb: str) -> frozenset[str]:
+    return STEP_TRANSITIONS[verb].sources
+
+
+def run_sources(verb: str) -> frozenset[str]:
+    return RUN_TRANSITIONS[verb].sources

@@ -1,0 +1,58 @@
+"""What a step can raise, and what registration can refuse.
+
+RivalError (rival_client)
+├── DefinitionError      a workflow cannot be registered; `.problems` lists every reason
+├── StepError            raised by a step to say what should follow: stop, continue or retry
+├── StepTimeout          the attempt took longer than its timeout
+└── ExecutorLost         the process that ran the attempt died, once too often
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rival_client.errors import RivalError
+
+Behavior = Literal["stop", "continue", "retry"]
+Backoff = Literal["none", "linear", "exponential", "jitter"]
+
+BEHAVIORS: tuple[str, ...] = ("stop", "continue", "retry")
+BACKOFFS: tuple[str, ...] = ("none", "linear", "exponential", "jitter")
+
+
+class DefinitionError(RivalError):
+    """All that is wrong with a definition, at once."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class StepError(RivalError):
+    """Raise it in a step to choose what follows. Any other exception stops the run.
+
+    `max_attempts` can lower the step's configured maximum, never raise it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        behavior: Behavior = "stop",
+        max_attempts: int | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        super().__init__(message)
+        if behavior not in BEHAVIORS:
+            raise ValueError(f"StepError behavior is one of {', '.join(BEHAVIORS)}, not {behavior!r}")
+        if backoff is not None and backoff not in BACKOFFS:
+            raise ValueError(f"StepError backoff is one of {', '.join(BACKOFFS)}, not {backoff!r}")
+        self.behavior, self.max_attempts, self.backoff = behavior, max_attempts, backoff
+
+
+class StepTimeout(RivalError):
+    """The attempt took longer than its timeout."""
+
+
+class ExecutorLost(RivalError):
+    """The process that ran the attempt died, once too often."""

@@ -1,0 +1,77 @@
+"""Timeouts of the attempts that this process runs: one thread, precise, and forgotten when the attempt ends.
+
+The row's own `timeout_at` is the truth; when this process is too stuck to keep its alarm, some keeper will.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger("rival.alarms")
+
+
+class Alarms:
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._cancelled: set[int] = set()
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def after(self, seconds: float | None, ring: Callable[[], None]) -> Iterator[None]:
+        """Call `ring` if the block takes longer than that."""
+        if seconds is None:
+            yield
+            return
+        number = self._set(time.monotonic() + seconds, ring)
+        try:
+            yield
+        finally:
+            self._forget(number)
+
+    def _set(self, at: float, ring: Callable[[], None]) -> int:
+        with self._changed:
+            number = next(self._numbers)
+            heapq.heappush(self._heap, (at, number, ring))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rival-alarms", daemon=True)
+                self._thread.start()
+            if self._heap[0][1] == number:
+                self._changed.notify()
+            return number
+
+    def _forget(self, number: int) -> None:
+        with self._changed:
+            self._cancelled.add(number)
+            # Long timeouts of quick steps would pile up until they come due.
+            if len(self._cancelled) > 100 and len(self._cancelled) * 2 > len(self._heap):
+                self._heap = [entry for entry in self._heap if entry[1] not in self._cancelled]
+                heapq.heapify(self._heap)
+                self._cancelled.clear()
+
+    def _run(self) -> None:
+        while True:
+            for ring in self._due():
+                try:
+                    ring()
+                except Exception:
+                    log.exception("a timeout could not be applied; the keeper will")
+
+    def _due(self) -> list[Callable[[], None]]:
+        with self._changed:
+            self._changed.wait(self._heap[0][0] - time.monotonic() if self._heap else None)
+            due = []
+            while self._heap and self._heap[0][0] <= time.monotonic():
+                _, number, ring = heapq.heappop(self._heap)
+                if number in self._cancelled:
+                    self._cancelled.discard(number)
+                else:
+                    due.append(ring)
+            return due

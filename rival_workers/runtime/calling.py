@@ -1,0 +1,95 @@
+"""Calls a user's function, sync or async, and turns whatever happens into an outcome. Knows no store."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import traceback
+from collections.abc import Coroutine
+from typing import Any
+
+from rival_client.errors import InvalidPayload
+from rival_client.payload import Json, dump
+from rival_workers.definition.inject import Injection
+from rival_workers.engine.decisions import Failure, Success
+from rival_workers.errors import StepError
+from rival_workers.runtime.context import Context
+
+MAX_MESSAGE = 4000
+MAX_TRACEBACK = 16_000
+
+
+class AsyncLoop:
+    """One event loop per process for all async steps, so that they can share clients and pools."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="rival-async-steps", daemon=True).start()
+            return self._loop
+
+
+async_steps = AsyncLoop()
+
+
+def call(injection: Injection, context: Context, max_payload: int) -> Success | Failure:
+    """Run the attempt. Every exception but the process's own end is the step's failure."""
+    where = f"step {context.run.step!r} of run {context.run.id!r}"
+    try:
+        value = injection.call(context)
+        if inspect.iscoroutine(value):
+            value = async_steps.run(value)
+        return Success(
+            dump(value, what=f"the result of {where}", limit=max_payload),
+            _state(context, where, max_payload),
+            skipped=bool(context.state.get("skipped")),
+        )
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # SystemExit and CancelledError too: a step that calls sys.exit() has failed, the worker has not.
+        return failure(error, context.run.attempt, _state_if_storable(context, max_payload))
+
+
+def _state(context: Context, where: str, max_payload: int) -> Json | None:
+    return dump(dict(context.state), what=f"the state of {where}", limit=max_payload) if context.state else None
+
+
+def _state_if_storable(context: Context, max_payload: int) -> Json | None:
+    try:
+        return _state(context, "", max_payload)
+    except InvalidPayload:
+        return None
+
+
+def failure(error: BaseException, attempt: int, state: Json | None = None) -> Failure:
+    record = error_record(error, attempt)
+    if isinstance(error, StepError):
+        return Failure(record, error.behavior, error.max_attempts, error.backoff, state)
+    return Failure(record, state=state)
+
+
+def error_record(error: BaseException, attempt: int) -> dict[str, Any]:
+    """What is kept of an error: no locals, no arguments, bounded."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if "/rival_workers/" not in f.filename] or frames
+    trace = "".join(traceback.format_list(theirs))[-MAX_TRACEBACK:]
+    return {
+        "type": type(error).__qualname__,
+        "message": _clean(str(error))[:MAX_MESSAGE],
+        "traceback": _clean(trace),
+        "attempt": attempt,
+    }
+
+
+def _clean(text: str) -> str:
+    return text.replace("\x00", "\\0").encode("utf-8", "replace").decode()

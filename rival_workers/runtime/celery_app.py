@@ -1,0 +1,146 @@
+"""The Celery app: settings that fit an engine whose truth is in Postgres, and two tasks. Only here is Celery known."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import InvalidTaskError, Retry
+from celery.worker.consumer import Consumer
+from celery.worker.strategy import default as default_strategy
+
+from rival_client.doorbell import ATTEMPT_TASK, RUN_TASK
+from rival_client.errors import RivalError
+from rival_workers.runtime.coordinator import Coordinator, Verdict
+from rival_workers.runtime.telemetry import counters
+from rival_workers.settings import WorkerSettings
+
+log = logging.getLogger("rival.celery")
+
+
+class AttemptFailed(RivalError):
+    """Raised after the failure was committed, so that Flower and Celery's events tell the truth about the attempt."""
+
+
+class PatientConsumer(Consumer):  # type: ignore[misc]
+    """Comes back to a returning broker within half a second, where Celery's own steps go 2, 4, 6 … 30 s."""
+
+    def ensure_connected(self, conn: Any) -> Any:
+        conn.ensure_connection = partial(
+            conn.ensure_connection, interval_start=0.5, interval_step=0.5, interval_max=2.0
+        )
+        return super().ensure_connected(conn)
+
+
+def careful_strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Any:
+    """A message of the wrong shape would kill one worker after another and stay queued; this makes it an invalid task,
+    which Celery logs and throws away."""
+    handle = default_strategy(task, app, consumer, **options)
+
+    def strategy(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any, **kwargs: Any) -> Any:
+        try:
+            return handle(message, body, ack, reject, callbacks, **kwargs)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            _count_garbage(f"{type(error).__name__}: {error}")
+            raise InvalidTaskError(f"garbage in the queue: {error!r}") from error
+
+    return strategy
+
+
+def _count_garbage(why: str) -> None:
+    counters["garbage"] += 1
+    log.error("garbage in the queue, thrown away (%d so far): %s", counters["garbage"], why)
+
+
+def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
+    app = Celery("rival", broker=settings.broker_url, set_as_current=False)
+    app.conf.update(
+        task_serializer="json", accept_content=["json"], event_serializer="json",
+        result_backend=None, task_ignore_result=True, task_store_errors_even_if_ignored=False,
+        # The lease in Postgres is the authority for starting again; with late acks a mere blip of the
+        # connection would run a running attempt twice.
+        task_acks_late=False, task_reject_on_worker_lost=False,
+        worker_prefetch_multiplier=1, worker_disable_prefetch=_is_redis(settings),
+        task_default_queue=settings.queue, task_create_missing_queues=True,
+        task_publish_retry=False, broker_pool_limit=10,
+        broker_connection_retry_on_startup=True, broker_connection_max_retries=None,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_consumer="rival_workers.runtime.celery_app:PatientConsumer",
+        worker_hijack_root_logger=False, worker_redirect_stdouts=False,
+        worker_enable_remote_control=True, task_track_started=False,
+        broker_transport_options=_transport_options(settings, concurrency),
+    )  # fmt: skip
+    return app
+
+
+def _is_redis(settings: WorkerSettings) -> bool:
+    return (settings.broker_url or "").startswith(("redis", "unix"))
+
+
+def _transport_options(settings: WorkerSettings, concurrency: int) -> dict[str, Any]:
+    if not _is_redis(settings):
+        return {}
+    return {
+        "socket_timeout": 5, "socket_connect_timeout": 1, "socket_keepalive": True, "health_check_interval": 10,
+        "max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0,
+        "max_connections": max(64, concurrency * 2), "visibility_timeout": 3600,
+    }  # fmt: skip
+
+
+class Tasks:
+    """The two tasks. They find this process's coordinator when they run, since a pool's children make their own."""
+
+    def __init__(self, app: Celery) -> None:
+        self.coordinator: Coordinator | None = None
+        options: dict[str, Any] = {
+            "shared": False, "ignore_result": True, "typing": False, "throws": (AttemptFailed,),
+            "Strategy": "rival_workers.runtime.celery_app:careful_strategy",
+        }  # fmt: skip
+        app.task(name=RUN_TASK, **options)(self.run)
+        app.task(name=ATTEMPT_TASK, **options)(self.attempt)
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Start a run."""
+        message = _read(args, kwargs)
+        if message is not None:
+            run_id, _, token, workflow, version = message
+            self._ready().begin(run_id, token, workflow, version)
+
+    def attempt(self, *args: Any, **kwargs: Any) -> None:
+        """Run one attempt of a step."""
+        message = _read(args, kwargs)
+        if message is None:
+            return None
+        run_id, path, token, workflow, version = message
+        if path is None:
+            return _count_garbage(f"an attempt without a step: {args!r}")
+        _tell_celery(self._ready().attempt(run_id, path, token, workflow, version))
+        return None
+
+    def _ready(self) -> Coordinator:
+        counters["messages"] += 1
+        if self.coordinator is None:
+            raise RivalError("this process was not set up to run steps; start it with `rival worker`")
+        return self.coordinator
+
+
+def _tell_celery(verdict: Verdict) -> None:
+    error = verdict.error or {}
+    text = f"{error.get('type', 'Error')}: {error.get('message', '')}"
+    if verdict.what == "retried":
+        raise Retry(text)
+    if verdict.what == "failed":
+        raise AttemptFailed(text)
+
+
+def _read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str | None, int, str, str] | None:
+    """What a message says, if it says it in the right form: anybody may have written it."""
+    if not kwargs and len(args) == 5:
+        run_id, path, token, workflow, version = args
+        texts = all(isinstance(value, str) for value in (run_id, workflow, version))
+        if texts and isinstance(path, str | None) and type(token) is int:
+            return run_id, path, token, workflow, version
+    _count_garbage(f"arguments of the wrong form: {str(args)[:200]}")
+    return None

@@ -1,0 +1,104 @@
+"""Tells Celery's event stream (Flower, `celery events`) of attempts that went on in place, as if each were a task."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from celery import Celery
+
+from rival_client.doorbell import attempt_id, step_label
+from rival_workers.runtime.telemetry import Report
+
+Send = Callable[..., None]
+
+
+class SharedSwitch:
+    """One byte that a parent sets and its forked children see: are events wanted?"""
+
+    def __init__(self) -> None:
+        self._byte = mmap.mmap(-1, 1)
+
+    def set(self, on: bool) -> None:
+        self._byte[0] = 1 if on else 0
+
+    def __bool__(self) -> bool:
+        return self._byte[0] == 1
+
+
+class ConsumerEvents:
+    """Through the worker's own dispatcher, which lives in this process (threads and solo pools)."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    @property
+    def wanted(self) -> bool:
+        dispatcher = self._consumer.event_dispatcher
+        return dispatcher is not None and bool(dispatcher.enabled)
+
+    def send(self, kind: str, **fields: Any) -> None:
+        dispatcher = self._consumer.event_dispatcher
+        if dispatcher is not None:
+            dispatcher.send(kind, **fields)
+
+
+class ChildEvents:
+    """Through a dispatcher of the child's own, when its parent says that events are wanted (prefork)."""
+
+    def __init__(self, app: Celery, hostname: str, switch: SharedSwitch) -> None:
+        self._app, self._hostname, self._switch = app, hostname, switch
+        self._dispatcher: Any = None
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._switch)
+
+    def send(self, kind: str, **fields: Any) -> None:
+        if self._dispatcher is None:
+            self._dispatcher = self._app.events.Dispatcher(
+                self._app.connection_for_write(), hostname=self._hostname, buffer_while_offline=False
+            )
+        self._dispatcher.send(kind, **fields)
+
+
+class AttemptEvents:
+    """An AttemptObserver that speaks Celery's event language."""
+
+    def __init__(self, sink: ConsumerEvents | ChildEvents) -> None:
+        self._sink = sink
+
+    @contextmanager
+    def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> Iterator[Report]:
+        if not self._sink.wanted:
+            yield lambda what, error: None
+            return
+        task_id = attempt_id(run_id, path, attempt, lost)
+        started = time.monotonic()
+        self._send(
+            "task-received", uuid=task_id, name=step_label(workflow, path), retries=attempt - 1, eta=None, expires=None,
+            args=f"(run={run_id!r}, step={path!r}, attempt={attempt})", kwargs="{}", root_id=run_id, parent_id=run_id,
+        )  # fmt: skip
+        self._send("task-started", uuid=task_id)
+
+        def report(what: str, error: dict[str, Any] | None) -> None:
+            runtime = time.monotonic() - started
+            text = f"{error['type']}: {error['message']}" if error else what
+            if what in ("completed", "skipped"):
+                self._send("task-succeeded", uuid=task_id, result=repr(what), runtime=runtime)
+            elif what == "retried":
+                self._send("task-retried", uuid=task_id, exception=text, traceback="")
+            else:
+                self._send("task-failed", uuid=task_id, exception=text, traceback=(error or {}).get("traceback", ""))
+
+        yield report
+
+    def _send(self, kind: str, **fields: Any) -> None:
+        try:
+            self._sink.send(kind, **fields)
+        except Exception:
+            # An event is for onlookers; no trouble with it may reach the attempt.
+            return

@@ -1,0 +1,124 @@
+"""What a step sees of its run. Earlier results are loaded when they are read, not before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from rival_client.errors import RivalError
+from rival_client.records import Step
+from rival_workers.runtime.logs import StepLog
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """The run an attempt belongs to."""
+
+    id: str
+    workflow: str
+    version: str
+    step: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class StepView:
+    """An earlier step: `.result`, `.state`, `.status`. The first step's `last_step` is an empty one."""
+
+    step_name: str | None = None
+    status: str = "pending"
+    result: Any = None
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class StepState(dict[str, Any]):
+    """A step's own notes: `state.description = "…"`, `state.skipped = True`, or any key of yours."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+Loader = Callable[[str], Step | None]
+
+
+class Steps:
+    """The run's other steps by name: `steps.find_tree.result` or `steps["find-tree"].result`."""
+
+    def __init__(self, names: Sequence[str], load: Loader, known: dict[str, StepView]) -> None:
+        self._names, self._load, self._known = names, load, known
+
+    def __getattr__(self, name: str) -> StepView:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> StepView:
+        if name not in self._names:
+            raise UnknownStep(name, self._names)
+        if name not in self._known:
+            step = self._load(name)
+            if step is None:
+                return StepView(name)
+            self._known[name] = StepView(name, step.status, step.result, step.state)
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+
+class UnknownStep(RivalError, AttributeError, KeyError):
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"There is no step {name!r} in this workflow; its steps are {', '.join(known)}.")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass
+class Context:
+    """Everything a step may ask for."""
+
+    run: RunInfo
+    steps: Steps
+    log: StepLog
+    state: StepState
+    read_input: Callable[[], Any]
+    previous: str | None
+    #: Only in `on_error` handlers.
+    error: dict[str, Any] | None = None
+    failed_step_name: str | None = None
+
+    @cached_property
+    def input(self) -> Any:
+        return self.read_input()
+
+    @cached_property
+    def last_step(self) -> StepView:
+        return StepView() if self.previous is None else self.steps[self.previous]
+
+    @cached_property
+    def failed_step(self) -> StepView:
+        return StepView() if self.failed_step_name is None else self.steps[self.failed_step_name]
+
+    @cached_property
+    def workflow_state(self) -> WorkflowState:
+        return WorkflowState(self.run.id, self.run.workflow, self.input, self.steps)
+
+
+@dataclass(frozen=True)
+class WorkflowState:
+    """The run as a handler sees it."""
+
+    run_id: str
+    workflow: str
+    input: Any
+    steps: Steps
+    status: str = "failing"

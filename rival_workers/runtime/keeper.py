@@ -1,0 +1,152 @@
+"""The keeper: the small loop in every worker that rings what is due, applies timeouts, takes over from dead executors
+and lets old runs go. It runs no user code, and any number of keepers may run beside one another.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rival_client.doorbell import Doorbell, Ring
+from rival_client.errors import DatabaseUnavailable
+from rival_workers.runtime.coordinator import Coordinator
+from rival_workers.runtime.host import host_name, is_alive
+from rival_workers.settings import WorkerSettings
+from rival_workers.store.base import NEVER_RUNG, Due, Look, Store
+
+log = logging.getLogger("rival.keeper")
+
+BATCH = 500
+#: A row is looked at again after the grace, then twice that, … up to this.
+BACKOFF_MAX = 600.0
+#: After this many looks (a quarter of an hour) even a queue with a backlog is not believed any more.
+TRUST_LOOKS = 7
+_CHORES_EVERY = 60.0
+_RETENTION_BATCH = 500
+
+
+@dataclass
+class Round:
+    """What one round of the keeper did."""
+
+    rung: int = 0
+    held_back: int = 0
+    timed_out: int = 0
+    taken_over: int = 0
+    deleted: int = 0
+    amnesia: bool = False
+
+
+class Keeper:
+    def __init__(self, settings: WorkerSettings, store: Store, doorbell: Doorbell, coordinator: Coordinator) -> None:
+        self._settings, self._store, self._doorbell, self._coordinator = settings, store, doorbell, coordinator
+        self._look = Look(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
+        self._steady_since: float | None = None
+        self._chores_at = 0.0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        #: Called after each round, with what it did.
+        self.after_round: Callable[[Round], None] = lambda done: None
+
+    # -- the ticker ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run_for_ever, name="rival-keeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def _run_for_ever(self) -> None:
+        while not self._stop.wait(self._settings.keeper_interval * random.uniform(0.8, 1.2)):
+            try:
+                self.after_round(self.run_once())
+            except DatabaseUnavailable as error:
+                self._steady_since = None
+                log.warning("keeper: %s", error)
+            except Exception:
+                log.exception("keeper: a round failed; it goes on")
+
+    # -- one round ----------------------------------------------------------------------------------------
+
+    def run_once(self) -> Round:
+        done = Round()
+        self._bury_neighbours()
+        self._recall(done)
+        self._ring_what_is_due(done)
+        self._take_over(done)
+        self._chores(done)
+        return done
+
+    def _bury_neighbours(self) -> None:
+        """Executors of this very machine whose process is gone need not run out their lease."""
+        for executor in self._store.executors_on(host_name()):
+            if not is_alive(executor.pid):
+                self._store.expire_executors(host_name(), executor.pid)
+
+    def _recall(self, done: Round) -> None:
+        """The broker forgot everything, or was away when we rang: make all that waits due, in bounded batches."""
+        if not self._doorbell.forgot():
+            return
+        done.amnesia = True
+        while not self._stop.is_set() and self._store.ring_all(BACKOFF_MAX, BATCH) >= BATCH:
+            pass
+
+    def _ring_what_is_due(self, done: Round) -> None:
+        while not self._stop.is_set():
+            found = self._store.due(self._look)
+            for due in found:
+                if due.status == "running":
+                    self._coordinator.time_out_due(due)
+                    done.timed_out += 1
+            waiting = [due for due in found if due.status != "running"]
+            rings = self._believed_lost(waiting, done.amnesia)
+            done.held_back += len(waiting) - len(rings)
+            done.rung += len(rings)
+            if rings:
+                self._doorbell.ring([_ring(due) for due in rings])
+            if len(found) < BATCH:
+                return
+
+    def _believed_lost(self, waiting: list[Due], amnesia: bool) -> list[Due]:
+        """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer."""
+        first = [due for due in waiting if due.rings == NEVER_RUNG]
+        again = [due for due in waiting if due.rings != NEVER_RUNG]
+        if again and not amnesia and (self._doorbell.backlog() or 0) > 0:
+            again = [due for due in again if due.rings >= TRUST_LOOKS]
+        return first + again
+
+    def _take_over(self, done: Round) -> None:
+        """Only after a whole lease of our own contact with the database: after it was away, the living beat first."""
+        now = time.monotonic()
+        if self._steady_since is None:
+            self._steady_since = now
+        if now - self._steady_since < self._settings.lease:
+            return
+        for lost in self._store.lost_attempts(BATCH):
+            self._coordinator.take_over(lost)
+            done.taken_over += 1
+
+    def _chores(self, done: Round) -> None:
+        if time.monotonic() < self._chores_at:
+            return
+        self._chores_at = time.monotonic() + _CHORES_EVERY
+        self._store.prune_executors()
+        if self._settings.retention > 0:
+            deleted = _RETENTION_BATCH
+            while deleted == _RETENTION_BATCH and not self._stop.is_set():
+                deleted = self._store.delete_ended_before(self._settings.retention, _RETENTION_BATCH)
+                done.deleted += deleted
+
+
+def _ring(due: Due) -> Ring:
+    return Ring(
+        due.run_id, due.path, due.token, due.workflow, due.version,
+        attempt=due.attempts + 1, lost=due.lost, countdown=max(0.0, due.due_in),
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""What one process of a fleet consists of: store, doorbell, executor, coordinator and keeper, put together once."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+
+from rival_client.doorbell import Doorbell, open_doorbell
+from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_workers.definition.registry import Registry
+from rival_workers.runtime import failpoints
+from rival_workers.runtime.coordinator import Coordinator
+from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.host import host_name
+from rival_workers.runtime.keeper import Keeper
+from rival_workers.runtime.telemetry import AttemptObserver
+from rival_workers.settings import WorkerSettings
+from rival_workers.store import migrations, open_store
+from rival_workers.store.base import Store
+
+log = logging.getLogger("rival.process")
+
+
+def _kill_child(pid: int) -> None:
+    if pid != os.getpid():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class Process:
+    """Made after the fork, never before it: connections must not be shared between processes."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        registry: Registry,
+        worker: str,
+        *,
+        store: Store | None = None,
+        doorbell: Doorbell | None = None,
+        observer: AttemptObserver | None = None,
+    ) -> None:
+        failpoints.arm(settings.failpoint)
+        self.settings = settings
+        self.store = store or open_store(settings.require_database(), ring_grace=settings.ring_grace)
+        self.doorbell = doorbell or open_doorbell(settings.broker_url, settings.queue)
+        self.executor = Executor(self.store, settings.lease, worker)
+        self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
+        self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator)
+        self._registry = registry
+
+    # -- starting -----------------------------------------------------------------------------------------
+
+    def register_workflows(self) -> None:
+        for workflow in self._registry:
+            self.store.register_workflow(workflow.name, workflow.plan, workflow.input_schema, workflow.description)
+
+    def wait_for_database(self, patience: float = 60.0) -> None:
+        """A fleet often starts before its database; be patient, then say what is wrong."""
+        until = time.monotonic() + patience
+        while True:
+            try:
+                return self._check_schema()
+            except DatabaseUnavailable as error:
+                if time.monotonic() > until:
+                    raise
+                log.warning("waiting for the database: %s", error)
+                time.sleep(1)
+
+    def _check_schema(self) -> None:
+        found, wanted = migrations.version(self.store.database), migrations.head()
+        if found is None or found < wanted:
+            raise ConfigurationError(
+                f"The database's schema is at {found or 'nothing'}, this worker needs {wanted}. "
+                "Run `rival db upgrade` (it is safe while workers run)."
+            )
+
+    # -- stopping -----------------------------------------------------------------------------------------
+
+    def stop_going_on(self) -> None:
+        """From now on attempts end, but nothing new is begun in place."""
+        self.coordinator.stopping = True
+
+    def hand_back(self, executor: str) -> int:
+        """Give up what an executor still runs: it starts again elsewhere, and no attempt is used up."""
+        running = self.store.running_on(executor)
+        for attempt in running:
+            self.coordinator.release(attempt, "handed_back")
+        self.store.remove_executor(executor)
+        return len(running)
+
+    def leave_after(self, seconds: float, worker: str) -> None:
+        """The grace period's end: end the children, hand back whatever still runs under this worker, and leave."""
+
+        def leave() -> None:
+            given = 0
+            try:
+                for executor in self.store.executors_on(host_name()):
+                    if executor.worker == worker:
+                        _kill_child(executor.pid)
+                        given += self.hand_back(executor.id)
+            except Exception:
+                log.exception("could not hand back; the lease will")
+            log.warning("grace period over: handed back %d attempt(s), leaving", given)
+            os._exit(0)
+
+        timer = threading.Timer(seconds, leave)
+        timer.daemon = True
+        timer.start()
+
+    def close(self) -> None:
+        self.doorbell.close()
+        self.store.close()

@@ -1,0 +1,132 @@
+"""Celery's worker with Rival in it: sets each process up by Celery's signals, and takes it down again.
+
+threads, solo: the worker's process is the executor. prefork: each child is one, the parent only keeps.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+from celery import Celery, signals
+from celery.worker import state
+
+from rival_workers.definition.registry import Registry
+from rival_workers.runtime.celery_app import Tasks, make_app
+from rival_workers.runtime.celery_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
+from rival_workers.runtime.keeper import Round
+from rival_workers.runtime.process import Process
+from rival_workers.runtime.telemetry import counters
+from rival_workers.settings import WorkerSettings
+
+log = logging.getLogger("rival.worker")
+
+
+class Worker:
+    def __init__(self, settings: WorkerSettings, registry: Registry, *, pool: str, concurrency: int, name: str) -> None:
+        self.settings, self.registry = settings, registry
+        self.pool, self.concurrency, self.name = pool, concurrency, name
+        self.app: Celery = make_app(settings, concurrency)
+        self.tasks = Tasks(self.app)
+        self.process: Process | None = None
+        self._switch = SharedSwitch()
+        self._deaf = DeafWatch(settings.deaf_after)
+        self._connect_signals()
+
+    def run(self, loglevel: str = "INFO", events: bool = False) -> None:
+        """Until it is told to stop."""
+        argv = [
+            "worker", "--pool", self.pool, "--concurrency", str(self.concurrency), "--hostname", self.name,
+            "--queues", self.settings.queue, "--without-gossip", "--without-mingle", "--loglevel", loglevel,
+        ]  # fmt: skip
+        self.app.worker_main(argv + (["--task-events"] if events else []))
+
+    # -- Celery's signals ---------------------------------------------------------------------------------
+
+    def _connect_signals(self) -> None:
+        connect = {"weak": False}
+        signals.worker_init.connect(self._on_worker_init, **connect)
+        signals.worker_process_init.connect(self._on_child_init, **connect)
+        signals.worker_process_shutdown.connect(self._on_child_shutdown, **connect)
+        signals.worker_ready.connect(self._on_ready, **connect)
+        signals.worker_shutting_down.connect(self._on_shutting_down, **connect)
+        signals.worker_shutdown.connect(self._on_shutdown, **connect)
+
+    def _on_worker_init(self, **_: Any) -> None:
+        self.process = Process(self.settings, self.registry, self.name)
+        self.process.wait_for_database()
+        self.process.register_workflows()
+        if self.pool != "prefork":
+            self.process.executor.start()
+            self.tasks.coordinator = self.process.coordinator
+
+    def _on_child_init(self, **_: Any) -> None:
+        """In a prefork child: everything anew, nothing of the parent's connections."""
+        events = AttemptEvents(ChildEvents(self.app, self.name, self._switch))
+        self.process = Process(self.settings, self.registry, self.name, observer=events)
+        self.process.coordinator.may_kill = True
+        self.process.executor.start()
+        self.tasks.coordinator = self.process.coordinator
+
+    def _on_child_shutdown(self, **_: Any) -> None:
+        if self.process is not None:
+            self.process.executor.stop()
+
+    def _on_ready(self, sender: Any, **_: Any) -> None:
+        assert self.process is not None
+        if self.pool == "prefork":
+            self._follow_events(sender)
+        else:
+            self.process.coordinator.observer = AttemptEvents(ConsumerEvents(sender))
+        self.process.keeper.after_round = lambda done: self._after_round(sender, done)
+        self.process.keeper.start()
+
+    def _follow_events(self, consumer: Any) -> None:
+        dispatcher = consumer.event_dispatcher
+        self._switch.set(dispatcher is not None and dispatcher.enabled)
+
+    def _after_round(self, consumer: Any, done: Round) -> None:
+        if self.pool == "prefork":
+            self._follow_events(consumer)
+        assert self.process is not None
+        busy = len(state.active_requests) >= self.concurrency
+        if self._deaf.is_deaf(counters["messages"], busy, self.process.doorbell.backlog):
+            log.critical("deaf: the queue has messages and none came for %g s; leaving to be restarted",
+                         self.settings.deaf_after)  # fmt: skip
+            os._exit(3)
+
+    def _on_shutting_down(self, **_: Any) -> None:
+        if self.process is None:
+            return
+        self.process.stop_going_on()
+        self.process.leave_after(self.settings.shutdown_grace, self.name)
+
+    def _on_shutdown(self, **_: Any) -> None:
+        if self.process is None:
+            return
+        self.process.keeper.stop()
+        if self.pool != "prefork":
+            self.process.executor.stop()
+
+
+class DeafWatch:
+    """Workers have gone deaf after a reconnect in several Celery releases: messages wait, none arrives."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._seen = -1
+        self._since = time.monotonic()
+
+    def is_deaf(self, messages: int, busy: bool, backlog: Any) -> bool:
+        now = time.monotonic()
+        if messages != self._seen or busy:
+            self._seen, self._since = messages, now
+            return False
+        if now - self._since < self._patience:
+            return False
+        if (backlog() or 0) == 0:
+            self._since = now
+            return False
+        return True

@@ -1,0 +1,148 @@
+"""What a store can do: one named, atomic operation per transition. Every backend passes the same contract suite.
+
+Each operation that moves something takes what its caller holds (run, path, token), compares it in the WHERE, and
+says with None or False that it was stale. None of them runs user code, rings a bell or reads a clock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from rival_client.database import Database
+from rival_client.records import LogEntry, Step, WorkflowInfo
+from rival_workers.engine.decisions import End, Retry
+from rival_workers.engine.interpreter import Advance, Opening
+from rival_workers.engine.plan import Plan
+
+#: `rings` of a row that its committer did not ring for: a far timer, an insert in somebody else's transaction.
+NEVER_RUNG = -1
+
+ReleaseReason = Literal["lost", "handed_back"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a transition's caller claims to hold."""
+
+    run_id: str
+    path: str
+    token: int
+    guard: Literal["execution_token", "timeout_token"] = "execution_token"
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """An attempt that is now this executor's, with what it needs."""
+
+    run_id: str
+    path: str
+    token: int
+    timeout_token: int
+    attempt: int
+    lost: int
+    input: Any
+    #: The run is bound to fail with this error at this step; the attempt is one of its handlers.
+    failed_step: str | None = None
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """A claim that came too early, and by how much."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Due:
+    """A row whose time has come. `path` None: a run that nobody has begun."""
+
+    run_id: str
+    path: str | None
+    status: str
+    token: int
+    timeout_token: int
+    attempts: int
+    lost: int
+    #: How often the keeper has looked at it before; NEVER_RUNG: nobody has rung for it at all.
+    rings: int
+    workflow: str
+    version: str
+    failed_step: str | None
+    #: Seconds until the step may start.
+    due_in: float
+
+
+@dataclass(frozen=True)
+class RunningAttempt:
+    """An attempt as the table has it: for those who must judge it from outside."""
+
+    held: Held
+    attempts: int
+    lost: int
+    executor: str
+    workflow: str
+    version: str
+    failed_step: str | None
+
+
+@dataclass(frozen=True)
+class ExecutorRow:
+    id: str
+    pid: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the keeper does with what is due."""
+
+    limit: int
+    #: Seconds until the next look at a row after its first, second, … ring.
+    backoff: float
+    backoff_max: float
+
+
+class Store(Protocol):
+    database: Database
+
+    # -- definitions
+    def register_workflow(
+        self, name: str, plan: Plan, input_schema: dict[str, Any] | None, description: str | None
+    ) -> None: ...
+    def load_workflow(self, name: str, version: str) -> WorkflowInfo | None: ...
+
+    # -- moving a run
+    def begin_run(self, run_id: str, token: int, opening: Opening, *, claim_for: str | None) -> Claimed | None: ...
+    def claim_step(self, held: Held, timeout: float | None, executor: str) -> Claimed | NotYet | None: ...
+    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> bool: ...
+    def retry_step(self, held: Held, retry: Retry, *, rung: bool) -> int | None: ...
+    def release_step(self, held: Held, reason: ReleaseReason) -> int | None: ...
+    def park(self, run_id: str, path: str | None, token: int, reason: str, delay: float) -> bool: ...
+
+    # -- reading, for attempts
+    def read_step(self, run_id: str, path: str) -> Step | None: ...
+    def token_of(self, run_id: str, path: str) -> tuple[str, int, str | None] | None: ...
+    def running_on(self, executor: str) -> list[RunningAttempt]: ...
+
+    # -- keeping
+    def due(self, look: Look) -> list[Due]: ...
+    def lost_attempts(self, limit: int) -> list[RunningAttempt]: ...
+    def ring_all(self, within: float, limit: int) -> int: ...
+    def delete_ended_before(self, age: float, limit: int) -> int: ...
+
+    # -- executors
+    def add_executor(self, executor: str, host: str, pid: int, worker: str, lease: float) -> None: ...
+    def beat(self, executor: str, lease: float) -> bool: ...
+    def executors_on(self, host: str) -> list[ExecutorRow]: ...
+    def expire_executors(self, host: str, pid: int) -> int: ...
+    def remove_executor(self, executor: str) -> None: ...
+    def prune_executors(self) -> int: ...
+
+    # -- logs and history
+    def append_logs(self, run_id: str, entries: Sequence[LogEntry]) -> None: ...
+    def record(self, run_id: str, path: str | None, what: str, detail: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,14 @@
+"""Alembic's entry: migrates on the connection that `upgrade` gives, within its transaction."""
+
+from alembic import context
+
+from rival_client.tables import metadata
+from rival_workers.store.migrations import VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,
+)
+context.run_migrations()

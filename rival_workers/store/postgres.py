@@ -1,0 +1,135 @@
+"""Postgres: the hot operations as one statement and one round trip each. The rest is `SqlStore`'s.
+
+A statement of several data-modifying parts is one transaction; its guard is the first part, and the others take
+their rows from what that part returned, so that a stale token changes nothing at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import psycopg
+
+from rival_client.database import Database, libpq_url, unavailable
+from rival_workers.engine.decisions import End
+from rival_workers.engine.interpreter import Advance, Opening
+from rival_workers.store.base import Claimed, Held
+from rival_workers.store.sql import SqlStore, first_claim
+
+_CLAIMED_STEP = """
+    INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at)
+    SELECT {source}, %(next_path)s, %(next_kind)s, 'running', 1, 1, 1, %(executor)s, now(), now(),
+           now() + make_interval(secs => %(timeout)s), now() + make_interval(secs => %(timeout)s)
+    FROM {table}
+"""
+
+BEGIN_RUN = f"""
+WITH run AS (
+    UPDATE rival_runs
+    SET status = 'running', started_at = now(), token = token + 1, ring_at = NULL, rings = 0, parked = NULL
+    WHERE id = %(run_id)s AND token = %(token)s AND status = 'pending'
+    RETURNING id, input
+), step AS ({_CLAIMED_STEP.format(source="id", table="run")})
+SELECT input FROM run
+"""
+
+_DONE = """
+WITH done AS (
+    UPDATE rival_steps
+    SET status = %(status)s, result = %(result)s::jsonb, state = %(state)s::jsonb, completed_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
+    WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running'
+    RETURNING run_id
+)
+"""
+
+FINISH_AND_CLAIM = f"{_DONE} {_CLAIMED_STEP.format(source='run_id', table='done')} RETURNING 1"
+
+FINISH_AND_OPEN = f"""{_DONE}
+    INSERT INTO rival_steps (run_id, path, kind, status, created_at, ring_at)
+    SELECT run_id, %(next_path)s, %(next_kind)s, 'pending', now(), now() + make_interval(secs => %(grace)s)
+    FROM done
+    RETURNING 1
+"""
+
+FINISH_AND_COMPLETE = f"""{_DONE}
+    UPDATE rival_runs
+    SET status = 'completed', result = %(result)s::jsonb, completed_at = now(), token = token + 1, ring_at = NULL
+    FROM done
+    WHERE id = done.run_id AND status IN ('running', 'suspended')
+    RETURNING 1
+"""
+
+
+class HotLine:
+    """A connection per thread, in autocommit: a statement is a transaction, a transaction is a round trip."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._local = threading.local()
+
+    def fetch(self, statement: str, parameters: dict[str, Any]) -> tuple[Any, ...] | None:
+        try:
+            row: tuple[Any, ...] | None = self._connection().execute(statement, parameters, prepare=True).fetchone()
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self._drop()
+            raise unavailable(self._url, error) from error
+        return row
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
+        if connection is None or connection.closed:
+            connection = psycopg.connect(
+                libpq_url(self._url), autocommit=True, connect_timeout=5, application_name="rival-hot",
+                keepalives_idle=5, keepalives_interval=2, keepalives_count=3, tcp_user_timeout=10_000,
+            )  # fmt: skip
+            self._local.connection = connection
+        return connection
+
+    def _drop(self) -> None:
+        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
+
+class PostgresStore(SqlStore):
+    def __init__(self, database: Database, *, ring_grace: float = 10.0) -> None:
+        super().__init__(database, ring_grace=ring_grace)
+        self._hot = HotLine(database.url)
+
+    def begin_run(self, run_id: str, token: int, opening: Opening, *, claim_for: str | None) -> Claimed | None:
+        if claim_for is None:
+            return super().begin_run(run_id, token, opening, claim_for=None)
+        row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_next(opening, claim_for)})
+        return None if row is None else first_claim(run_id, opening, row[0])
+
+    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> bool:
+        if not _is_plain(held, end, advance):
+            return super().finish_step(held, end, advance, claim_for=claim_for)
+        parameters = {
+            "run_id": held.run_id, "path": held.path, "token": held.token,
+            "status": end.status, "result": end.result, "state": end.state,
+        }  # fmt: skip
+        if advance.opening is None:
+            return self._hot.fetch(FINISH_AND_COMPLETE, parameters) is not None
+        parameters |= _next(advance.opening, claim_for)
+        if claim_for is not None:
+            return self._hot.fetch(FINISH_AND_CLAIM, parameters) is not None
+        return self._hot.fetch(FINISH_AND_OPEN, parameters | {"grace": self.ring_grace}) is not None
+
+
+def _is_plain(held: Held, end: End, advance: Advance) -> bool:
+    """The happy path: a first attempt that succeeded, and the plan simply goes on or is complete."""
+    return held.token == 1 and end.status != "failed" and not advance.fails_run and advance.run_ends != "failed"
+
+
+def _next(opening: Opening, executor: str | None) -> dict[str, Any]:
+    return {
+        "next_path": opening.path,
+        "next_kind": opening.kind,
+        "executor": executor,
+        "timeout": opening.config.timeout,
+    }

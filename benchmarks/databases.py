@@ -29,6 +29,7 @@ def fresh_database(admin_url: str, name: str, template: str = "template1") -> st
     """A copy of `template` beside the database of `admin_url`; one of that name that was left over is dropped."""
     identifiers = {"name": sql.Identifier(name), "template": sql.Identifier(template)}
     with psycopg.connect(admin_url, autocommit=True) as connection:
+        _wait_unused(connection, template)
         connection.execute(sql.SQL("DROP DATABASE IF EXISTS {name} WITH (FORCE)").format(**identifiers))
         connection.execute(sql.SQL("CREATE DATABASE {name} TEMPLATE {template}").format(**identifiers))
     return urlunsplit(urlsplit(admin_url)._replace(path=f"/{name}"))
@@ -56,21 +57,26 @@ def wait_drained(url: str, query: str, run_ids: Sequence[str], limit_s: float = 
     raise TimeoutError(f"{open_runs} of {len(run_ids)} runs still open after {limit_s:.0f} s")
 
 
-def settled_commits(admin_url: str, name: str, limit_s: float = 15.0) -> int:
+def settled_commits(admin_url: str, name: str) -> int:
     """Commits in a database so far, once nobody is connected: sessions report their counts late, but at their end."""
-    watch = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
     with psycopg.connect(admin_url, autocommit=True) as connection:
-        deadline = time.monotonic() + limit_s
-        while connection.execute(watch, [name]).fetchone() != (0,):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"somebody is still connected to database {name}")
-            time.sleep(0.1)
+        _wait_unused(connection, name)
         time.sleep(0.3)
         row = connection.execute(
             "SELECT xact_commit FROM pg_stat_database WHERE datname = %s", [name]
         ).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def _wait_unused(connection: psycopg.Connection, name: str, limit_s: float = 15.0) -> None:
+    """Until no session of a client is left in a database: the server ends them a little after their clients."""
+    watch = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
+    deadline = time.monotonic() + limit_s
+    while connection.execute(watch, [name]).fetchone() != (0,):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"somebody is still connected to database {name}")
+        time.sleep(0.1)
 
 
 def durability(url: str) -> dict[str, str]:

@@ -135,7 +135,8 @@ def latencies(system: System, load: Load) -> tuple[list[float], list[float]]:
 def best_latencies(system: System, load: Load) -> Results:
     """Both figures at the polling interval that suits each best."""
     tried = []
-    for system.polling in system.pollings:
+    for polling in system.pollings[: load.pollings]:
+        system.polling = polling
         tried.append(latencies(system, load))
     totals, lags = zip(*tried, strict=True)
     return {

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from benchmarks.process_trees import signal_all, tree
+
 GRACE_S = 8.0
 PR_SET_PDEATHSIG = 1
 
@@ -44,21 +46,25 @@ def start_process(
         )
 
 
-def signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """A signal to a process and everything it started; nothing happens when it is gone."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
-
-
 def stop_process(process: subprocess.Popen[str], grace_s: float = GRACE_S) -> None:
-    """SIGTERM, a while, then SIGKILL for the group: prefork parents sometimes hang on SIGTERM."""
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    signal_group(process, signal.SIGCONT)
+    """SIGTERM, a while, then SIGKILL for all that is left: prefork parents sometimes hang on SIGTERM."""
+    pids = ask_to_stop(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(grace_s)
-    signal_group(process, signal.SIGKILL)
+    signal_all(pids[1:], signal.SIGKILL)
+    if process.poll() is None:
+        process.kill()
     process.wait(grace_s)
+
+
+def ask_to_stop(process: subprocess.Popen[str]) -> list[int]:
+    """SIGTERM for the process itself, which sees to its children; a held tree must wake up to hear it."""
+    if process.poll() is not None:
+        return [process.pid]
+    pids = tree(process.pid)
+    process.terminate()
+    signal_all(pids, signal.SIGCONT)
+    return pids
 
 
 class Fleet:
@@ -69,6 +75,7 @@ class Fleet:
         self._env = env
         self._log = log
         self._processes: list[subprocess.Popen[str]] = []
+        self._held: list[int] = []
 
     def __enter__(self) -> Fleet:
         self._processes = [start_process(command, self._env, self._log) for command in self._commands]
@@ -81,29 +88,29 @@ class Fleet:
 
     def stop(self) -> None:
         """Ask all at once, then see each one off, so that graces do not add up."""
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            signal_group(process, signal.SIGCONT)
+        left = [pid for process in self._processes for pid in ask_to_stop(process)[1:]]
         for process in self._processes:
             stop_process(process)
+        signal_all(left, signal.SIGKILL)
         self._processes = []
 
     def hold(self) -> None:
         """Nothing is taken from now on."""
-        self._signal_all(signal.SIGSTOP)
+        self._held = [pid for process in self._processes for pid in tree(process.pid)]
+        signal_all(self._held, signal.SIGSTOP)
 
     def release(self) -> float:
         """Go on; returns the moment (seconds since the epoch)."""
         at = time.time()
-        self._signal_all(signal.SIGCONT)
+        signal_all(self._held, signal.SIGCONT)
+        self._held = []
         return at
 
     def kill_owner(self, pid: int) -> float:
         """SIGKILL for the whole worker that process `pid` belongs to; returns the moment."""
-        group = os.getpgid(pid)
+        owner = next(pids for pids in map(tree, self._pids()) if pid in pids)
         at = time.time()
-        os.killpg(group, signal.SIGKILL)
+        signal_all(owner, signal.SIGKILL)
         return at
 
     def replace_dead(self) -> None:
@@ -120,9 +127,8 @@ class Fleet:
                 tail = self._log.read_text()[-2000:]
                 raise RuntimeError(f"a worker ended with {process.returncode}; end of {self._log}:\n{tail}")
 
-    def _signal_all(self, number: signal.Signals) -> None:
-        for process in self._processes:
-            signal_group(process, number)
+    def _pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float, what: str, pause_s: float = 0.02) -> None:

@@ -15,6 +15,8 @@ class Load:
     starts: int = 1_000
     bulk_starts: int = 10_000
     latency_runs: int = 50
+    #: How many of a system's polling intervals are tried.
+    pollings: int = 2
     retries: int = 12
     takeovers: int = 3
     finished_runs: tuple[int, ...] = (0, 100_000, 1_000_000)
@@ -25,15 +27,16 @@ class Load:
 
 FULL = Load()
 QUICK = Load(
-    runs=200,
-    starts=300,
+    runs=150,
+    starts=200,
     bulk_starts=5_000,
     latency_runs=30,
+    pollings=1,
     retries=10,
     takeovers=1,
     finished_runs=(0, 100_000),
     turns=1,
-    system_limit_s=100.0,
+    system_limit_s=120.0,
 )
 
 

@@ -24,8 +24,8 @@ NAME = "rival"
 LEASE_S = 2.0
 COMMAND = str(Path(sys.executable).with_name("rival"))
 WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
-#: One worker process; a fleet has two.
-WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS]
+#: One worker with one process; a fleet has two, so that one can be killed whole and the other lives.
+WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1"]
 NAMES = {"noop-5", "noop-10", "pids", "flaky", "slow"}
 SEED = "bench_rival_seed"
 DRAINED = """

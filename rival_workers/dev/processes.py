@@ -41,7 +41,7 @@ class Launch:
     parent: int = field(default_factory=os.getpid)
 
     def in_child(self) -> None:
-        # In this order: a change of user or user namespace clears the signal that follows the parent's death.
+        # In this order: a change of user clears the signal that follows the parent's death.
         self.become()
         if sys.platform == "linux":
             _libc.prctl(PR_SET_PDEATHSIG, int(self.dying_signal), 0, 0, 0)

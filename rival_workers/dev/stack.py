@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-import rival_workers
+from rival_workers.dev import supervisor_entry
 from rival_workers.dev.board import (
     BROKER,
     DATABASE,
@@ -107,15 +107,13 @@ def _ask(places: Places, needed: list[str]) -> Board:
 
 
 def _launch_supervisor(places: Places) -> None:
-    # `-m` looks in the working directory first: the package is found wherever this process has found it.
-    root = Path(rival_workers.__path__[0]).parent
     with places.supervisor_log.open("wb") as log:
         subprocess.run(
-            [sys.executable, "-m", "rival_workers.dev.supervisor", str(places.directory)],
+            [sys.executable, "-P", supervisor_entry.__file__, str(places.directory)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=root,
+            cwd="/",
             start_new_session=True,
             check=False,  # a failure shows in that nobody holds the lock
         )

@@ -1,5 +1,5 @@
 """The parent of the embedded servers: brings up what is asked for, starts again what dies, and stops everything
-when the last user has gone. Run as `python -m rival_workers.dev.supervisor DIRECTORY` by `open_stack`."""
+when the last user has gone. Also `python -m rival_workers.dev.supervisor DIRECTORY`."""
 
 from __future__ import annotations
 

@@ -19,9 +19,13 @@ from rival_workers.runtime.celery_events import AttemptEvents, ChildEvents, Cons
 from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.process import Process
 from rival_workers.runtime.telemetry import counters
+from rival_workers.runtime.threads_pool import TaskPool
 from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.worker")
+
+
+POOLS = {"threads": TaskPool, "prefork": "prefork", "solo": "solo"}
 
 
 class Worker:
@@ -37,11 +41,13 @@ class Worker:
 
     def run(self, loglevel: str = "INFO", events: bool = False) -> None:
         """Until it is told to stop."""
-        argv = [
-            "worker", "--pool", self.pool, "--concurrency", str(self.concurrency), "--hostname", self.name,
-            "--queues", self.settings.queue, "--without-gossip", "--without-mingle", "--loglevel", loglevel,
-        ]  # fmt: skip
-        self.app.worker_main(argv + (["--task-events"] if events else []))
+        worker = self.app.Worker(
+            hostname=self.name, pool_cls=POOLS[self.pool], concurrency=self.concurrency, loglevel=loglevel,
+            queues=self.settings.queue, task_events=events, quiet=True,
+            without_gossip=True, without_mingle=True,
+        )  # fmt: skip
+        worker.start()
+        raise SystemExit(worker.exitcode or 0)
 
     # -- Celery's signals ---------------------------------------------------------------------------------
 
@@ -82,6 +88,8 @@ class Worker:
             self.process.coordinator.observer = AttemptEvents(ConsumerEvents(sender))
         self.process.keeper.after_round = lambda done: self._after_round(sender, done)
         self.process.keeper.start()
+        names = ", ".join(sorted(workflow.name for workflow in self.registry)) or "no workflows"
+        log.info("worker %s is ready (%s, %d at a time): %s", self.name, self.pool, self.concurrency, names)
 
     def _follow_events(self, consumer: Any) -> None:
         dispatcher = consumer.event_dispatcher

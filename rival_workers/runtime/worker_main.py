@@ -18,6 +18,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     logging.basicConfig(level=options.loglevel.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("celery").setLevel(max(logging.getLogger().level, logging.WARNING))
     try:
         settings = WorkerSettings.from_env()

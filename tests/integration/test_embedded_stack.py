@@ -34,6 +34,13 @@ NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes by /proc")
 
+# Without what `import rival_workers` brings along: that takes seconds and spreads concurrent starters in time.
+LIGHT = """
+import sys, types
+sys.modules["rival_workers"] = types.ModuleType("rival_workers")
+sys.modules["rival_workers"].__path__ = ["rival_workers"]
+"""
+
 # Opens a stack, says so, and stays until its input is closed.
 USER = """
 import json, sys
@@ -80,7 +87,7 @@ def nothing_runs_in(directory: Path) -> bool:
 
 
 def start_user(directory: Path, script: str = USER, **options: Any) -> subprocess.Popen[str]:
-    command = [*options.pop("prefix", []), sys.executable, "-c", script, str(directory)]
+    command = [*options.pop("prefix", []), sys.executable, "-c", LIGHT + script, str(directory)]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, **options
     )
@@ -442,6 +449,7 @@ def test_a_frozen_server_can_be_stopped(postgres: PostgresServer, broker: Broker
     postgres.stop()
     broker.stop()
     assert nothing_runs_in(postgres.directory)
+    assert not (postgres.data / "postmaster.pid").exists()  # it ended in good order, it was not killed
 
 
 def test_a_server_outlives_the_thread_that_started_it(directory: Path) -> None:

@@ -1,0 +1,50 @@
+"""A process with everything below it, also where a supervisor gave its children sessions of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def tree(root: int) -> list[int]:
+    """The process and its descendants, parents first."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents():
+        children.setdefault(parent, []).append(pid)
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """A signal to each; those that are gone do not matter."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _parents() -> list[tuple[int, int]]:
+    """(pid, parent's pid) of all processes."""
+    return _from_proc() if (PROC / "self" / "stat").exists() else _from_ps()
+
+
+def _from_proc() -> list[tuple[int, int]]:
+    found = []
+    for directory in PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            after_name = (directory / "stat").read_text().rpartition(")")[2].split()
+            found.append((int(directory.name), int(after_name[1])))
+    return found
+
+
+def _from_ps() -> list[tuple[int, int]]:
+    printed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], check=True, capture_output=True, text=True)
+    numbers = [int(word) for word in printed.stdout.split()]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))

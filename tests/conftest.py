@@ -1,0 +1,88 @@
+"""Real servers, one stack per checkout; a database of its own, from a template, and a queue of its own per test."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rival_client import Rival
+from rival_client.database import Database
+from rival_client.settings import Settings
+from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
+from rival_workers.store import migrations
+from tests.support.workers import ROOT, Workers
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    with open_stack(ROOT / ".rival" / "test") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def template(stack: Stack) -> Iterator[str]:
+    """A migrated, empty database."""
+    name = f"template_{uuid.uuid4().hex[:12]}"
+    url = create_database(stack.database_url, name)
+    database = Database(url)
+    migrations.upgrade(database)
+    database.dispose()
+    yield name
+    drop_database(stack.database_url, name)
+
+
+@pytest.fixture
+def database_url(stack: Stack, template: str) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield create_database(stack.database_url, name, template=template)
+    drop_database(stack.database_url, name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'rival.db'}"
+    database = Database(url)
+    migrations.upgrade(database)
+    database.dispose()
+    return url
+
+
+@pytest.fixture
+def broker_url(stack: Stack) -> str:
+    return stack.broker_url
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def settings(database_url: str, broker_url: str, queue: str) -> Settings:
+    return Settings(database_url=database_url, broker_url=broker_url, queue=queue)
+
+
+@pytest.fixture
+def rival(settings: Settings) -> Iterator[Rival]:
+    """A producer on the test's own database and queue."""
+    with Rival(settings=settings) as client:
+        yield client
+
+
+@pytest.fixture
+def workers(settings: Settings) -> Iterator[Workers]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
+    env |= {
+        "RIVAL_DATABASE_URL": settings.database_url or "",
+        "RIVAL_BROKER_URL": settings.broker_url or "",
+        "RIVAL_QUEUE": settings.queue,
+        "RIVAL_LEASE": "2",
+        "PYTHONPATH": str(ROOT),
+    }
+    fleet = Workers(env)
+    yield fleet
+    fleet.clean_up()

@@ -1,0 +1,49 @@
+"""The thinnest real path: a producer, Postgres, Redis and a Celery worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rival_client import Rival
+from tests.support.workers import Workers
+
+WORKFLOW = """
+from pydantic import BaseModel
+from rival_workers import StepError, step
+
+class Input(BaseModel):
+    tree_type: str
+
+def find_tree(input):
+    return {"tree_id": input.tree_type + "-123"}
+
+def chop_tree(steps, state, run):
+    if run.attempt < 2:
+        raise StepError("blunt axe", behavior="retry")
+    state.description = f"Chopped {steps.find_tree.result['tree_id']}"
+    return {"pieces": 10}
+
+async def stack_wood(last_step):
+    return {"stacked": last_step.result["pieces"]}
+
+steps = [find_tree, step(chop_tree, max_attempts=3, base_delay=0.05), stack_wood]
+"""
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork", "solo"])
+@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
+def test_a_run_goes_through_its_steps_to_its_result(
+    rival: Rival, workers: Workers, tmp_path: Path, pool: str, budget: int
+) -> None:
+    file = tmp_path / "tree_processing.py"
+    file.write_text(WORKFLOW)
+    workers.start(file, pool=pool, concurrency=2, continuation_budget=budget)
+    started = rival.run("tree-processing", {"tree_type": "oak"})
+    result = rival.wait("tree-processing", started.run_id, timeout=20)
+    assert (result.status, result.result) == ("completed", {"stacked": 10})
+    assert result.results["find_tree"] == {"tree_id": "oak-123"}
+    state = rival.state(started.run_id)
+    assert [s.attempts for s in state.steps] == [1, 2, 1]
+    assert state.steps[1].description == "Chopped oak-123"

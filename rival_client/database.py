@@ -81,12 +81,16 @@ class Database:
     def _reachable(self) -> Iterator[None]:
         try:
             yield
-        except (OperationalError, InterfaceError) as error:
-            raise unavailable(self.url, error) from error
         except DBAPIError as error:
-            if error.connection_invalidated:
+            if error.connection_invalidated or self._is_away(error):
                 raise unavailable(self.url, error) from error
             raise
+
+    def _is_away(self, error: DBAPIError) -> bool:
+        if self.is_postgres:
+            return isinstance(error, OperationalError | InterfaceError)
+        # SQLite calls every mistake operational; only these are about reaching the file.
+        return any(sign in str(error.orig) for sign in ("locked", "unable to open", "disk"))
 
 
 def unavailable(url: str, error: Exception) -> DatabaseUnavailable:

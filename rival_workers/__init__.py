@@ -4,12 +4,14 @@ from rival_workers.definition.builder import create_workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.steps import step
 from rival_workers.errors import DefinitionError, ExecutorLost, StepError, StepTimeout
+from rival_workers.library import EmbeddedRival, embedded
 from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, StepView, WorkflowState
 from rival_workers.runtime.logs import StepLog
 
 __all__ = [
     "Context",
     "DefinitionError",
+    "EmbeddedRival",
     "ExecutorLost",
     "RunInfo",
     "StepError",
@@ -20,6 +22,7 @@ __all__ = [
     "Steps",
     "WorkflowState",
     "create_workflow",
+    "embedded",
     "register_workflow_file",
     "register_workflows_from_directory",
     "step",

@@ -40,7 +40,8 @@ class Worker:
         self._connect_signals()
 
     def run(self, loglevel: str = "INFO", events: bool = False) -> None:
-        """Until it is told to stop."""
+        """Until it is told to stop. What is wrong with the database or the settings is said before Celery starts."""
+        self._set_up()
         worker = self.app.Worker(
             hostname=self.name, pool_cls=POOLS[self.pool], concurrency=self.concurrency, loglevel=loglevel,
             queues=self.settings.queue, task_events=events, quiet=True,
@@ -53,18 +54,20 @@ class Worker:
 
     def _connect_signals(self) -> None:
         connect = {"weak": False}
-        signals.worker_init.connect(self._on_worker_init, **connect)
         signals.worker_process_init.connect(self._on_child_init, **connect)
         signals.worker_process_shutdown.connect(self._on_child_shutdown, **connect)
         signals.worker_ready.connect(self._on_ready, **connect)
         signals.worker_shutting_down.connect(self._on_shutting_down, **connect)
         signals.worker_shutdown.connect(self._on_shutdown, **connect)
 
-    def _on_worker_init(self, **_: Any) -> None:
+    def _set_up(self) -> None:
         self.process = Process(self.settings, self.registry, self.name)
         self.process.wait_for_database()
         self.process.register_workflows()
-        if self.pool != "prefork":
+        if self.pool == "prefork":
+            # Nothing open may be forked along.
+            self.process.store.database.dispose()
+        else:
             self.process.executor.start()
             self.tasks.coordinator = self.process.coordinator
 

@@ -273,18 +273,20 @@ class SqlStore:
             .limit(look.limit)
             .with_for_update(skip_locked=True)
         )
-        return list(
-            connection.execute(
-                update(steps)
-                .where(tuple_(steps.c.run_id, steps.c.path).in_(due), runs.c.id == steps.c.run_id)
-                .values(ring_at=_backed_off(steps.c.rings, look), rings=steps.c.rings + 1)
-                .returning(
-                    steps.c.run_id, steps.c.path, steps.c.status, steps.c.execution_token, steps.c.timeout_token,
-                    steps.c.attempts, steps.c.lost, steps.c.rings - 1,
-                    runs.c.workflow, runs.c.version, runs.c.failed_step, steps.c.due_at, now().label("now"),
-                )
-            )
+        found = connection.execute(
+            update(steps)
+            .where(tuple_(steps.c.run_id, steps.c.path).in_(due))
+            .values(ring_at=_backed_off(steps.c.rings, look), rings=steps.c.rings + 1)
+            .returning(steps.c.run_id, steps.c.path)
+        ).all()
+        columns = (
+            steps.c.run_id, steps.c.path, steps.c.status, steps.c.execution_token, steps.c.timeout_token,
+            steps.c.attempts, steps.c.lost, steps.c.rings - 1, runs.c.workflow, runs.c.version, runs.c.failed_step,
+            steps.c.due_at, now().label("now"),
         )  # fmt: skip
+        keys = [(row.run_id, row.path) for row in found]
+        joined = select(*columns).join(runs, runs.c.id == steps.c.run_id)
+        return list(connection.execute(joined.where(tuple_(steps.c.run_id, steps.c.path).in_(keys)))) if keys else []
 
     def lost_attempts(self, limit: int) -> list[RunningAttempt]:
         """Running attempts whose executor has not beaten within its lease, or is not known at all."""

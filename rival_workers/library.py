@@ -1,0 +1,104 @@
+"""Library mode: `embedded("app.db")` is a Rival on SQLite with a Celery worker in this very process.
+
+For tests, small tools and notebooks. The same engine as a fleet's, the same promises, one process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rival_client.bell import LocalBell
+from rival_client.client import Rival
+from rival_client.doorbell import KombuDoorbell, Ring
+from rival_client.inputs import InputGate
+from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.dev import inproc_transport
+from rival_workers.dev.inproc_worker import InprocWorker, PoolName
+from rival_workers.runtime.celery_app import Tasks, make_app
+from rival_workers.runtime.process import Process
+from rival_workers.settings import WorkerSettings
+from rival_workers.store import migrations, open_store
+
+
+class LocalDoorbell(KombuDoorbell):
+    """Rings over the in-process transport; whoever waits is in this process too."""
+
+    def __init__(self, url: str, queue: str, bell: LocalBell) -> None:
+        super().__init__(url, queue)
+        self._bell = bell
+
+    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+        rung = super().ring(rings)
+        for run_id in changed:
+            self._bell.announce(run_id)
+        return rung
+
+
+class EmbeddedRival(Rival):
+    """A Rival that carries out what it starts. Close it, or use it as a context manager."""
+
+    def __init__(
+        self, path: str | Path | None, registry: Registry, pool: PoolName, concurrency: int, **settings: Any
+    ) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="rival-") if path is None else None
+        file = Path(self._directory.name) / "rival.db" if self._directory else Path(path or "")
+        self._namespace = uuid.uuid4().hex
+        inproc_transport.register()
+        own = WorkerSettings(
+            database_url=f"sqlite:///{file}", broker_url=f"{inproc_transport.SCHEME}://{self._namespace}/", **settings
+        )
+        store = open_store(own.require_database(), ring_grace=own.ring_grace)
+        migrations.upgrade(store.database)
+        bell = LocalBell()
+        doorbell = LocalDoorbell(own.broker_url or "", own.queue, bell)
+        super().__init__(settings=own, database=store.database, doorbell=doorbell, bell=bell)
+        self._registry = registry
+        self._process = Process(own, registry, "embedded", store=store, doorbell=doorbell)
+        self._worker = self._open_worker(own, pool, concurrency)
+
+    def _open_worker(self, settings: WorkerSettings, pool: PoolName, concurrency: int) -> InprocWorker:
+        app = make_app(settings, concurrency)
+        self._process.register_workflows()
+        self._process.executor.start()
+        Tasks(app).coordinator = self._process.coordinator
+        worker = InprocWorker(app, pool=pool, concurrency=concurrency, queues=[settings.queue])
+        worker.start()
+        self._process.keeper.start()
+        return worker
+
+    def _gate(self, workflow: str) -> InputGate:
+        # Workflows may be defined after the start, in a notebook's next cell.
+        if workflow in self._registry and workflow not in self._gates:
+            self._process.register_workflows()
+        return super()._gate(workflow)
+
+    def close(self) -> None:
+        self._process.stop_going_on()
+        self._process.keeper.stop()
+        self._worker.stop(self._process.settings.shutdown_grace)
+        self._process.hand_back(self._process.executor.id)
+        self._process.executor.stop()
+        super().close()
+        inproc_transport.forget(self._namespace)
+        if self._directory is not None:
+            self._directory.cleanup()
+
+
+def embedded(
+    path: str | Path | None = None,
+    *,
+    registry: Registry | None = None,
+    pool: PoolName = "threads",
+    concurrency: int = 4,
+    **settings: Any,
+) -> EmbeddedRival:
+    """A Rival on the SQLite file `path` (None: a temporary one), with a worker in this process.
+
+    `settings` are those of a worker: lease=…, continuation_budget=…, retention=….
+    """
+    own = default_registry if registry is None else registry
+    return EmbeddedRival(path, own, pool, concurrency, **settings)

@@ -13,10 +13,11 @@ from typing import Any, Self, TypeVar
 
 from rival_client import joining
 from rival_client.bell import AsyncBell
-from rival_client.client import Rival
+from rival_client.client import CHUNK, Rival
 from rival_client.errors import WaitTimeout
-from rival_client.inputs import checked_run_id, new_run_id
+from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import AsyncWorkflow
+from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL
@@ -57,9 +58,10 @@ class AsyncRival:
     ) -> Started:
         if connection is None:
             return await self._call(self._rival.run, workflow, input, run_id)
+        gate = await self._call(self._rival._gate, workflow)
         an_id = checked_run_id(run_id) if run_id is not None else new_run_id()
-        [started] = await self.run_many(workflow, [input], run_ids=[an_id], connection=connection)
-        return started
+        created = await self._join(connection, gate, {an_id: gate.admit(input)})
+        return Started(an_id, "started" if an_id in created else "running")
 
     async def run_many(
         self, workflow: str, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None, connection: Any = None
@@ -68,12 +70,15 @@ class AsyncRival:
             return await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
         gate = await self._call(self._rival._gate, workflow)
         admitted = gate.admit_all(inputs)
-        ids = [checked_run_id(i) for i in run_ids or [new_run_id() for _ in admitted]]
-        created = await joining.insert_in_async(
-            connection, gate.workflow, dict(zip(ids, admitted, strict=True)), self.settings.ring_grace,
-            self._rival.ringer(gate.workflow),
-        )  # fmt: skip
+        ids = run_ids_for(len(admitted), run_ids)
+        created: set[str] = set()
+        for part in batched(zip(ids, admitted, strict=True), CHUNK):
+            created |= await self._join(connection, gate, dict(part))
         return [Started(i, "started" if i in created else "running") for i in ids]
+
+    async def _join(self, connection: Any, gate: InputGate, inputs: Mapping[str, Json]) -> set[str]:
+        grace, ring = self.settings.ring_grace, self._rival.ringer(gate.workflow)
+        return await joining.insert_in_async(connection, gate.workflow, inputs, grace, ring)
 
     async def wait(
         self,

@@ -13,7 +13,7 @@ from rival_client.bell import ChangeBell, open_bell
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, Ring, open_doorbell
 from rival_client.errors import RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
-from rival_client.inputs import InputGate, checked_run_id, new_run_id
+from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
@@ -23,7 +23,7 @@ from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSch
 
 #: How long a producer goes on starting the version it has seen last.
 VERSION_CACHE_SECONDS = 2.0
-_CHUNK = 1000
+CHUNK = 1000
 _CANCEL_TRIES = 50
 
 
@@ -66,27 +66,34 @@ class Rival:
     def run_many(
         self, workflow: str, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None, connection: Any = None
     ) -> list[Started]:
-        """Start many runs of one workflow: all inputs are checked first, then inserted a thousand at a time."""
+        """Start many runs of one workflow: all inputs are checked first, then inserted a thousand at a time.
+
+        With run ids of your own it is all or nothing: a conflict refuses the lot.
+        """
         gate = self._gate(workflow)
         admitted = gate.admit_all(inputs)
-        ids = [checked_run_id(i) for i in run_ids] if run_ids is not None else [new_run_id() for _ in admitted]
-        if len(ids) != len(admitted) or len(set(ids)) != len(ids):
-            raise RivalError(f"run_many needs one distinct run id per input: {len(ids)} ids, {len(admitted)} inputs.")
-        created: set[str] = set()
-        for start in range(0, len(ids), _CHUNK):
-            part = dict(zip(ids[start : start + _CHUNK], admitted[start : start + _CHUNK], strict=True))
-            created |= self._start(gate, part, connection)
+        ids = run_ids_for(len(admitted), run_ids)
+        parts = [dict(part) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
+        if connection is not None or run_ids is None:
+            created = set().union(*(self._start(gate, part, connection) for part in parts))
+        else:
+            created = self._start_at_once(gate, parts)
         return [Started(i, "started" if i in created else "running") for i in ids]
 
     def _start(self, gate: InputGate, inputs: Mapping[str, Json], connection: Any) -> set[str]:
-        grace = self.settings.ring_grace
+        grace, ring = self.settings.ring_grace, self.ringer(gate.workflow)
         if connection is not None:
-            return joining.insert_in(connection, gate.workflow, inputs, grace, self.ringer(gate.workflow))
+            return joining.insert_in(connection, gate.workflow, inputs, grace, ring)
         with self.database.autocommit() as own:
-            created = runs.insert_runs(own, gate.workflow, inputs, grace)
-            if len(created) < len(inputs):
-                missing = [i for i in inputs if i not in created]
-                runs.refuse_conflicts(gate.workflow.name, inputs, runs.existing_inputs(own, missing))
+            created = joining.insert(own, gate.workflow, inputs, grace)
+        ring(created)
+        return created
+
+    def _start_at_once(self, gate: InputGate, parts: Iterable[Mapping[str, Json]]) -> set[str]:
+        created: set[str] = set()
+        with self.database.transaction() as own:
+            for part in parts:
+                created |= joining.insert(own, gate.workflow, part, self.settings.ring_grace)
         self.ringer(gate.workflow)(created)
         return created
 

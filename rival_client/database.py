@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
 from rival_client.errors import ConfigurationError, DatabaseUnavailable
 from rival_client.payload import serialise
@@ -84,6 +84,10 @@ class Database:
         except DBAPIError as error:
             if error.connection_invalidated or self._is_away(error):
                 raise unavailable(self.url, error) from error
+            if _lacks_tables(error):
+                raise ConfigurationError(
+                    f"The database at {masked(self.url)} has no Rival tables yet. Run `rival db upgrade`."
+                ) from error
             raise
 
     def _is_away(self, error: DBAPIError) -> bool:
@@ -101,9 +105,23 @@ def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
     )
 
 
+def _lacks_tables(error: DBAPIError) -> bool:
+    """Postgres' undefined_table, or SQLite's words for it."""
+    return getattr(error.orig, "sqlstate", None) == "42P01" or "no such table: rival_" in str(error.orig)
+
+
+def _backend(url: str) -> str:
+    try:
+        return make_url(url).get_backend_name()
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(
+            f"{masked(url)!r} is not a database URL. Give postgresql://user:password@host:5432/name."
+        ) from None
+
+
 def _engine(url: str, pool_size: int) -> Engine:
     options: dict[str, Any] = {"json_serializer": serialise, "json_deserializer": json.loads}
-    if make_url(url).get_backend_name() == "sqlite":
+    if _backend(url) == "sqlite":
         return create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options)
     return create_engine(
         url,
@@ -126,7 +144,8 @@ def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA busy_timeout=30000")
-        connection.create_function("rival_now", 0, clock)
+        # Microseconds, as a datetime has them: what was read back must compare equal to what is stored.
+        connection.create_function("rival_now", 0, lambda: round(clock(), 6))
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:

@@ -7,6 +7,7 @@ looks at what was not taken. Nothing here knows what a message will cause.
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import json
 import logging
@@ -15,8 +16,9 @@ import socket
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import kombu
@@ -29,8 +31,8 @@ log = logging.getLogger("rival.doorbell")
 RUN_TASK = "rival.run"
 ATTEMPT_TASK = "rival.attempt"
 CHANGED_CHANNEL = "rival:changed:"
-#: A marker that only a broker that has kept its data still has.
-EPOCH_KEY = "rival:epoch"
+#: A marker per queue that only a broker that has kept its data still has.
+EPOCH_KEY = "rival:epoch:"
 #: After a failed publish, the broker is left alone for this long: a dead one must not slow every commit.
 BREAKER_SECONDS = 1.0
 _ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
@@ -126,7 +128,9 @@ class Doorbell(Protocol):
         """Messages that no worker has taken yet; None when the broker does not say."""
 
     def forgot(self) -> bool:
-        """True, once, after the broker has lost messages: it came back empty, or a ring of ours did not get through."""
+        """True, once, after the broker has lost messages: it came back empty, or more rings of ours did not get
+        through than could be kept. Those that were kept are rung now.
+        """
 
     def close(self) -> None: ...
 
@@ -145,6 +149,33 @@ class Breaker:
         self._closed_from = time.monotonic() + self._seconds
 
 
+class Missed:
+    """Rings that did not get through, kept for when the broker is back. Bounded: the rows are the truth."""
+
+    LIMIT = 1000
+
+    def __init__(self) -> None:
+        self._rings: deque[Ring] = deque(maxlen=self.LIMIT)
+        self._dropped = False
+
+    def keep(self, rings: Sequence[Ring]) -> None:
+        self._dropped = self._dropped or len(self._rings) + len(rings) > self.LIMIT
+        # Without the countdown, which runs meanwhile: one that comes too early is told when to come again.
+        self._rings.extend(replace(ring, countdown=0.0) for ring in rings)
+
+    def take(self) -> list[Ring]:
+        taken: list[Ring] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                taken.append(self._rings.popleft())
+        return taken
+
+    def overflowed(self) -> bool:
+        """True, once, after some could not be kept."""
+        dropped, self._dropped = self._dropped, False
+        return dropped
+
+
 class RedisDoorbell:
     """One pipeline for any number of rings: kombu's own publish costs several times as much per message."""
 
@@ -154,18 +185,19 @@ class RedisDoorbell:
         self._url, self._queue, self._key = url, queue, key_prefix + queue
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
         self._breaker = Breaker()
-        self._missed = False
+        self._missed = Missed()
 
     def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
         if not self._breaker.allows():
-            self._missed = True
+            self._missed.keep(rings)
             return False
+        rings = [*self._missed.take(), *rings]
         try:
             for start in range(0, max(len(rings), 1), self.BATCH):
                 self._send(rings[start : start + self.BATCH], changed if start == 0 else ())
         except redis.RedisError as error:
             self._breaker.failed()
-            self._missed = True
+            self._missed.keep(rings)
             log.warning("the broker at %s did not take a ring (%s); the keeper rings later",
                         masked(self._url), type(error).__name__)  # fmt: skip
             return False
@@ -187,18 +219,23 @@ class RedisDoorbell:
         pipe.execute()
 
     def backlog(self) -> int | None:
+        if not self._breaker.allows():
+            return None
         try:
             return int(self._redis.llen(self._key))
         except redis.RedisError:
+            self._breaker.failed()
             return None
 
     def forgot(self) -> bool:
-        try:
-            marker_was_gone = self._redis.set(EPOCH_KEY, uuid.uuid4().hex, nx=True)
-        except redis.RedisError:
+        if not self._breaker.allows():
             return False
-        missed, self._missed = self._missed, False
-        return bool(marker_was_gone) or missed
+        try:
+            marker_was_gone = self._redis.set(EPOCH_KEY + self._key, uuid.uuid4().hex, nx=True)
+        except redis.RedisError:
+            self._breaker.failed()
+            return False
+        return _catch_up(self, self._missed, bool(marker_was_gone))
 
     def close(self) -> None:
         self._redis.close()
@@ -212,21 +249,22 @@ class KombuDoorbell:
         self._connection = kombu.Connection(url, connect_timeout=2, transport_options=transport_options or {})
         self._lock = threading.Lock()
         self._breaker = Breaker()
-        self._missed = False
+        self._missed = Missed()
 
     def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
         if not rings:
             return True
         if not self._breaker.allows():
-            self._missed = True
+            self._missed.keep(rings)
             return False
+        rings = [*self._missed.take(), *rings]
         try:
             with self._lock:
                 self._publish(rings)
         except Exception as error:
             # kombu's transports raise their own kinds; whatever it was, the ring is lost and the keeper will look.
             self._breaker.failed()
-            self._missed = True
+            self._missed.keep(rings)
             log.warning("the broker at %s did not take a ring (%s); the keeper rings later",
                         masked(self._url), type(error).__name__)  # fmt: skip
             return False
@@ -253,10 +291,7 @@ class KombuDoorbell:
 
     def forgot(self) -> bool:
         """Only what this process knows: these brokers keep no marker for us."""
-        if not self._missed or not self._breaker.allows():
-            return False
-        self._missed = False
-        return True
+        return self._breaker.allows() and _catch_up(self, self._missed, False)
 
     def close(self) -> None:
         self._connection.release()
@@ -276,6 +311,15 @@ class SilentDoorbell:
 
     def close(self) -> None:
         pass
+
+
+def _catch_up(doorbell: Doorbell, missed: Missed, forgot_all: bool) -> bool:
+    kept = missed.take()
+    if missed.overflowed() or forgot_all:
+        return True
+    if kept:
+        doorbell.ring(kept)
+    return False
 
 
 def is_redis(url: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import jsonschema_rs
 
@@ -15,6 +16,7 @@ from rival_client.payload import Json, dump, load
 from rival_client.records import WorkflowInfo
 
 MAX_RUN_ID = 200
+T = TypeVar("T")
 
 
 class InputGate:
@@ -65,3 +67,17 @@ def checked_run_id(run_id: str) -> str:
     if not isinstance(run_id, str) or not run_id or len(run_id) > MAX_RUN_ID or "\x00" in run_id:
         raise RivalError(f"A run id is a string of 1 to {MAX_RUN_ID} characters, not {run_id!r}.")
     return run_id
+
+
+def run_ids_for(count: int, given: Sequence[str] | None) -> list[str]:
+    """One distinct id per input: those given, or new ones."""
+    ids = [new_run_id() for _ in range(count)] if given is None else [checked_run_id(i) for i in given]
+    if len(ids) != count or len(set(ids)) != len(ids):
+        raise RivalError(f"run_many needs one distinct run id per input: {len(ids)} ids, {count} inputs.")
+    return ids
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -26,11 +26,11 @@ def insert_in(
 ) -> set[str]:
     """Insert within the given open transaction; the ids that are new."""
     if isinstance(connection, Session):
-        created = _insert(connection.connection(), workflow, inputs, grace)
+        created = insert(connection.connection(), workflow, inputs, grace)
         _after_commit(connection, lambda: ring(created))
         return created
     if isinstance(connection, Connection):
-        return _insert(connection, workflow, inputs, 0)
+        return insert(connection, workflow, inputs, 0)
     if isinstance(connection, psycopg.Connection):
         rows = connection.execute(_sql(runs.INSERT_RUNS_PSYCOPG), runs.insert_parameters(workflow, inputs, 0))
         created = {row[0] for row in rows}
@@ -63,7 +63,7 @@ def _sql(text: str) -> Any:
     return text  # psycopg types queries as LiteralString; ours is one, built once at import
 
 
-def _insert(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> set[str]:
+def insert(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> set[str]:
     created = runs.insert_runs(connection, workflow, inputs, grace)
     if missing := _missing(inputs, created):
         runs.refuse_conflicts(workflow.name, inputs, runs.existing_inputs(connection, missing))
@@ -83,7 +83,9 @@ def _after_commit(session: Session, ring: Callable[[], None]) -> None:
             ring()
 
     def rolled_back(_: Session) -> None:
-        forget()
+        # A rolled back savepoint may not be the run's: ringing for a run that is not there is harmless.
+        if not session.in_nested_transaction():
+            forget()
 
     def forget() -> None:
         event.remove(session, "after_commit", committed)

@@ -7,11 +7,25 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, and_, func, insert, select, text, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    and_,
+    func,
+    insert,
+    select,
+    text,
+    tuple_,
+    type_coerce,
+    update,
+)
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import JSONB
 
 from rival_client.errors import RunConflict, RunNotFound
-from rival_client.payload import Json, load
+from rival_client.payload import Json, load, serialise
 from rival_client.records import Attempt, HistoryEntry, LogEntry, Run, RunResult, RunState, Step, WorkflowInfo
 from rival_client.tables import (
     RUN_TERMINAL,
@@ -84,8 +98,17 @@ def refuse_conflicts(workflow: str, inputs: Mapping[str, Json], existing: Iterab
     for run_id, its_workflow, its_input in existing:
         if its_workflow != workflow:
             raise RunConflict(run_id, f"of workflow {its_workflow!r}, not {workflow!r}")
-        if its_input != load(inputs[run_id]):
+        if not _same(its_input, load(inputs[run_id])):
             raise RunConflict(run_id, "with another input")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON: Python holds True and 1 to be equal, JSON does not; both hold 1 and 1.0 to be."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 # -- reading ----------------------------------------------------------------------------------------------
@@ -207,14 +230,17 @@ def count_live_executors(connection: Connection) -> int:
 
 def _with_input(statement: Select[Any], connection: Connection, wanted: Mapping[str, Any]) -> Select[Any]:
     if connection.dialect.name == "postgresql":
-        return statement.where(runs.c.input.op("@>")(func.jsonb_build_object(*_pairs(wanted))))
-    return statement.where(
-        and_(*(func.json_extract(runs.c.input, f'$."{key}"') == value for key, value in wanted.items()))
+        return statement.where(type_coerce(runs.c.input, JSONB).contains(dict(wanted)))
+    return statement.where(and_(*(_sqlite_holds(f'$."{key}"', value) for key, value in wanted.items())))
+
+
+def _sqlite_holds(path: str, value: Any) -> ColumnElement[bool]:
+    """Kind and value, since SQLite gives true and 1, null and nothing as the same value."""
+    wanted = serialise(value)
+    return and_(
+        func.json_type(runs.c.input, path) == func.json_type(wanted),
+        func.json_extract(runs.c.input, path).is_not_distinct_from(func.json_extract(wanted, "$")),
     )
-
-
-def _pairs(wanted: Mapping[str, Any]) -> list[Any]:
-    return [part for pair in wanted.items() for part in pair]
 
 
 def _steps_of(run_id: str) -> Select[Any]:
@@ -231,26 +257,24 @@ class LockedRun:
     """
 
     def __init__(self, connection: Connection, run_id: str) -> None:
-        self.paths = self._open_paths(connection, run_id)
+        self.paths = list(connection.scalars(_open_paths(run_id).with_for_update()))
         row = connection.execute(
             select(runs.c.workflow, runs.c.status, runs.c.token).where(runs.c.id == run_id).with_for_update()
         ).first()
         if row is None:
             raise RunNotFound(run_id)
         self.workflow, self.status = row.workflow, row.status
-        self.settled = self._open_paths(connection, run_id) == self.paths
+        # Only a look: a step that is new since may be locked by a finish that waits for this very run.
+        self.settled = list(connection.scalars(_open_paths(run_id))) == self.paths
 
-    @staticmethod
-    def _open_paths(connection: Connection, run_id: str) -> list[str]:
-        # Descending paths put "a/b" before "a": descendants before ancestors.
-        return list(
-            connection.scalars(
-                select(steps.c.path)
-                .where(steps.c.run_id == run_id, steps.c.status.not_in(STEP_TERMINAL))
-                .order_by(steps.c.path.desc())
-                .with_for_update()
-            )
-        )
+
+def _open_paths(run_id: str) -> Select[Any]:
+    # Descending paths put "a/b" before "a": descendants before ancestors.
+    return (
+        select(steps.c.path)
+        .where(steps.c.run_id == run_id, steps.c.status.not_in(STEP_TERMINAL))
+        .order_by(steps.c.path.desc())
+    )
 
 
 def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -74,6 +75,7 @@ def masked(url: str | None) -> str:
     """The URL without its password, for logs and errors."""
     if not url:
         return "(not set)"
+    url = re.sub(r"([?&]password=)[^&]*", r"\1***", url)
     head, at, tail = url.rpartition("@")
     if not at:
         return url

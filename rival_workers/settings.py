@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from rival_client.errors import ConfigurationError
 from rival_client.settings import Settings, masked
@@ -39,7 +39,7 @@ class WorkerSettings(Settings):
     MIN_LEASE = 2.0
 
     def __post_init__(self) -> None:
-        if self.lease < self.MIN_LEASE:
+        if not self.lease >= self.MIN_LEASE:  # also for NaN
             raise ConfigurationError(
                 f"RIVAL_LEASE={self.lease:g} is too short: below {self.MIN_LEASE:g} s a busy machine "
                 "loses its own leases."
@@ -48,3 +48,8 @@ class WorkerSettings(Settings):
     @property
     def workflow_paths(self) -> list[str]:
         return [path for path in self.workflows.split(os.pathsep) if path]
+
+    def environment(self) -> dict[str, str]:
+        """This process's environment with these settings in it: what its child processes are given."""
+        given = {f"RIVAL_{field.name.upper()}": getattr(self, field.name) for field in fields(self)}
+        return {**os.environ, **{name: str(value) for name, value in given.items() if value is not None}}

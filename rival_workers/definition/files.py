@@ -56,7 +56,11 @@ def register_paths(paths: Iterable[str | Path], registry: Registry | None = None
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    return sorted(p for p in path.rglob("*.py") if not any(part.startswith((".", "_")) for part in p.parts))
+    return sorted(p for p in path.rglob("*.py") if not _is_hidden(p.relative_to(path)))
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 def _define(path: Path) -> WorkflowDefinition:
@@ -81,11 +85,17 @@ def _load(path: Path) -> ModuleType:
     except DefinitionError:
         raise
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
         raise DefinitionError(
-            [f"{path}: cannot be imported: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"]
+            [f"{path}: cannot be imported: {type(error).__name__}: {error} ({_place(error)})"]
         ) from error
     return module
+
+
+def _place(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno}"
 
 
 def _from_module(path: Path, module: ModuleType) -> WorkflowDefinition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,14 +31,17 @@ class Injection:
 
 def injection(function: Callable[..., Any], allowed: tuple[str, ...]) -> Injection:
     """ValueError, saying which parameter and what is possible, when a parameter cannot be filled."""
+    if not callable(function):
+        raise ValueError(f"{function!r} is not a function")
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    needed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    needed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in bound]
     if _takes_the_whole_context(needed, allowed):
         return Injection(function, ("ctx",), ())
-    unknown = [p.name for p in needed if p.name not in allowed and p.default is p.empty]
+    unknown = [p.name for p in needed if p.name not in allowed and (p.default is p.empty or _stands_before(p, needed))]
     if unknown:
         raise ValueError(
             f"cannot inject parameter{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}: "
@@ -57,3 +61,9 @@ def _takes_the_whole_context(needed: list[inspect.Parameter], allowed: tuple[str
     return (
         len(required) == 1 and len(needed) == 1 and required[0].kind in _POSITIONAL and required[0].name not in allowed
     )
+
+
+def _stands_before(parameter: inspect.Parameter, needed: list[inspect.Parameter]) -> bool:
+    """A positional-only parameter cannot be left out when another comes after it."""
+    positional = [p for p in needed if p.kind is p.POSITIONAL_ONLY]
+    return parameter in positional[:-1]

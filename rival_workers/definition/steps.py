@@ -100,9 +100,6 @@ def _is_name(name: Any) -> bool:
 
 
 def _injection(function: Any, allowed: tuple[str, ...], whose: str, problems: list[str]) -> Injection | None:
-    if not callable(function):
-        problems.append(f"{whose}: {function!r} is not a function")
-        return None
     try:
         return injection(function, allowed)
     except ValueError as error:
@@ -119,12 +116,19 @@ def _config(options: Mapping[str, Any], problems: list[str]) -> StepConfig | Non
     if "max_retries" in options:
         if "max_attempts" in options:
             problems.append("max_attempts and max_retries say the same thing (attempts = retries + 1): give one")
-        values["max_attempts"] = options["max_retries"] + 1
+        values["max_attempts"] = _one_more(options["max_retries"], problems)
     try:
         return StepConfig(**values)
     except ValidationError as error:
         problems += [f"option {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         return None
+
+
+def _one_more(retries: Any, problems: list[str]) -> int | None:
+    if isinstance(retries, int) and retries >= 0:
+        return retries + 1
+    problems.append(f"option max_retries: give a whole number from 0 on, not {retries!r}")
+    return None
 
 
 def seconds(value: Any) -> Any:

@@ -34,9 +34,7 @@ class PostgresBinaries:
         return self.postgres.is_file() and self.initdb.is_file()
 
     def major_version(self) -> int:
-        said = subprocess.run(
-            [self.postgres, "--version"], capture_output=True, text=True, check=False
-        ).stdout
+        said = subprocess.run([self.postgres, "--version"], capture_output=True, text=True, check=False).stdout
         found = re.search(r"\(PostgreSQL\) (\d+)", said)
         if found is None:
             raise StackError(f"{self.postgres} does not run here (it said {said!r}); {INSTALL}")

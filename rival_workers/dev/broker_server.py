@@ -57,9 +57,7 @@ class BrokerServer(Server):
 
     def launch(self, log: IO[bytes]) -> Launch:
         # The configuration goes in by standard input: as arguments, everybody's `ps` would show the password.
-        return Launch(
-            [str(self._program), "-"], log, cwd=self._workplace, stdin=self._configuration().encode()
-        )
+        return Launch([str(self._program), "-"], log, cwd=self._workplace, stdin=self._configuration().encode())
 
     def leftovers(self) -> list[int]:
         return processes_in(self._workplace, self._program.name)
@@ -105,9 +103,7 @@ def free_port() -> int:
     for port in random.sample(PORTS, 200):
         if is_free(port):
             return port
-    raise StackError(
-        f"No free port between {PORTS.start} and {PORTS.stop} for the embedded broker: give a broker URL."
-    )
+    raise StackError(f"No free port between {PORTS.start} and {PORTS.stop} for the embedded broker: give a broker URL.")
 
 
 def is_free(port: int) -> bool:

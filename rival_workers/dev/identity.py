@@ -143,9 +143,7 @@ def _set_user(uid: int, gid: int) -> None:
 
 def _runs(program: Path, become: Callable[[], None]) -> bool:
     try:
-        tried = subprocess.run(
-            [program, "--version"], capture_output=True, check=False, preexec_fn=become, cwd="/"
-        )
+        tried = subprocess.run([program, "--version"], capture_output=True, check=False, preexec_fn=become, cwd="/")
     except (OSError, subprocess.SubprocessError):
         return False
     return tried.returncode == 0

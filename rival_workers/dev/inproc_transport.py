@@ -180,9 +180,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         with self.broker.changed:
             super().queue_unbind(*args, **kwargs)
 
-    def queue_delete(
-        self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any
-    ) -> None:
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
         with self.broker.changed:
             if not (if_empty and self.broker.size(queue)):
                 self.state.queue_bindings_delete(queue)

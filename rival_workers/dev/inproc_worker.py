@@ -337,9 +337,7 @@ class InprocWorker:
             controller.settled.set()
             _the_only_worker.release()
 
-    def _await_consuming(
-        self, controller: InprocController, thread: threading.Thread, timeout: float
-    ) -> None:
+    def _await_consuming(self, controller: InprocController, thread: threading.Thread, timeout: float) -> None:
         controller.settled.wait(timeout)
         if controller.consuming:
             return
@@ -355,6 +353,5 @@ def _require_inproc_broker(app: Celery) -> None:
         scheme, url = connection.transport.driver_type, connection.as_uri()
     if scheme != inproc_transport.SCHEME:
         raise ValueError(
-            f"an in-process worker needs a broker at {inproc_transport.SCHEME}://name/, but app "
-            f"{app.main!r} has {url}"
+            f"an in-process worker needs a broker at {inproc_transport.SCHEME}://name/, but app {app.main!r} has {url}"
         )

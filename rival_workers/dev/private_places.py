@@ -55,9 +55,7 @@ def _fits(folder: Path) -> bool:
 def _check_owner(path: Path, uid: int) -> None:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
-        raise StackError(
-            f"{path} exists and is not a directory of user {uid}: remove it, or set TMPDIR elsewhere."
-        )
+        raise StackError(f"{path} exists and is not a directory of user {uid}: remove it, or set TMPDIR elsewhere.")
 
 
 def _digest(text: str) -> str:

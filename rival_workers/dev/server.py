@@ -117,9 +117,7 @@ class Server(ABC):
         return "\n".join(text.splitlines()[-lines:])
 
     def failed(self, what: str) -> StackError:
-        return StackError(
-            f"The embedded {self.name} server {what}. The end of {self.log_path}:\n{self.log_tail()}"
-        )
+        return StackError(f"The embedded {self.name} server {what}. The end of {self.log_path}:\n{self.log_tail()}")
 
     def _take_lock(self) -> None:
         """Held while the server runs: what looks like leftovers of a dead owner may have a living one."""

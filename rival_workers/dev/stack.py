@@ -90,9 +90,7 @@ def _running(places: Places, needed: list[str]) -> Board | None:
 def _start(places: Places, needed: list[str]) -> Board:
     with FileLock(places.start_lock) as turn:
         if not turn.lock(TIMEOUT):
-            raise StackError(
-                f"Another process has been starting the stack in {places.directory} for too long."
-            )
+            raise StackError(f"Another process has been starting the stack in {places.directory} for too long.")
         board = _running(places, needed)  # the one before us may have done it
         return board if board is not None else _ask(places, needed)
 
@@ -129,9 +127,7 @@ def _await_answer(places: Places, request: Request) -> Board:
         if not alive:
             raise StackError(f"The embedded stack did not start:\n{places.supervisor_log.read_text()}")
         time.sleep(0.01)
-    raise StackError(
-        f"The embedded stack did not start within {TIMEOUT:.0f} seconds: see {places.supervisor_log}"
-    )
+    raise StackError(f"The embedded stack did not start within {TIMEOUT:.0f} seconds: see {places.supervisor_log}")
 
 
 def _accept(board: Board, request: Request) -> Board:

@@ -119,9 +119,7 @@ class Supervisor:
             for name, charge in self._charges.items()
             if charge.server.pid is not None
         }
-        failures = {
-            name: charge.failure for name, charge in self._charges.items() if charge.failure is not None
-        }
+        failures = {name: charge.failure for name, charge in self._charges.items() if charge.failure is not None}
         write_board(self._places, Board(os.getpid(), self._answered, running, failures))
 
     def _stop_all(self) -> None:

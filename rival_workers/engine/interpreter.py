@@ -35,13 +35,17 @@ class Advance:
     fails_run: bool = False
 
 
+def is_handler(path: str) -> bool:
+    return path.endswith(HANDLER)
+
+
 def config_of(plan: Plan, path: str) -> StepConfig:
     """A handler has no retries and no timeout of its own."""
-    return StepConfig() if path.endswith(HANDLER) else plan.node(path).config
+    return StepConfig(max_attempts=1) if is_handler(path) else plan.node(path).config
 
 
 def opening(plan: Plan, path: str) -> Opening:
-    return Opening(path, "handler" if path.endswith(HANDLER) else "step", config_of(plan, path))
+    return Opening(path, "handler" if is_handler(path) else "step", config_of(plan, path))
 
 
 def first(plan: Plan) -> Opening:
@@ -50,7 +54,7 @@ def first(plan: Plan) -> Opening:
 
 def advance(plan: Plan, path: str, end: End, *, failing: bool) -> Advance:
     """`failing`: the run is bound to fail already, and `path` is one of its handlers."""
-    if path.endswith(HANDLER):
+    if is_handler(path):
         return _after_handler(plan, path.removesuffix(HANDLER), failing)
     node = plan.node(path)
     if end.status == "failed" and end.hard:

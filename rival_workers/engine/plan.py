@@ -15,7 +15,8 @@ from rival_workers.errors import Backoff
 class StepConfig(BaseModel):
     """How one step is run. Durations are seconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # An infinite duration is no interval in any database.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     timeout: float | None = Field(default=None, gt=0)
     on_timeout: Literal["stop", "retry"] = "stop"

@@ -85,10 +85,17 @@ def error_record(error: BaseException, attempt: int) -> dict[str, Any]:
     trace = "".join(traceback.format_list(theirs))[-MAX_TRACEBACK:]
     return {
         "type": type(error).__qualname__,
-        "message": _clean(str(error))[:MAX_MESSAGE],
+        "message": _clean(_text(error))[:MAX_MESSAGE],
         "traceback": _clean(trace),
         "attempt": attempt,
     }
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"(its __str__ raised {type(broken).__name__})"
 
 
 def _clean(text: str) -> str:

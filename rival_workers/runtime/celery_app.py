@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from celery import Celery
-from celery.exceptions import InvalidTaskError, Retry
+from celery.exceptions import Ignore, InvalidTaskError, Retry
 from celery.worker.consumer import Consumer
 from celery.worker.strategy import default as default_strategy
 
@@ -85,7 +85,9 @@ def _transport_options(settings: WorkerSettings, concurrency: int) -> dict[str, 
     return {
         "socket_timeout": 5, "socket_connect_timeout": 1, "socket_keepalive": True, "health_check_interval": 10,
         "max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0,
-        "max_connections": max(64, concurrency * 2), "visibility_timeout": 3600,
+        "max_connections": max(64, concurrency * 2),
+        # No message is the only copy of anything, so Redis need not remember what a worker has taken.
+        "ack_emulation": False,
     }  # fmt: skip
 
 
@@ -130,9 +132,12 @@ def _tell_celery(verdict: Verdict) -> None:
     error = verdict.error or {}
     text = f"{error.get('type', 'Error')}: {error.get('message', '')}"
     if verdict.what == "retried":
-        raise Retry(text)
-    if verdict.what == "failed":
+        raise Retry(text, exc=AttemptFailed(text))
+    if verdict.error is not None:
         raise AttemptFailed(text)
+    if verdict.what == "stale":
+        # Somebody else's attempt under the same id: a success here would be told over its truth.
+        raise Ignore("stale")
 
 
 def _read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str | None, int, str, str] | None:

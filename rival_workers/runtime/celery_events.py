@@ -10,10 +10,13 @@ from typing import Any
 
 from celery import Celery
 
-from rival_client.doorbell import attempt_id, step_label
+from rival_client.doorbell import Breaker, attempt_id, step_label
 from rival_workers.runtime.telemetry import Report
 
 Send = Callable[..., None]
+
+#: A broker that does not answer holds an event up for seconds; after one such, onlookers go without for a while.
+BREAK_SECONDS = 10.0
 
 
 class SharedSwitch:
@@ -70,10 +73,11 @@ class AttemptEvents:
 
     def __init__(self, sink: ConsumerEvents | ChildEvents) -> None:
         self._sink = sink
+        self._breaker = Breaker(BREAK_SECONDS)
 
     @contextmanager
     def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> Iterator[Report]:
-        if not self._sink.wanted:
+        if not self._sink.wanted or not self._breaker.allows():
             yield lambda what, error: None
             return
         task_id = attempt_id(run_id, path, attempt, lost)
@@ -97,8 +101,10 @@ class AttemptEvents:
         yield report
 
     def _send(self, kind: str, **fields: Any) -> None:
+        if not self._breaker.allows():
+            return
         try:
             self._sink.send(kind, **fields)
         except Exception:
             # An event is for onlookers; no trouble with it may reach the attempt.
-            return
+            self._breaker.failed()

@@ -43,6 +43,9 @@ PARK_SECONDS = 15.0
 KILL_SLACK = 2.0
 T = TypeVar("T")
 
+#: How an outcome got into the database. "later": nothing that its commit claimed may be relied on.
+Landed = Literal["at once", "later", "late"]
+
 
 @dataclass(frozen=True)
 class Position:
@@ -83,7 +86,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of the attempt a message was about."""
+    """What became of the attempt a message was about. "stale" with an error: it ran, and its result came too late."""
 
     what: Literal["completed", "skipped", "failed", "retried", "stale"]
     error: dict[str, Any] | None = None
@@ -103,7 +106,8 @@ class Coordinator:
         self.doorbell, self.executor = doorbell, executor
         self.observer: AttemptObserver = observer or NoObserver()
         self.alarms = Alarms()
-        self.stopping = False
+        #: True from the moment on at which nothing new is begun in place; a pool's children share a switch.
+        self.stopping: object = False
         self._plans: dict[tuple[str, str], Plan] = {}
         #: A process of its own per attempt (prefork): a step that overstays may be killed with it.
         self.may_kill = False
@@ -118,7 +122,8 @@ class Coordinator:
             return self._park(run_id, None, token, workflow, version)
         opening = interpreter.first(definition.plan)
         claim_for = self.executor.id if self._goes_on(self._deadline()) else None
-        claimed = self.store.begin_run(run_id, token, opening, claim_for=claim_for)
+        with self.executor.claiming():
+            claimed = self.store.begin_run(run_id, token, opening, claim_for=claim_for)
         if claimed is None:
             log.debug("run %s: stale start", run_id)
         elif claim_for is None:
@@ -134,7 +139,8 @@ class Coordinator:
             self._park(run_id, path, token, workflow, version)
             return Verdict("stale")
         timeout = interpreter.config_of(definition.plan, path).timeout
-        claimed = self.store.claim_step(Held(run_id, path, token), timeout, self.executor.id)
+        with self.executor.claiming():
+            claimed = self.store.claim_step(Held(run_id, path, token), timeout, self.executor.id)
         if isinstance(claimed, NotYet):
             self._ring_later(run_id, path, token, workflow, version, claimed.seconds)
             return Verdict("stale")
@@ -158,7 +164,11 @@ class Coordinator:
     def _run(self, attempt: Attempt, deadline: float, observed: bool) -> tuple[Verdict, Attempt | None]:
         claimed, name = attempt.claimed, attempt.definition.name
         observer = self.observer if observed else NoObserver()
-        with observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost) as report:
+        with (
+            # Held until its outcome is committed, however long that takes: nobody must think it a stray before.
+            self.executor.holds(attempt.held),
+            observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost) as report,
+        ):
             outcome = self._call(attempt)
             decision = decide(attempt.position.config, claimed.attempt, outcome, random.random())
             verdict, following = self._settle(attempt, decision, deadline)
@@ -166,14 +176,13 @@ class Coordinator:
         return verdict, following
 
     def _call(self, attempt: Attempt) -> Success | Failure:
-        """User code runs here, and only here: no transaction is open, the attempt is held, its alarm is set."""
+        """User code runs here, and only here: no transaction is open, and its alarm is set."""
         claimed = attempt.claimed
         injection = attempt.definition.injection(claimed.path)
         assert injection is not None, "a claim is only made for a step that is known"
         context = self._context(attempt)
         position = attempt.position
         with (
-            self.executor.holds(attempt.held),
             self.alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
             self._last_resort(position.config),
         ):
@@ -222,37 +231,44 @@ class Coordinator:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""
         position = attempt.position
         if isinstance(decision, Retry):
-            kept = self._keep(lambda: self.retry(position, decision))
-            return (Verdict("retried", decision.error) if kept else self._late(position)), None
+            landed = self._land(position, "waiting_retry", lambda _: self.retry(position, decision))
+            return (self._late(position) if landed == "late" else Verdict("retried", decision.error)), None
         claim_for = self.executor.id if self._goes_on(deadline) else None
         advance = interpreter.advance(position.plan, position.held.path, decision, failing=position.failing)
-        if not self._finish(position, decision, advance, claim_for):
+        landed = self._land(
+            position, decision.status,
+            lambda again: self.finish(position, decision, advance, claim_for=None if again else claim_for),
+        )  # fmt: skip
+        if landed == "late":
             return self._late(position), None
         verdict = Verdict(decision.status, decision.error)
-        if claim_for is None or advance.opening is None:
+        if landed == "later" or claim_for is None or advance.opening is None:
             return verdict, None
         return verdict, _following(attempt, decision, advance)
 
-    def _finish(self, position: Position, end: End, advance: Advance, claim_for: str | None) -> bool:
-        """Finish and ring. After a commit whose answer was lost, look before doing it again: it may have landed."""
-        answer_lost = False
+    def _land(self, position: Position, status: str, commit: Callable[[bool], bool]) -> Landed:
+        """Commit an outcome, however long the database is away. After a commit whose answer was lost, look before
+        believing that it came too late: it may have landed. `commit` is told whether it is tried again.
+        """
+        held, again = position.held, False
         patience = time.monotonic() + self.settings.patience
         while True:
             try:
-                done = self.finish(position, end, advance, claim_for=None if answer_lost else claim_for)
-                return done or (answer_lost and self._had_landed(position, end))
+                with self.executor.claiming():
+                    landed = commit(again)
+                if landed:
+                    return "later" if again else "at once"
+                return "later" if again and self._had_landed(held, status) else "late"
             except DatabaseUnavailable as error:
-                answer_lost = True
+                again = True
                 if time.monotonic() > patience:
                     raise
-                log.warning("run %s step %s: outcome kept, database away: %s",
-                            position.held.run_id, position.held.path, error)  # fmt: skip
+                log.warning("run %s step %s: outcome kept, database away: %s", held.run_id, held.path, error)
                 time.sleep(0.2 + random.random() * 0.3)
 
-    def _had_landed(self, position: Position, end: End) -> bool:
-        held = position.held
+    def _had_landed(self, held: Held, status: str) -> bool:
         seen = self.store.token_of(held.run_id, held.path)
-        if seen != (end.status, held.token + 1, self.executor.id):
+        if seen is None or seen[:2] != (status, held.token + 1):
             return False
         # That commit may have claimed the next step for us, and nobody is running it.
         for other in self.store.running_on(self.executor.id):
@@ -278,7 +294,7 @@ class Coordinator:
                     held.run_id, held.path, position.attempt)  # fmt: skip
         detail = {"attempt": position.attempt, "executor": self.executor.id}
         self._keep(lambda: self.store.record(held.run_id, held.path, "late_result_refused", detail))
-        return Verdict("stale")
+        return Verdict("stale", {"type": "LateResult", "message": "late result refused, the step has moved on"})
 
     def _deadline(self) -> float:
         return time.monotonic() + self.settings.continuation_budget

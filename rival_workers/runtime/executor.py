@@ -1,7 +1,7 @@
 """An executor: this process as the fleet sees it. One row, one heartbeat, a new id at every start.
 
-Liveness is leased per process. An executor that was declared dead while it slept takes a new id; what it held
-under the old one is decided by tokens alone.
+Liveness is leased per process. An executor whose lease ran out while it was away takes a new id, and with it what
+nobody has taken over in the meantime; whose result counts is decided by tokens alone.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ class Executor:
         self._lock = threading.Lock()
         self._holding: set[Held] = set()
         self._unknown: set[Held] = set()
+        self._doubts = 0
         #: Gives an attempt back that nobody here is running; set by whoever can ring.
         self.hand_back: HandBack = lambda attempt: None
-        self.id = ""
+        self.id = _new_id()
 
     def start(self) -> None:
-        self._register()
+        try:
+            self._register()
+        except DatabaseUnavailable as error:
+            log.warning("executor %s is not registered yet, its heartbeat will try again: %s", self.id, error)
         self._thread = threading.Thread(target=self._beat_for_ever, name="rival-heartbeat", daemon=True)
         self._thread.start()
 
@@ -44,7 +48,16 @@ class Executor:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        self._store.remove_executor(self.id)
+        self._store.forget_executors([self.id])
+
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """A claim whose answer is lost may have landed all the same: the next few beats look for it."""
+        try:
+            yield
+        except DatabaseUnavailable:
+            self._doubts = 3
+            raise
 
     # -- what this process is running ---------------------------------------------------------------------
 
@@ -68,15 +81,20 @@ class Executor:
     def beat_once(self) -> None:
         if not self._store.beat(self.id, self._lease):
             log.warning("executor %s was declared dead while it was away; it goes on under a new id", self.id)
+            before = self.id
             self._register()
-        self._give_back_what_nobody_runs()
+            self._store.adopt_attempts(before, self.id)
+        if self._doubts:
+            self._give_back_what_nobody_runs()
 
     def _register(self) -> None:
-        self.id = f"{host_name()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
-        self._store.add_executor(self.id, host_name(), os.getpid(), self._worker, self._lease)
+        new = _new_id()
+        self._store.add_executor(new, host_name(), os.getpid(), self._worker, self._lease)
+        self.id = new
 
     def _give_back_what_nobody_runs(self) -> None:
         """A claim whose answer was lost is running in the table and nowhere else. Seen twice in a row, it goes back."""
+        self._doubts -= 1
         holding = self.holding
         strays = {attempt.held: attempt for attempt in self._store.running_on(self.id) if attempt.held not in holding}
         for held in strays.keys() & self._unknown:
@@ -93,3 +111,7 @@ class Executor:
                 log.warning("heartbeat: %s", error)
             except Exception:
                 log.exception("heartbeat failed; it goes on")
+
+
+def _new_id() -> str:
+    return f"{host_name()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"

@@ -74,7 +74,7 @@ class Fleet:
             deaths = child.quick_deaths + 1 if quick else 0
             log.warning("worker process %d (pid %d) ended with %s; starting another",
                         child.index, child.process.pid, code)  # fmt: skip
-            time.sleep(min(0.2 * 2**deaths, _BACKOFF_MAX) if deaths else 0)
+            self._pause(min(0.2 * 2**deaths, _BACKOFF_MAX) if deaths else 0)
             if not self._stopping:
                 self.children[child.index] = self._spawn(child.index, deaths)
 
@@ -91,6 +91,12 @@ class Fleet:
                 log.warning("worker process %d (pid %d) did not stop; killed", child.index, child.process.pid)
             _kill_group(child.process)
         return 0
+
+    def _pause(self, seconds: float) -> None:
+        """In short slices: whoever is told to stop does not sit out a backoff."""
+        until = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < until:
+            time.sleep(0.05)
 
     def _begin_stop(self) -> None:
         self._stopping = True

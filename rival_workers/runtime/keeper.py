@@ -16,7 +16,7 @@ from rival_client.errors import DatabaseUnavailable
 from rival_workers.runtime.coordinator import Coordinator
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import NEVER_RUNG, Due, Look, Store
+from rival_workers.store.base import NEVER_RUNG, Due, Look, RunningAttempt, Store
 
 log = logging.getLogger("rival.keeper")
 
@@ -47,6 +47,7 @@ class Keeper:
         self._look = Look(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
         self._steady_since: float | None = None
         self._chores_at = 0.0
+        self._owes_recall = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         #: Called after each round, with what it did.
@@ -92,11 +93,13 @@ class Keeper:
 
     def _recall(self, done: Round) -> None:
         """The broker forgot everything, or was away when we rang: make all that waits due, in bounded batches."""
-        if not self._doorbell.forgot():
+        self._owes_recall = self._doorbell.forgot() or self._owes_recall
+        if not self._owes_recall:
             return
         done.amnesia = True
         while not self._stop.is_set() and self._store.ring_all(BACKOFF_MAX, BATCH) >= BATCH:
             pass
+        self._owes_recall = False
 
     def _ring_what_is_due(self, done: Round) -> None:
         while not self._stop.is_set():
@@ -129,15 +132,24 @@ class Keeper:
             self._steady_since = now
         if now - self._steady_since < self._settings.lease:
             return
-        for lost in self._store.lost_attempts(BATCH):
-            self._coordinator.take_over(lost)
+        dead = self._store.dead_executors()
+        if not dead:
+            return
+        lost = self._store.lost_attempts(dead, BATCH)
+        self._give_to_others(lost, done)
+        if len(lost) < BATCH:
+            self._store.forget_executors(dead)
+
+    def _give_to_others(self, attempts: list[RunningAttempt], done: Round) -> None:
+        for attempt in attempts:
+            self._coordinator.take_over(attempt)
             done.taken_over += 1
 
     def _chores(self, done: Round) -> None:
         if time.monotonic() < self._chores_at:
             return
         self._chores_at = time.monotonic() + _CHORES_EVERY
-        self._store.prune_executors()
+        self._give_to_others(self._store.stray_attempts(BATCH), done)
         if self._settings.retention > 0:
             deleted = _RETENTION_BATCH
             while deleted == _RETENTION_BATCH and not self._stop.is_set():

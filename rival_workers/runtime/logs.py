@@ -43,7 +43,9 @@ class StepLog:
         )  # fmt: skip
         if len(self.entries) < MAX_ENTRIES:
             storable = (
-                load(dump(shown, what="log fields")) if _is_json(shown) else {k: repr(v) for k, v in shown.items()}
+                load(dump(shown, what="log fields"))
+                if _is_json(shown)
+                else {_storable(k): _storable(repr(v)) for k, v in shown.items()}
             )
             self.entries.append(
                 LogEntry(dt.datetime.now(dt.UTC), level, self._path, self._attempt, _storable(message), storable)
@@ -51,7 +53,7 @@ class StepLog:
 
 
 def _storable(message: str) -> str:
-    return str(message)[:MAX_MESSAGE].replace("\x00", "\\0")
+    return str(message)[:MAX_MESSAGE].replace("\x00", "\\0").encode("utf-8", "replace").decode()
 
 
 def _is_json(fields: dict[str, Any]) -> bool:
@@ -62,5 +64,12 @@ def _is_json(fields: dict[str, Any]) -> bool:
     return True
 
 
-def redacted(key: str, value: Any) -> Any:
-    return "***" if any(word in key.lower() for word in _SECRET) else value
+def redacted(key: object, value: Any) -> Any:
+    """The value, or *** when its name sounds like a secret; also within it."""
+    if any(word in str(key).lower() for word in _SECRET):
+        return "***"
+    if isinstance(value, dict):
+        return {inner: redacted(inner, its) for inner, its in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted("", item) for item in value]
+    return value

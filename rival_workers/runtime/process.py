@@ -90,7 +90,7 @@ class Process:
         running = self.store.running_on(executor)
         for attempt in running:
             self.coordinator.release(attempt, "handed_back")
-        self.store.remove_executor(executor)
+        self.store.forget_executors([executor])
         return len(running)
 
     def leave_after(self, seconds: float, worker: str) -> None:

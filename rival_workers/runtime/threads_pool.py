@@ -6,8 +6,6 @@ be to hoard messages behind busy threads.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from typing import Any
 
 from celery.concurrency.base import apply_target
@@ -15,15 +13,15 @@ from celery.concurrency.thread import ApplyResult
 from celery.concurrency.thread import TaskPool as ThreadPool
 
 
+def _awake() -> None:
+    """Nothing to do but to have woken up."""
+
+
 class TaskPool(ThreadPool):  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._ear, self._bell = os.pipe()
-        os.set_blocking(self._ear, False)
-        os.set_blocking(self._bell, False)
+    _hub: Any = None
 
     def register_with_event_loop(self, hub: Any) -> None:
-        hub.add_reader(self._ear, self._listen)
+        self._hub = hub
 
     def on_apply(
         self, target: Any, args: Any = None, kwargs: Any = None, callback: Any = None, accept_callback: Any = None,
@@ -36,10 +34,5 @@ class TaskPool(ThreadPool):  # type: ignore[misc]
         try:
             apply_target(*job)
         finally:
-            # A full pipe means that the bell is ringing already.
-            with contextlib.suppress(BlockingIOError, OSError):
-                os.write(self._bell, b"!")
-
-    def _listen(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._ear, 4096)
+            if self._hub is not None:
+                self._hub.call_soon(_awake)

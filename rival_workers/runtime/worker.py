@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from celery import Celery, signals
@@ -18,7 +19,6 @@ from rival_workers.runtime.celery_app import Tasks, make_app
 from rival_workers.runtime.celery_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
 from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.process import Process
-from rival_workers.runtime.telemetry import counters
 from rival_workers.runtime.threads_pool import TaskPool
 from rival_workers.settings import WorkerSettings
 
@@ -35,7 +35,8 @@ class Worker:
         self.app: Celery = make_app(settings, concurrency)
         self.tasks = Tasks(self.app)
         self.process: Process | None = None
-        self._switch = SharedSwitch()
+        self._events_wanted = SharedSwitch()
+        self._stopping = SharedSwitch()
         self._deaf = DeafWatch(settings.deaf_after)
         self._connect_signals()
 
@@ -73,9 +74,10 @@ class Worker:
 
     def _on_child_init(self, **_: Any) -> None:
         """In a prefork child: everything anew, nothing of the parent's connections."""
-        events = AttemptEvents(ChildEvents(self.app, self.name, self._switch))
+        events = AttemptEvents(ChildEvents(self.app, self.name, self._events_wanted))
         self.process = Process(self.settings, self.registry, self.name, observer=events)
         self.process.coordinator.may_kill = True
+        self.process.coordinator.stopping = self._stopping
         self.process.executor.start()
         self.tasks.coordinator = self.process.coordinator
 
@@ -96,14 +98,15 @@ class Worker:
 
     def _follow_events(self, consumer: Any) -> None:
         dispatcher = consumer.event_dispatcher
-        self._switch.set(dispatcher is not None and dispatcher.enabled)
+        self._events_wanted.set(dispatcher is not None and dispatcher.enabled)
 
     def _after_round(self, consumer: Any, done: Round) -> None:
         if self.pool == "prefork":
             self._follow_events(consumer)
         assert self.process is not None
         busy = len(state.active_requests) >= self.concurrency
-        if self._deaf.is_deaf(counters["messages"], busy, self.process.doorbell.backlog):
+        # Celery's own count: in a prefork parent no task of ours runs that could count.
+        if self._deaf.is_deaf(state.all_total_count[0], busy, self.process.doorbell.backlog):
             log.critical("deaf: the queue has messages and none came for %g s; leaving to be restarted",
                          self.settings.deaf_after)  # fmt: skip
             os._exit(3)
@@ -111,6 +114,7 @@ class Worker:
     def _on_shutting_down(self, **_: Any) -> None:
         if self.process is None:
             return
+        self._stopping.set(True)
         self.process.stop_going_on()
         self.process.leave_after(self.settings.shutdown_grace, self.name)
 
@@ -130,14 +134,9 @@ class DeafWatch:
         self._seen = -1
         self._since = time.monotonic()
 
-    def is_deaf(self, messages: int, busy: bool, backlog: Any) -> bool:
+    def is_deaf(self, messages: int, busy: bool, backlog: Callable[[], int | None]) -> bool:
+        """Only when there was a backlog at every look for as long as the patience: one that has just begun is none."""
         now = time.monotonic()
-        if messages != self._seen or busy:
+        if messages != self._seen or busy or not backlog():
             self._seen, self._since = messages, now
-            return False
-        if now - self._since < self._patience:
-            return False
-        if (backlog() or 0) == 0:
-            self._since = now
-            return False
-        return True
+        return now - self._since >= self._patience

@@ -7,13 +7,14 @@ their rows from what that part returned, so that a stale token changes nothing a
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import psycopg
 
 from rival_client.database import Database, libpq_url, unavailable
 from rival_workers.engine.decisions import End
-from rival_workers.engine.interpreter import Advance, Opening
+from rival_workers.engine.interpreter import Advance, Opening, is_handler
 from rival_workers.store.base import Claimed, Held
 from rival_workers.store.sql import SqlStore, first_claim
 
@@ -69,6 +70,7 @@ class HotLine:
     def __init__(self, url: str) -> None:
         self._url = url
         self._local = threading.local()
+        self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
 
     def fetch(self, statement: str, parameters: dict[str, Any]) -> tuple[Any, ...] | None:
         try:
@@ -86,7 +88,12 @@ class HotLine:
                 keepalives_idle=5, keepalives_interval=2, keepalives_count=3, tcp_user_timeout=10_000,
             )  # fmt: skip
             self._local.connection = connection
+            self._all.add(connection)
         return connection
+
+    def close(self) -> None:
+        for connection in list(self._all):
+            connection.close()
 
     def _drop(self) -> None:
         connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
@@ -100,6 +107,10 @@ class PostgresStore(SqlStore):
         super().__init__(database, ring_grace=ring_grace)
         self._hot = HotLine(database.url)
 
+    def close(self) -> None:
+        self._hot.close()
+        super().close()
+
     def begin_run(self, run_id: str, token: int, opening: Opening, *, claim_for: str | None) -> Claimed | None:
         if claim_for is None:
             return super().begin_run(run_id, token, opening, claim_for=None)
@@ -107,7 +118,7 @@ class PostgresStore(SqlStore):
         return None if row is None else first_claim(run_id, opening, row[0])
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> bool:
-        if not _is_plain(held, end, advance):
+        if not _is_plain(held, end):
             return super().finish_step(held, end, advance, claim_for=claim_for)
         parameters = {
             "run_id": held.run_id, "path": held.path, "token": held.token,
@@ -121,9 +132,9 @@ class PostgresStore(SqlStore):
         return self._hot.fetch(FINISH_AND_OPEN, parameters | {"grace": self.ring_grace}) is not None
 
 
-def _is_plain(held: Held, end: End, advance: Advance) -> bool:
-    """The happy path: a first attempt that succeeded, and the plan simply goes on or is complete."""
-    return held.token == 1 and end.status != "failed" and not advance.fails_run and advance.run_ends != "failed"
+def _is_plain(held: Held, end: End) -> bool:
+    """The happy path: a step's first attempt that succeeded, and the plan simply goes on or is complete."""
+    return held.token == 1 and end.status != "failed" and not is_handler(held.path)
 
 
 def _next(opening: Opening, executor: str | None) -> dict[str, Any]:

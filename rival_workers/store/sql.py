@@ -16,7 +16,7 @@ from rival_client.database import Database
 from rival_client.records import LogEntry, Step, WorkflowInfo
 from rival_client.tables import RUN_TERMINAL, after, attempts, executors, history, logs, now, runs, steps, workflows
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.interpreter import Advance, Opening
+from rival_workers.engine.interpreter import Advance, Opening, is_handler
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import (
@@ -125,7 +125,7 @@ class SqlStore:
             return True
 
     def _follow(
-        self, connection: Connection, run_id: str, path: str | None, end: End, advance: Advance, claim_for: str | None
+        self, connection: Connection, run_id: str, path: str, end: End, advance: Advance, claim_for: str | None
     ) -> None:
         """What follows from a step's end: the next step opens, the run is marked, the run ends."""
         if advance.opening is not None:
@@ -135,7 +135,7 @@ class SqlStore:
             changes |= {"error": end.error, "failed_step": path}
         if advance.run_ends is not None:
             changes |= {"status": advance.run_ends, "completed_at": now(), "ring_at": None, "token": runs.c.token + 1}
-        if advance.run_ends == "completed":
+        if advance.run_ends == "completed" and not is_handler(path):
             changes["result"] = end.result
         if changes:
             connection.execute(
@@ -288,17 +288,29 @@ class SqlStore:
         joined = select(*columns).join(runs, runs.c.id == steps.c.run_id)
         return list(connection.execute(joined.where(tuple_(steps.c.run_id, steps.c.path).in_(keys)))) if keys else []
 
-    def lost_attempts(self, limit: int) -> list[RunningAttempt]:
-        """Running attempts whose executor has not beaten within its lease, or is not known at all."""
-        dead = or_(executors.c.id.is_(None), executors.c.expires_at <= now())
-        statement = _RUNNING.outerjoin(executors, executors.c.id == steps.c.executor_id).where(dead)
+    def dead_executors(self) -> list[str]:
+        """Those that have not beaten within their lease."""
         with self.database.autocommit() as connection:
-            return [_running(row) for row in connection.execute(statement.limit(limit))]
+            return list(connection.scalars(select(executors.c.id).where(executors.c.expires_at <= now())))
+
+    def lost_attempts(self, dead: Sequence[str], limit: int) -> list[RunningAttempt]:
+        """What the given executors were running."""
+        with self.database.autocommit() as connection:
+            found = connection.execute(_RUNNING.where(steps.c.executor_id.in_(dead)).limit(limit))
+            return [_running(row) for row in found]
+
+    def stray_attempts(self, limit: int) -> list[RunningAttempt]:
+        """Running attempts of executors that nobody knows any more: a claim that landed after its executor's burial."""
+        known = select(executors.c.id).where(executors.c.id == steps.c.executor_id).exists()
+        with self.database.autocommit() as connection:
+            return [_running(row) for row in connection.execute(_RUNNING.where(~known).limit(limit))]
 
     def ring_all(self, within: float, limit: int) -> int:
         """The broker forgot everything: make up to `limit` rows due now whose look would come `within` seconds.
         Rows whose time has not come, and parked ones, are left alone. How many were changed.
         """
+        # As if nobody had ever rung: any keeper that finds them rings, whatever backlog the others' rings have made.
+        forgotten = {"ring_at": now(), "rings": NEVER_RUNG}
         soon = and_(runs.c.ring_at > now(), runs.c.ring_at <= after(within))
         waiting_runs = (
             select(runs.c.id)
@@ -318,12 +330,12 @@ class SqlStore:
         )  # fmt: skip
         with self.database.transaction() as connection:
             changed = connection.execute(
-                update(runs).where(runs.c.id.in_(waiting_runs.scalar_subquery())).values(ring_at=now())
+                update(runs).where(runs.c.id.in_(waiting_runs.scalar_subquery())).values(forgotten)
             ).rowcount
             return (
                 changed
                 + connection.execute(
-                    update(steps).where(tuple_(steps.c.run_id, steps.c.path).in_(waiting_steps)).values(ring_at=now())
+                    update(steps).where(tuple_(steps.c.run_id, steps.c.path).in_(waiting_steps)).values(forgotten)
                 ).rowcount
             )
 
@@ -365,6 +377,18 @@ class SqlStore:
             )
             return beaten.rowcount == 1
 
+    def adopt_attempts(self, executor: str, successor: str) -> int:
+        """What still runs under an executor's old id goes on under its new one: a database that was away for longer
+        than a lease is no reason to start everything again.
+        """
+        running = select(runs.c.id).where(runs.c.status == "running")
+        with self.database.autocommit() as connection:
+            return connection.execute(
+                update(steps)
+                .where(steps.c.run_id.in_(running), steps.c.executor_id == executor, steps.c.status == "running")
+                .values(executor_id=successor)
+            ).rowcount
+
     def executors_on(self, host: str) -> list[ExecutorRow]:
         """The executors of one machine that are not known to be dead."""
         statement = select(executors.c.id, executors.c.pid, executors.c.worker).where(
@@ -382,16 +406,9 @@ class SqlStore:
                 .values(expires_at=now())
             ).rowcount
 
-    def remove_executor(self, executor: str) -> None:
+    def forget_executors(self, dead: Sequence[str]) -> None:
         with self.database.autocommit() as connection:
-            connection.execute(delete(executors).where(executors.c.id == executor))
-
-    def prune_executors(self) -> int:
-        """Forget executors that are dead and hold nothing."""
-        running = and_(steps.c.status == "running", steps.c.executor_id == executors.c.id)
-        holds = select(steps.c.run_id).where(running).exists()
-        with self.database.autocommit() as connection:
-            return connection.execute(delete(executors).where(executors.c.expires_at < after(-60), ~holds)).rowcount
+            connection.execute(delete(executors).where(executors.c.id.in_(dead)))
 
     # -- logs and history ---------------------------------------------------------------------------------
 
@@ -424,7 +441,7 @@ _RUNNING = (
         runs.c.workflow, runs.c.version, runs.c.failed_step,
     )
     .join(runs, runs.c.id == steps.c.run_id)
-    .where(steps.c.status == "running")
+    .where(runs.c.status == "running", steps.c.status == "running")
 )  # fmt: skip
 
 

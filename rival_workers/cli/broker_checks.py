@@ -1,0 +1,103 @@
+"""The checks of `rival doctor` on the broker: reachable, quick, not evicting, not open to everybody."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import kombu
+import redis
+
+from rival_client.doorbell import REDIS_BOUNDS, is_redis, open_doorbell
+from rival_client.settings import masked
+from rival_workers.cli.checks import Check
+from rival_workers.settings import WorkerSettings
+
+#: More messages than this that nobody has taken: the fleet is too small, or away.
+LONG_QUEUE = 10_000
+
+
+def check_broker(settings: WorkerSettings) -> Iterator[Check]:
+    url = settings.broker_url
+    if not url:
+        advice = "set RIVAL_BROKER_URL (redis://…), or start `rival dev` in this folder"
+        yield Check("broker", "fail", "no broker is given", advice)
+        return
+    reached = _redis(url) if is_redis(url) else _other(url)
+    yield from reached
+    if reached[0].status != "fail":
+        yield _backlog(settings)
+    if is_open_to_others(url):
+        advice = "give it a password (requirepass, ACLs) and put it in the URL"
+        yield Check("broker", "warn", "the broker is not on this machine and has no password", advice)
+
+
+def _unreachable(url: str, error: Exception) -> list[Check]:
+    advice = "check that it runs and that RIVAL_BROKER_URL is right; until then runs start at the keeper's pace"
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return [Check("broker", "fail", f"the broker at {masked(url)} does not answer ({reason})", advice)]
+
+
+def _redis(url: str) -> list[Check]:
+    client = redis.Redis.from_url(url, **REDIS_BOUNDS)
+    try:
+        client.ping()
+        before = time.perf_counter()
+        client.ping()
+        latency = time.perf_counter() - before
+        info = client.info()
+    except (redis.RedisError, ValueError) as error:
+        return _unreachable(url, error)
+    finally:
+        client.close()
+    server = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info.get('redis_version')}"
+    return [
+        Check("broker", "ok", f"{server} at {masked(url)} answers in {latency * 1000:.1f} ms"),
+        _policy(str(info.get("maxmemory_policy", "noeviction"))),
+    ]
+
+
+def _policy(policy: str) -> Check:
+    if policy == "noeviction":
+        return Check("broker memory", "ok", "maxmemory-policy is noeviction")
+    message = f"maxmemory-policy is {policy}: when memory is short, messages vanish and runs are late"
+    return Check("broker memory", "warn", message, "set maxmemory-policy to noeviction")
+
+
+def _other(url: str) -> list[Check]:
+    try:
+        with kombu.Connection(url, connect_timeout=2) as connection:
+            before = time.perf_counter()
+            connection.ensure_connection(max_retries=1, timeout=3)
+            latency = time.perf_counter() - before
+    except Exception as error:
+        # kombu's transports raise their own kinds; whatever it was, the broker cannot be used.
+        return _unreachable(url, error)
+    return [Check("broker", "ok", f"{masked(url)} connects in {latency * 1000:.1f} ms")]
+
+
+def _backlog(settings: WorkerSettings) -> Check:
+    doorbell = open_doorbell(settings.broker_url, settings.queue)
+    try:
+        waiting = doorbell.backlog()
+    finally:
+        doorbell.close()
+    if waiting is None:
+        return Check("queue", "ok", f"the broker does not say how long queue {settings.queue!r} is")
+    if waiting > LONG_QUEUE:
+        advice = "start more workers; nothing is lost meanwhile"
+        return Check("queue", "warn", f"{waiting:,} messages wait in queue {settings.queue!r}", advice)
+    return Check("queue", "ok", f"{waiting:,} messages wait in queue {settings.queue!r}")
+
+
+def is_open_to_others(url: str) -> bool:
+    """No password, and reachable from other machines as far as the URL tells."""
+    parts = urlsplit(url)
+    if parts.password or parts.scheme == "unix" or not parts.hostname or parts.hostname == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(parts.hostname).is_loopback
+    except ValueError:
+        return True

@@ -1,0 +1,47 @@
+"""Loads workflow files in a process of its own, so that a broken file is one clear error and not a fleet that keeps
+dying, and the process that looks after the fleet stays free of user code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from rival_client.errors import RivalError
+from rival_workers.definition.files import register_paths
+from rival_workers.definition.registry import default_registry
+from rival_workers.errors import DefinitionError
+
+TIMEOUT = 60.0
+
+
+def workflow_names(paths: Sequence[str], env: dict[str, str]) -> list[str]:
+    """The workflows in these files and directories; DefinitionError with every problem of every file."""
+    command = [sys.executable, "-m", __name__, *paths]
+    try:
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, timeout=TIMEOUT, check=False, text=True)
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise RivalError(f"Loading {', '.join(paths)} took more than {TIMEOUT:g} s: what do the files do?") from None
+    except (IndexError, ValueError):
+        raise RivalError(f"Loading {', '.join(paths)} ended the process (exit code {done.returncode}).") from None
+    if answer["problems"]:
+        raise DefinitionError(answer["problems"])
+    names: list[str] = answer["workflows"]
+    return names
+
+
+def _load(paths: Sequence[str]) -> dict[str, list[str]]:
+    try:
+        register_paths(paths)
+    except DefinitionError as error:
+        return {"problems": error.problems, "workflows": []}
+    names = sorted(workflow.name for workflow in default_registry)
+    nothing = [] if names else [f"{', '.join(paths)}: no workflow in there (a .py file with a list `steps`)"]
+    return {"problems": nothing, "workflows": names}
+
+
+if __name__ == "__main__":
+    # On a line of its own, the last one: user code may print while it is imported.
+    print("\n" + json.dumps(_load(sys.argv[1:])), flush=True)

@@ -1,0 +1,137 @@
+"""The single checks of `rival doctor` on settings, database and fleet. Each looks, and says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rival_client.database import Database
+from rival_client.settings import masked
+from rival_workers.settings import WorkerSettings
+from rival_workers.store import health, migrations
+
+Status = Literal["ok", "warn", "fail"]
+
+MAX_SKEW = 1.0
+SLOW = 0.05
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. "fail": Rival does not work, or does not keep its promises, until `advice` is followed."""
+
+    name: str
+    status: Status
+    message: str
+    advice: str = ""
+
+
+def check_settings(settings: WorkerSettings) -> Iterator[Check]:
+    found = [Check("settings", status, message, advice) for wrong, status, message, advice in _rules(settings) if wrong]
+    yield from found or [Check("settings", "ok", f"lease {settings.lease:g} s, queue {settings.queue!r}")]
+
+
+def _rules(s: WorkerSettings) -> list[tuple[bool, Status, str, str]]:
+    short_lease = f"RIVAL_LEASE={s.lease:g} s is short: a long pause of a busy machine loses attempts"
+    return [
+        (bool(s.failpoint), "fail", "RIVAL_FAILPOINT is set: workers kill themselves", "unset it; it is for tests"),
+        (s.lease < 5, "warn", short_lease, "use 5 s or more outside of development"),
+        (s.lease > 120, "warn", f"RIVAL_LEASE={s.lease:g} s: a dead worker's steps wait that long", "lower it"),
+        (s.keeper_interval > s.lease / 2, "warn", f"RIVAL_KEEPER_INTERVAL={s.keeper_interval:g} s is long for a lease"
+         f" of {s.lease:g} s: takeovers come late", "use a tenth of the lease or less"),
+        (s.ring_grace < 2, "warn", f"RIVAL_RING_GRACE={s.ring_grace:g} s: a busy fleet is rung for work it has",
+         "use 5 s or more"),
+        (s.ring_grace > 120, "warn", f"RIVAL_RING_GRACE={s.ring_grace:g} s: a lost message is noticed that late",
+         "use 10 s"),
+        (s.near > 300, "warn", f"RIVAL_NEAR={s.near:g} s: long countdowns fill one worker's memory", "use 30 s"),
+        (s.max_payload > 16 * 2**20, "warn", f"RIVAL_MAX_PAYLOAD={s.max_payload:,} bytes: large rows slow every step",
+         "store large things elsewhere and pass references"),
+        (0 < s.retention < 3600, "warn", f"RIVAL_RETENTION={s.retention:g} s: ended runs are deleted that soon",
+         "it is in seconds: a week is 604800"),
+    ]  # fmt: skip
+
+
+def check_database(database: Database) -> Iterator[Check]:
+    """DatabaseUnavailable when there is none."""
+    server = health.read_server(database)
+    slow = server.latency > SLOW
+    yield Check(
+        "database", "warn" if slow else "ok",
+        f"{server.version} at {masked(database.url)} answers in {server.latency * 1000:.1f} ms",
+        "every step pays a round trip or more: put workers near the database" if slow else "",
+    )  # fmt: skip
+    yield from _durability(server)
+    yield from _connections(server)
+    yield _clock(server)
+
+
+def _durability(server: health.Server) -> Iterator[Check]:
+    off = [name for name, value in server.settings.items() if value == "off"]
+    for name in off:
+        yield Check(
+            "durability", "fail", f"Postgres has {name}=off: a crash can lose committed steps", f"set {name}=on"
+        )
+    if server.settings and not off:
+        yield Check("durability", "ok", ", ".join(f"{name}={value}" for name, value in server.settings.items()))
+
+
+def _connections(server: health.Server) -> Iterator[Check]:
+    if server.connections is not None and server.connections[0] > 0.9 * server.connections[1]:
+        used, most = server.connections
+        advice = "raise max_connections, or run fewer worker processes"
+        yield Check("connections", "warn", f"{used} of {most} connections are in use", advice)
+
+
+def _clock(server: health.Server) -> Check:
+    if abs(server.skew) <= MAX_SKEW:
+        return Check("clock", "ok", f"within {max(abs(server.skew), 0.001) * 1000:.0f} ms of the database's")
+    ahead = "ahead of" if server.skew > 0 else "behind"
+    return Check(
+        "clock", "warn", f"this machine's clock is {abs(server.skew):.1f} s {ahead} the database's",
+        "run NTP on both; countdowns of retries and the times in logs are off by as much",
+    )  # fmt: skip
+
+
+def check_migrations(database: Database) -> Check:
+    found, head = migrations.version(database), migrations.head()
+    if found == head:
+        return Check("schema", "ok", f"at {head}, up to date")
+    if found is not None and found > head:
+        return Check("schema", "warn", f"at {found}, newer than this Rival's {head}", "upgrade Rival here")
+    return Check("schema", "fail", f"at {found or 'nothing'}, this Rival needs {head}", "run `rival db upgrade`")
+
+
+def check_fleet(database: Database) -> Iterator[Check]:
+    liveness, backlog = health.read_liveness(database), health.read_backlog(database)
+    yield _workers(liveness, backlog)
+    if liveness.stale:
+        advice = "nothing to do if workers just died: their steps are being taken over"
+        yield Check("workers", "warn", f"{liveness.stale} executor(s) have stopped beating", advice)
+    yield _overdue(backlog)
+    if backlog.parked:
+        yield Check(
+            "parked", "warn", f"{backlog.parked} run(s) or step(s) are parked: {backlog.parked_why}",
+            "start a worker that has that workflow at that version",
+        )  # fmt: skip
+
+
+def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
+    if liveness.live:
+        return Check("workers", "ok", f"{liveness.live} live executor(s)")
+    waiting = ", and runs are waiting" if backlog.open_runs else ""
+    status: Status = "fail" if backlog.open_runs else "warn"
+    return Check("workers", status, f"no live executor{waiting}", "start some: `rival worker --workflows PATH`")
+
+
+def _overdue(backlog: health.Backlog) -> Check:
+    if not backlog.overdue:
+        return Check("backlog", "ok", "nothing is overdue")
+    return Check(
+        "backlog", "warn", f"{backlog.overdue} run(s) or step(s) should have been looked at over a minute ago",
+        "the fleet is down, too small, or cut off from the database: look at the workers' logs",
+    )  # fmt: skip
+
+
+def check_as_json(check: Check) -> dict[str, Any]:
+    return {"check": check.name, "status": check.status, "message": check.message, "advice": check.advice or None}

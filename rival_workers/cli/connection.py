@@ -1,0 +1,41 @@
+"""Which servers a command talks to: those of the environment, or a `rival dev` that runs in this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from rival_client.client import Rival
+from rival_client.database import Database
+from rival_client.settings import Settings
+from rival_workers.dev.note import running_dev
+
+DIRECTORY = Path(".rival")
+
+S = TypeVar("S", bound=Settings)
+
+
+def resolved(kind: type[S]) -> S:
+    """The environment's settings; what it leaves open is taken from a running `rival dev` with the same database."""
+    given = kind.from_env()
+    dev = running_dev(DIRECTORY)
+    if dev is None or given.database_url not in (None, dev.database_url):
+        return given
+    return given.with_(database_url=dev.database_url, broker_url=given.broker_url or dev.broker_url)
+
+
+@contextmanager
+def open_rival() -> Iterator[Rival]:
+    with Rival(settings=resolved(Settings)) as rival:
+        yield rival
+
+
+@contextmanager
+def open_database() -> Iterator[Database]:
+    database = Database(resolved(Settings).require_database())
+    try:
+        yield database
+    finally:
+        database.dispose()

@@ -1,0 +1,83 @@
+"""`rival doctor`: looks at everything Rival needs and says what to do about what is wrong. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import click
+from rich.text import Text
+
+from rival_client.database import Database
+from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_client.settings import Settings
+from rival_workers.cli.broker_checks import check_broker
+from rival_workers.cli.checks import Check, check_as_json, check_database, check_fleet, check_migrations, check_settings
+from rival_workers.cli.connection import resolved
+from rival_workers.cli.output import console, json_option, print_json, printable, status_text
+from rival_workers.settings import WorkerSettings
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> int:
+    """Check database, schema, broker, workers, clocks and settings. Exit code 1 when something is broken."""
+    found = list(examine())
+    healthy = all(check.status != "fail" for check in found)
+    if as_json:
+        _print_json(found, healthy)
+    else:
+        _print(found)
+    return 0 if healthy else 1
+
+
+def examine() -> Iterator[Check]:
+    settings = yield from _settings()
+    yield from check_broker(settings)
+    if not settings.database_url:
+        advice = "set RIVAL_DATABASE_URL (postgresql://…), or start `rival dev` in this folder"
+        yield Check("database", "fail", "no database is given", advice)
+        return
+    try:
+        database = Database(settings.database_url)
+    except ConfigurationError as error:
+        yield Check("database", "fail", str(error), "correct RIVAL_DATABASE_URL")
+        return
+    try:
+        yield from _examine_database(database)
+    finally:
+        database.dispose()
+
+
+def _settings() -> Generator[Check, None, WorkerSettings]:
+    """The settings, and what is wrong with them. Where workers would refuse them, the checks go on with the URLs."""
+    try:
+        settings = resolved(WorkerSettings)
+    except ConfigurationError as error:
+        yield Check("settings", "fail", str(error), "correct it: workers do not start with it")
+        known = resolved(Settings)
+        return WorkerSettings(database_url=known.database_url, broker_url=known.broker_url, queue=known.queue)
+    yield from check_settings(settings)
+    return settings
+
+
+def _examine_database(database: Database) -> Iterator[Check]:
+    try:
+        yield from check_database(database)
+        schema = check_migrations(database)
+        yield schema
+        if schema.status != "fail":
+            yield from check_fleet(database)
+    except DatabaseUnavailable as error:
+        yield Check("database", "fail", str(error), "start it, or correct RIVAL_DATABASE_URL")
+
+
+def _print_json(found: list[Check], healthy: bool) -> None:
+    print_json({"healthy": healthy, "checks": [check_as_json(check) for check in found]})
+
+
+def _print(found: list[Check]) -> None:
+    out = console()
+    for check in found:
+        out.print(status_text(f"{check.status:4}"), Text(f"{check.name:13} {printable(check.message)}"))
+        if check.advice:
+            out.print(Text(f"{'':19}→ {check.advice}", style="bold"))

@@ -1,0 +1,66 @@
+"""`rival`: the command line. Here the commands are put together, and errors become one clear line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from rival_client.errors import RivalError
+from rival_workers.cli import database, demo, dev, doctor, flower, runs, worker
+from rival_workers.cli.output import print_error
+from rival_workers.dev.errors import StackError
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+
+class Cli(click.Group):
+    """Click's group, but an expected error never shows a traceback, and `--json` holds for errors too."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
+        given = list(sys.argv[1:] if args is None else args)
+        sys.exit(self._run(given, as_json="--json" in given))
+
+    def _run(self, args: list[str], as_json: bool) -> int:
+        try:
+            code = super().main(args, prog_name="rival", standalone_mode=False)
+            return code if isinstance(code, int) else 0
+        except (RivalError, StackError) as error:
+            print_error(error, str(error), as_json)
+            return FAILED
+        except click.UsageError as error:
+            print_error(error, _usage(error), as_json)
+            return MISUSED
+        except click.ClickException as error:
+            print_error(error, error.format_message(), as_json)
+            return FAILED
+        except (KeyboardInterrupt, click.Abort):
+            return INTERRUPTED
+
+
+def _usage(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx is not None else "rival"
+    return f"{error.format_message()} (see `{command} --help`)"
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+
+
+@click.group(cls=Cli, context_settings=_SETTINGS)
+@click.version_option(package_name="rival-workflows", prog_name="rival")
+def cli() -> None:
+    """Durable workflows on Celery and Postgres.
+
+    Commands find their servers by RIVAL_DATABASE_URL and RIVAL_BROKER_URL; when these are not set, by a `rival dev`
+    that runs in the same folder.
+    """
+
+
+for command in (*runs.COMMANDS, worker.worker, dev.dev, demo.demo, doctor.doctor, database.db, flower.flower):
+    cli.add_command(command)
+
+
+if __name__ == "__main__":
+    cli()

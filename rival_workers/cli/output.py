@@ -1,0 +1,122 @@
+"""How commands speak: tables for people, JSON with stable keys for programs, errors on stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rival_client.records import Run, RunState, Step
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+#: Wide enough that nothing is cut for a reader that is no terminal.
+_UNLIMITED = 2000
+_STYLES = {
+    "pending": "dim", "running": "cyan", "waiting_retry": "yellow", "waiting": "yellow", "suspended": "yellow",
+    "completed": "green", "skipped": "green dim", "failed": "red", "cancelled": "magenta",
+    "ok": "green", "warn": "yellow", "fail": "red",
+}  # fmt: skip
+
+
+def console(*, stderr: bool = False) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else _UNLIMITED, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=_encode, ensure_ascii=False, indent=2))
+
+
+def print_error(error: Exception, message: str, as_json: bool) -> None:
+    if as_json:
+        problems = {"problems": error.problems} if hasattr(error, "problems") else {}
+        told = {"error": {"type": type(error).__name__, "message": message, **problems}}
+        click.echo(json.dumps(told, default=_encode, ensure_ascii=False), err=True)
+    else:
+        click.echo(f"rival: {printable(message)}", err=True)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value)
+
+
+# -- records as JSON --------------------------------------------------------------------------------------
+
+
+def run_as_json(run: Run) -> dict[str, Any]:
+    found = dataclasses.asdict(run)
+    if isinstance(run, RunState):
+        found["steps"] = [step_as_json(step) for step in run.steps]
+    return found
+
+
+def step_as_json(step: Step) -> dict[str, Any]:
+    return dataclasses.asdict(step) | {"description": step.description, "duration": step.duration}
+
+
+# -- records as text --------------------------------------------------------------------------------------
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
+    """Cells are text, never markup: what users put into a run must not format (or move) the terminal."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        made.add_column(name, no_wrap=name in ("run", "status", "attempts", "took"))
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
+    return made
+
+
+def status_text(status: str) -> Text:
+    return Text(status, style=_STYLES.get(status.strip(), ""))
+
+
+def printable(text: str) -> str:
+    """Without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def one_line(value: Any, limit: int = 100) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=_encode, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def error_text(error: dict[str, Any] | None, limit: int = 200) -> str:
+    return "" if error is None else one_line(f"{error.get('type', 'Error')}: {error.get('message', '')}", limit)
+
+
+def seconds_text(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def time_text(when: dt.datetime | None) -> str:
+    return "" if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def took(run: Run) -> float | None:
+    """Seconds from the start of the run to its end."""
+    if run.started_at is None or run.completed_at is None:
+        return None
+    return (run.completed_at - run.started_at).total_seconds()

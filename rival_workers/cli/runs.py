@@ -1,0 +1,159 @@
+"""What a producer can do, from a terminal: start runs, wait for them, look at them, cancel them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import Any
+
+import click
+
+from rival_client.client import Rival
+from rival_client.records import Run, RunResult
+from rival_client.tables import RUN_STATUSES
+from rival_client.waiting import DEFAULT_TIMEOUT
+from rival_workers.cli import showing
+from rival_workers.cli.connection import open_rival
+from rival_workers.cli.inputs import json_input, since
+from rival_workers.cli.output import (
+    console,
+    error_text,
+    json_option,
+    one_line,
+    print_json,
+    run_as_json,
+    seconds_text,
+    status_text,
+    table,
+    time_text,
+    took,
+)
+
+timeout_option = click.option(
+    "--timeout", type=click.FloatRange(min=0), default=DEFAULT_TIMEOUT, metavar="SECONDS",
+    help="How long to wait for the end of the run.",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("workflow", metavar="NAME")
+@click.argument("value", metavar="[JSON]", callback=json_input, required=False)
+@click.option("--run-id", help="The run's id; starting the same id and input twice starts one run.")
+@click.option("--wait", "waits", is_flag=True, help="Wait for the result. Exit code 1 unless the run completes.")
+@timeout_option
+@json_option
+def run(workflow: str, value: Any, run_id: str | None, waits: bool, timeout: float, as_json: bool) -> int:
+    """Start a run of workflow NAME with the input JSON (or @FILE, or - for standard input)."""
+    with open_rival() as rival:
+        started = rival.run(workflow, value, run_id)
+        if waits:
+            return _tell_end(rival.wait(workflow, started.run_id, timeout), as_json)
+    if as_json:
+        print_json({"run_id": started.run_id, "workflow": workflow, "status": started.status})
+    elif started.status == "started":
+        click.echo(f"started {started.run_id}")
+    else:
+        click.echo(f"{started.run_id} was started before, with the same input")
+    return 0
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@timeout_option
+@json_option
+def wait(run_id: str, timeout: float, as_json: bool) -> int:
+    """Wait until RUN has ended. Exit code 1 unless it completed."""
+    with open_rival() as rival:
+        return _tell_end(rival.wait(rival.state(run_id).workflow, run_id, timeout), as_json)
+
+
+def _tell_end(result: RunResult, as_json: bool) -> int:
+    if as_json:
+        print_json(dataclasses.asdict(result))
+    else:
+        out = console()
+        out.print(status_text(result.status), result.run_id, markup=False)
+        if result.status == "completed":
+            print_json(result.result)
+        elif result.error is not None:
+            out.print(f"at step {result.failed_step}: {error_text(result.error, 2000)}", markup=False)
+    return 0 if result.status == "completed" else 1
+
+
+@click.command("ls")
+@click.option("--workflow", help="Only runs of this workflow.")
+@click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
+@click.option("--since", callback=since, help="Only runs created since then: 90s, 15m, 2h, 7d or an ISO time.")
+@click.option("--limit", type=click.IntRange(min=1), default=50)
+@json_option
+def ls(workflow: str | None, status: str | None, since: dt.datetime | None, limit: int, as_json: bool) -> None:
+    """List runs, the newest first."""
+    with open_rival() as rival:
+        found = rival.runs(workflow=workflow, status=status, since=since, limit=limit)
+    if as_json:
+        print_json({"runs": [run_as_json(one) for one in found]})
+    elif found:
+        console().print(table(("run", "workflow", "status", "created", "took", ""), map(_row, found)))
+    else:
+        click.echo("no runs")
+
+
+def _row(run: Run) -> tuple[Any, ...]:
+    remark = error_text(run.error, 80) or (f"parked: {run.parked}" if run.parked else "")
+    return (
+        run.run_id, run.workflow, status_text(run.status), time_text(run.created_at), seconds_text(took(run)), remark,
+    )  # fmt: skip
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--history", is_flag=True, help="Also what happened to the run, in order.")
+@click.option("--logs", is_flag=True, help="Also what its steps have logged.")
+@json_option
+def show(run_id: str, history: bool, logs: bool, as_json: bool) -> None:
+    """Show RUN: its steps, attempts and result."""
+    with open_rival() as rival:
+        state = rival.state(run_id)
+        entries = rival.history(run_id) if history else None
+        lines = rival.logs(run_id) if logs else None
+    if as_json:
+        asked = {"history": entries, "logs": lines}
+        print_json(run_as_json(state) | {name: found for name, found in asked.items() if found is not None})
+    else:
+        showing.show_run(console(), state, entries, lines)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@json_option
+def cancel(run_id: str, as_json: bool) -> None:
+    """Cancel RUN and all its open steps."""
+    with open_rival() as rival:
+        cancelled = rival.cancel(run_id, by="rival cancel")
+        status = "cancelled" if cancelled else _status(rival, run_id)
+    if as_json:
+        print_json({"run_id": run_id, "cancelled": cancelled, "status": status})
+    else:
+        click.echo(f"cancelled {run_id}" if cancelled else f"{run_id} had ended already: {status}")
+
+
+def _status(rival: Rival, run_id: str) -> str:
+    return rival.state(run_id).status
+
+
+@click.command()
+@json_option
+def workflows(as_json: bool) -> None:
+    """List the registered workflows."""
+    with open_rival() as rival:
+        found = rival.workflows()
+    if as_json:
+        print_json({"workflows": [dataclasses.asdict(info) for info in found]})
+    elif found:
+        rows = [(i.name, i.version, " → ".join(showing.step_names(i)), one_line(i.description or "")) for i in found]
+        console().print(table(("workflow", "version", "steps", "description"), rows))
+    else:
+        click.echo("no workflows yet: they register when a worker that has them starts")
+
+
+COMMANDS = (run, wait, ls, show, cancel, workflows)

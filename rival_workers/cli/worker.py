@@ -1,0 +1,125 @@
+"""`rival worker`: joins a fleet with some worker processes, and stops them together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from rival_client.database import Database
+from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_client.settings import masked
+from rival_workers.cli.checking import workflow_names
+from rival_workers.cli.connection import resolved
+from rival_workers.cli.output import json_option, print_json
+from rival_workers.runtime.fleet import Fleet
+from rival_workers.settings import WorkerSettings
+from rival_workers.store import migrations
+
+log = logging.getLogger("rival.worker")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+workflows_option = click.option(
+    "--workflows", "-w", "paths", multiple=True, metavar="PATH",
+    help="A workflow file, or a directory of them; may be given several times. Default: RIVAL_WORKFLOWS.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Hands:
+    """How a fleet works, whatever it works on."""
+
+    processes: int
+    concurrency: int
+    pool: str
+    loglevel: str
+    events: bool
+
+    def command(self, index: int) -> list[str]:
+        name = f"rival-{os.getpid()}-{index}@{socket.gethostname()}"
+        command = [sys.executable, "-m", "rival_workers.runtime.worker_main", "--name", name, "--pool", self.pool]
+        command += ["--concurrency", str(self.concurrency), "--loglevel", self.loglevel]
+        return [*command, "--events"] if self.events else command
+
+    def fleet(self, settings: WorkerSettings) -> Fleet:
+        return Fleet(self.processes, self.command, settings.shutdown_grace, settings.environment())
+
+
+def hands_options(processes: int, events: bool) -> Callable[[F], F]:
+    """The options of every command that starts a fleet."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(_options(processes, events)):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _options(processes: int, events: bool) -> list[Callable[[Any], Any]]:
+    number = click.IntRange(min=1)
+    return [
+        click.option("--processes", "-p", type=number, default=processes, help="Worker processes."),
+        click.option("--concurrency", "-c", type=number, default=8, help="Steps at a time, per process."),
+        click.option("--pool", type=click.Choice(["threads", "prefork", "solo"]), default="threads"),
+        click.option("--loglevel", default="INFO", type=click.Choice(
+            ["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)),
+        click.option("--events/--no-events", default=events, help="Send Celery's task events, for Flower."),
+    ]  # fmt: skip
+
+
+@click.command()
+@workflows_option
+@hands_options(processes=os.cpu_count() or 1, events=False)
+@json_option
+def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
+    """Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM."""
+    hands = Hands(**options)
+    start_logging(hands.loglevel)
+    settings = with_workflows(resolved(WorkerSettings), paths)
+    if not settings.workflow_paths:
+        raise ConfigurationError("No workflows are given. Say where they are: `rival worker --workflows PATH`.")
+    if not settings.broker_url:
+        raise ConfigurationError("No broker is given. Set RIVAL_BROKER_URL (redis://…).")
+    check_schema(settings)
+    names = workflow_names(settings.workflow_paths, settings.environment())
+    if as_json:
+        print_json({"processes": hands.processes, "pool": hands.pool, "workflows": names})
+    log.info("%d processes of %d (%s) on %s: %s", hands.processes, hands.concurrency, hands.pool,
+             masked(settings.database_url), ", ".join(names))  # fmt: skip
+    return hands.fleet(settings).run()
+
+
+def start_logging(loglevel: str) -> None:
+    logging.basicConfig(
+        level=loglevel.upper(), format="%(asctime)s %(levelname)-7s %(name)s %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def with_workflows(settings: WorkerSettings, paths: Sequence[str]) -> WorkerSettings:
+    return settings.with_(workflows=os.pathsep.join(paths)) if paths else settings
+
+
+def check_schema(settings: WorkerSettings) -> None:
+    """Refuse a schema that is too old. A database that is away is no reason: the workers wait for it."""
+    database = Database(settings.require_database())
+    try:
+        found, wanted = migrations.version(database), migrations.head()
+    except DatabaseUnavailable as error:
+        log.warning("%s", error)
+        return
+    finally:
+        database.dispose()
+    if found is None or found < wanted:
+        raise ConfigurationError(
+            f"The database's schema is at {found or 'nothing'}, this worker needs {wanted}. Run `rival db upgrade` "
+            "(it is safe while workers run)."
+        )

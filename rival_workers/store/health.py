@@ -1,0 +1,110 @@
+"""What `rival doctor` asks a database: reads only, each one short, none of them needs more than an index."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, Table, func, literal_column, select, text
+
+from rival_client.database import Database
+from rival_client.tables import RUN_TERMINAL, after, executors, now, runs, steps
+
+#: A row that was due this long ago has been looked at by no keeper.
+OVERDUE = 60.0
+#: Settings of the server on which the promises rest.
+DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
+
+
+@dataclass(frozen=True)
+class Server:
+    """The database server, as one round trip sees it."""
+
+    version: str
+    #: Seconds of one round trip, the best of three.
+    latency: float
+    #: Seconds by which this machine's clock is ahead of the database's.
+    skew: float
+    settings: dict[str, str]
+    connections: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What waits longer than it should."""
+
+    open_runs: bool
+    overdue: int
+    parked: int
+    parked_why: str | None
+
+
+@dataclass(frozen=True)
+class Liveness:
+    live: int
+    stale: int
+
+
+def read_server(database: Database) -> Server:
+    with database.autocommit() as connection:
+        latency, skew = min(_clocks(connection) for _ in range(3))
+        if not database.is_postgres:
+            version = connection.scalar(text("SELECT sqlite_version()"))
+            return Server(f"SQLite {version}", latency, skew, {}, None)
+        return Server(
+            f"Postgres {connection.scalar(text('SHOW server_version'))}",
+            latency,
+            skew,
+            {name: str(connection.scalar(text(f"SHOW {name}"))) for name in DURABILITY},
+            _connections(connection),
+        )
+
+
+def _clocks(connection: Connection) -> tuple[float, float]:
+    """(round trip, by how much our clock is ahead): the answer was read halfway through the round trip."""
+    before = time.time()
+    theirs = connection.scalar(select(_wall_clock(connection)))
+    after_it = time.time()
+    there = theirs.timestamp() if isinstance(theirs, dt.datetime) else float(theirs or 0)
+    return after_it - before, (before + after_it) / 2 - there
+
+
+def _wall_clock(connection: Connection) -> Any:
+    return now() if connection.dialect.name == "sqlite" else func.clock_timestamp()
+
+
+def _connections(connection: Connection) -> tuple[int, int]:
+    used = connection.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"))
+    return int(used or 0), int(connection.scalar(text("SHOW max_connections")) or 0)
+
+
+def read_liveness(database: Database) -> Liveness:
+    alive = executors.c.expires_at > now()
+    with database.autocommit() as connection:
+        counted = select(func.count().filter(alive), func.count().filter(~alive)).select_from(executors)
+        live, stale = connection.execute(counted).one()
+    return Liveness(live, stale)
+
+
+def read_backlog(database: Database) -> Backlog:
+    is_open: Select[Any] = select(literal_column("1")).where(runs.c.status.not_in(RUN_TERMINAL)).limit(1)
+    with database.autocommit() as connection:
+        overdue = sum(_count(connection, table, table.c.ring_at < after(-OVERDUE)) for table in (runs, steps))
+        # Parked rows have a time to be looked at again: that makes it the partial index's work.
+        parked = sum(_count(connection, t, t.c.ring_at.is_not(None) & t.c.parked.is_not(None)) for t in (runs, steps))
+        return Backlog(connection.scalar(is_open) is not None, overdue, parked, _why(connection) if parked else None)
+
+
+def _count(connection: Connection, table: Table, condition: Any) -> int:
+    return int(connection.scalar(select(func.count()).select_from(table).where(condition)) or 0)
+
+
+def _why(connection: Connection) -> str | None:
+    for table in (runs, steps):
+        parked = table.c.ring_at.is_not(None) & table.c.parked.is_not(None)
+        reason = connection.scalar(select(table.c.parked).where(parked).limit(1))
+        if reason is not None:
+            return str(reason)
+    return None

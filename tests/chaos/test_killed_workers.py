@@ -1,0 +1,155 @@
+"""kill -9 in every place: a child, a whole worker, between commit and ring; and steps that kill their own process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from rival_client import Rival
+from tests.support.chaos import Ledger, assert_chain_is_right, assert_nothing_is_stuck, start_many, wait_for_all
+from tests.support.workers import Workers, wait_until
+
+ONE_LONG = """
+name = "long"
+steps = [step(work, name="only")]
+"""
+DEADLY = """
+name = "deadly"
+steps = [step(deadly, name="boom", max_attempts=2), step(work, name="after")]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
+def test_killing_prefork_children_again_and_again_loses_nothing(
+    rival: Rival, workers: Workers, ledger: Ledger, budget: int
+) -> None:
+    [worker] = workers.start(ledger.workflow(), pool="prefork", concurrency=3, continuation_budget=budget)
+    run_ids = start_many(rival, 40, seconds=0.04)
+    for _ in range(4):
+        time.sleep(0.4)
+        victim = next(iter(_pool_children(worker.pid)), None)
+        if victim is not None:
+            victim.kill()
+    wait_for_all(rival, run_ids)
+    assert_chain_is_right(rival, run_ids, ledger)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_killing_a_whole_worker_loses_nothing(rival: Rival, workers: Workers, ledger: Ledger, pool: str) -> None:
+    first, _ = workers.start(ledger.workflow(), 2, pool=pool, concurrency=2)
+    run_ids = start_many(rival, 60, seconds=0.04)
+    wait_until(lambda: len(ledger.lines()) > 20)
+    first.kill()
+    wait_for_all(rival, run_ids)
+    assert_chain_is_right(rival, run_ids, ledger)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["after_finish_commit", "after_retry_commit"])
+def test_a_worker_that_dies_between_commit_and_ring_loses_nothing(
+    rival: Rival, workers: Workers, ledger: Ledger, point: str
+) -> None:
+    file = ledger.workflow()
+    [doomed] = workers.start(file, continuation_budget=0, failpoint=point)
+    run_ids = start_many(rival, 20)
+    assert doomed.process.wait(15) == -signal.SIGKILL
+    workers.start(file, continuation_budget=0)
+    wait_for_all(rival, run_ids)
+    assert_chain_is_right(rival, run_ids, ledger)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_a_dead_workers_attempt_is_taken_over_within_the_lease_and_two_seconds(
+    rival: Rival, workers: Workers, ledger: Ledger, pool: str
+) -> None:
+    both = workers.start(ledger.workflow(ONE_LONG), 2, pool=pool, concurrency=1)
+    # As if on another machine: nobody here can tell that its process is dead, only its lease can.
+    with rival.database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE rival_executors SET host = 'elsewhere'")
+    [run_id] = start_many(rival, 1, "long", seconds=3)
+    wait_until(lambda: ledger.lines(run_id))
+    [line] = ledger.lines(run_id)
+    next(worker for worker in both if line.pid in _family(worker.pid)).kill()
+    wait_until(lambda: len(ledger.lines(run_id)) == 2, timeout=2 + 2, what="taken over within lease + 2 s")
+    wait_for_all(rival, [run_id])
+    [step] = rival.state(run_id).steps
+    assert (step.status, step.attempts, step.lost) == ("completed", 1, 1)
+
+
+@pytest.mark.slow
+def test_a_step_that_kills_its_process_fails_after_three_forgiven_losses_and_others_go_on(
+    rival: Rival, workers: Workers, ledger: Ledger
+) -> None:
+    files = os.pathsep.join(map(str, (ledger.workflow(DEADLY), ledger.workflow())))
+    workers.start(files, pool="prefork", concurrency=2)
+    [deadly] = start_many(rival, 1, "deadly")
+    others = start_many(rival, 20, seconds=0.02)
+    wait_for_all(rival, [deadly, *others])
+    result = rival.result(deadly)
+    assert (result.status, result.failed_step) == ("failed", "boom")
+    assert result.error is not None
+    assert result.error["type"] == "ExecutorLost"
+    [boom] = rival.state(deadly).steps
+    assert (boom.attempts, boom.lost) == (1, 3)
+    assert [line.attempt for line in ledger.lines(deadly)] == [1, 1, 1, 1]
+    assert_chain_is_right(rival, others, ledger)
+    assert_nothing_is_stuck(rival)
+
+
+STUCK = """
+import re
+
+def spin():
+    while True:
+        pass
+
+def hold_the_lock():
+    re.match(r"(a+)+$", "a" * 40 + "b")
+
+def stuck(run, last_step):
+    note(run, last_step)
+    if run.attempt == 1:
+        %(stuck)s()
+    return {"nonce": "-", "count": 0}
+
+name = "stuck-%(then)s"
+steps = [step(stuck, timeout=1, on_timeout="%(then)s", max_attempts=2, base_delay=0.05, kill_on_timeout=True),
+         step(work, name="after")]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stuck", ["spin", "hold_the_lock"], ids=["in a busy loop", "holding the interpreter's lock"])
+def test_a_stuck_step_is_killed_after_its_timeout_and_its_worker_goes_on(
+    rival: Rival, workers: Workers, ledger: Ledger, stuck: str
+) -> None:
+    files = [ledger.workflow(), *(ledger.workflow(STUCK % {"stuck": stuck, "then": how}) for how in ("stop", "retry"))]
+    workers.start(os.pathsep.join(map(str, files)), pool="prefork", concurrency=2)
+    [stop], [retry] = start_many(rival, 1, "stuck-stop"), start_many(rival, 1, "stuck-retry")
+    wait_until(lambda: len({line.run_id for line in ledger.lines()}) == 2)
+    pids = [line.pid for line in ledger.lines()]
+    others = start_many(rival, 3)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), timeout=1 + 2 + 2, what="the stuck processes are gone")
+    wait_for_all(rival, [stop, retry, *others])
+    assert (rival.result(stop).status, rival.result(retry).status) == ("failed", "completed")
+    for run_id in (stop, retry):
+        attempt = rival.state(run_id).attempts[0]
+        assert attempt.outcome == "timed_out"
+        assert attempt.error is not None
+        assert attempt.error["type"] == "StepTimeout"
+    assert_chain_is_right(rival, others, ledger)
+
+
+def _pool_children(parent: int) -> list[psutil.Process]:
+    return psutil.Process(parent).children()
+
+
+def _family(parent: int) -> list[int]:
+    return [parent, *(child.pid for child in psutil.Process(parent).children(recursive=True))]

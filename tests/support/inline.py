@@ -1,0 +1,122 @@
+"""A worker without Celery: one process's parts on a real store, a doorbell that collects, and a clock that is set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rival_client import Rival
+from rival_client.doorbell import Ring
+from rival_client.settings import Settings
+from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
+from rival_workers.runtime.coordinator import Verdict
+from rival_workers.runtime.process import Process
+from rival_workers.settings import WorkerSettings
+from rival_workers.store import open_store
+
+
+class Clock:
+    """Time that passes when it is told to. SQLite takes its `now` from it; Postgres has its own."""
+
+    def __init__(self, at: float = 1_700_000_000.0) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+    def advance(self, seconds: float) -> None:
+        self.at += seconds
+
+
+class CollectingDoorbell:
+    """Keeps what is rung, in order; nobody hears it until somebody looks."""
+
+    def __init__(self) -> None:
+        self.rings: list[Ring] = []
+        self.changed: list[str] = []
+        self.down = False
+        self.amnesia = False
+        self.waiting: int | None = 0
+
+    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+        if self.down:
+            return False
+        self.rings += rings
+        self.changed += changed
+        return True
+
+    def take(self) -> list[Ring]:
+        taken, self.rings = self.rings, []
+        return taken
+
+    def backlog(self) -> int | None:
+        return self.waiting
+
+    def forgot(self) -> bool:
+        amnesia, self.amnesia = self.amnesia, False
+        return amnesia
+
+    def close(self) -> None:
+        pass
+
+
+class Inline:
+    """A fleet of one that does nothing by itself: `drain` delivers what was rung, `keep` is one keeper's round."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, **settings: Any) -> None:
+        self.clock = clock
+        self.registry = Registry()
+        self.doorbell = CollectingDoorbell()
+        self.later: list[tuple[float, Ring]] = []
+        self.settings = WorkerSettings(database_url=url, **settings)
+        self.store = open_store(url, ring_grace=self.settings.ring_grace, clock=clock or time.time)
+        self.process = Process(
+            self.settings, self.registry, "inline@test", store=self.store, doorbell=self.doorbell
+        )
+        self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
+        self.process.executor.start()
+        self.rival = Rival(settings=Settings(database_url=url), database=self.store.database, doorbell=self.doorbell)
+
+    def define(self, name: str, *steps: Any, **options: Any) -> WorkflowDefinition:
+        workflow = self.registry.add(define_workflow(name, steps, **options))
+        self.process.register_workflows()
+        return workflow
+
+    def deliver(self, ring: Ring) -> Verdict | None:
+        """One message, as a worker would take it."""
+        if ring.path is None:
+            self.coordinator.begin(ring.run_id, ring.token, ring.workflow, ring.version)
+            return None
+        return self.coordinator.attempt(ring.run_id, ring.path, ring.token, ring.workflow, ring.version)
+
+    def drain(self) -> list[Ring]:
+        """Deliver until nothing is rung any more; countdowns wait until the clock has come to them."""
+        delivered: list[Ring] = []
+        while ready := self._ready():
+            for ring in ready:
+                delivered.append(ring)
+                self.deliver(ring)
+        return delivered
+
+    def _ready(self) -> list[Ring]:
+        now = self.clock() if self.clock else time.time()
+        self.later += [(now + ring.countdown, ring) for ring in self.doorbell.take()]
+        ready = [ring for at, ring in self.later if at <= now]
+        self.later = [(at, ring) for at, ring in self.later if at > now]
+        return ready
+
+    def close(self) -> None:
+        self.process.executor.stop()
+        self.process.close()
+
+
+@contextmanager
+def opened(make: Callable[[], Inline]) -> Iterator[Inline]:
+    inline = make()
+    try:
+        yield inline
+    finally:
+        inline.close()

@@ -1,0 +1,169 @@
+"""A ring is a Celery message: the same as Celery's own, read by Celery's own decoding."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.worker.request import Request
+from celery.worker.state import requests
+from kombu.message import Message
+from kombu.transport.virtual import Channel
+from kombu.transport.virtual import Message as VirtualMessage
+
+from rival_client.doorbell import (
+    Breaker,
+    Ring,
+    SilentDoorbell,
+    attempt_id,
+    celery_body,
+    celery_headers,
+    is_redis,
+    open_doorbell,
+    redis_envelope,
+    step_label,
+)
+from rival_workers.runtime.celery_app import Tasks, make_app
+from rival_workers.settings import WorkerSettings
+
+START = Ring("order-1", None, 0, "order", "abc")
+ATTEMPT = Ring("order-1", "charge", 3, "order", "abc", attempt=2, countdown=1.5)
+RINGS = [START, ATTEMPT, Ring("order-1", "charge!on_error", 0, "order", "abc", lost=1)]
+
+
+@pytest.fixture
+def app() -> Celery:
+    app = make_app(WorkerSettings(broker_url="memory://"))
+    Tasks(app)
+    return app
+
+
+class _Channel(Channel):
+    """Only what decoding a message needs."""
+
+    def __init__(self) -> None:
+        self.body_encoding = "base64"
+        self.connection = None
+        self.codecs = dict(Channel.codecs)
+        self.closed = True
+
+
+def as_celery_reads_it(app: Celery, ring: Ring) -> tuple[VirtualMessage, Request]:
+    payload = json.loads(redis_envelope(ring, "rival"))
+    message = VirtualMessage(payload, channel=_Channel(), accept={"application/json"})
+    request = Request(message, app=app, headers=message.headers, decoded=False, task=app.tasks[ring.task])
+    return message, request
+
+
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.task_id)
+def test_celery_decodes_a_ring_to_its_task_id_and_arguments(app: Celery, ring: Ring) -> None:
+    message, request = as_celery_reads_it(app, ring)
+    assert request.task.name == ring.task
+    assert (request.name, request.id, request.content_type) == (ring.label, ring.task_id, "application/json")
+    args, kwargs, embed = message.decode()
+    assert (args, kwargs) == (ring.args, {})
+    assert embed == {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+    assert request.root_id == "order-1"
+    assert request.ignore_result
+    assert ring.task_id not in requests
+
+
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.task_id)
+def test_a_ring_has_the_headers_and_the_body_that_celerys_own_message_has(app: Celery, ring: Ring) -> None:
+    own = app.amqp.as_task_v2(
+        ring.task_id, ring.task, args=ring.args, countdown=ring.countdown or None, shadow=ring.label,
+        argsrepr=celery_headers(ring)["argsrepr"], root_id=ring.run_id,
+        parent_id=None if ring.path is None else ring.run_id, retries=ring.attempt - 1, ignore_result=True,
+    )  # fmt: skip
+    ours = celery_headers(ring)
+    volatile = {"origin", "eta"}
+    assert set(own.headers) <= set(ours)
+    shared = {key for key in own.headers if key not in volatile}
+    assert {key: ours[key] for key in shared} == {key: own.headers[key] for key in shared}
+    assert json.loads(json.dumps(celery_body(ring))) == json.loads(json.dumps(own.body))
+
+
+def test_a_countdown_is_an_eta_that_celery_waits_for(app: Celery) -> None:
+    _, request = as_celery_reads_it(app, ATTEMPT)
+    left = (request.eta - dt.datetime.now(dt.UTC)).total_seconds()
+    assert 0.5 < left <= 1.5
+    _, request = as_celery_reads_it(app, START)
+    assert request.eta is None
+
+
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.task_id)
+def test_a_ring_has_the_envelope_that_kombu_writes_to_redis(app: Celery, ring: Ring) -> None:
+    envelope = json.loads(redis_envelope(ring, "rival"))
+    channel = Channel.__new__(Channel)
+    channel.body_encoding, channel.codecs, channel.default_priority = "base64", Channel.codecs, 0
+    channel.encode_body = lambda body, encoding: (base64.b64encode(body.encode()).decode(), "base64")  # type: ignore[method-assign]
+    own = channel.prepare_message("[]", properties={"delivery_mode": 2, "correlation_id": "x", "reply_to": ""})
+    assert set(envelope) == set(own)
+    assert set(own["properties"]) <= set(envelope["properties"])
+    assert envelope["properties"]["delivery_info"] == {"exchange": "", "routing_key": "rival"}
+
+
+def test_a_message_holds_ids_and_tokens_and_nothing_else() -> None:
+    payload = json.loads(redis_envelope(ATTEMPT, "rival"))
+    body = json.loads(base64.b64decode(payload["body"]))
+    assert body[0] == ["order-1", "charge", 3, "order", "abc"]
+    assert payload["headers"]["argsrepr"] == "(run='order-1', step='charge', attempt=2)"
+
+
+def test_two_messages_of_the_same_ring_have_tags_of_their_own() -> None:
+    tags = {json.loads(redis_envelope(START, "rival"))["properties"]["delivery_tag"] for _ in range(10)}
+    assert len(tags) == 10
+
+
+def test_every_attempt_has_a_task_id_of_its_own_and_every_step_one_label() -> None:
+    assert attempt_id("r", "a", 1) == "r:a:1"
+    assert attempt_id("r", "a", 2) == "r:a:2"
+    assert attempt_id("r", "a", 1, lost=1) == "r:a:1+1"
+    assert (START.task_id, START.label) == ("order-1", "order")
+    assert (ATTEMPT.task_id, ATTEMPT.label) == ("order-1:charge:2", "order.charge")
+    assert step_label("order", "batches[3]/pack") == "order.pack"
+
+
+def test_the_breaker_leaves_a_failed_broker_alone_for_a_moment() -> None:
+    breaker = Breaker(seconds=60)
+    assert breaker.allows()
+    breaker.failed()
+    assert not breaker.allows()
+    soon = Breaker(seconds=0)
+    soon.failed()
+    assert soon.allows()
+
+
+@pytest.mark.parametrize(
+    ("url", "redis"), [("redis://h", True), ("rediss://h", True), ("unix:///s", True), ("amqp://h", False)]
+)
+def test_a_redis_is_known_by_its_url(url: str, redis: bool) -> None:
+    assert is_redis(url) is redis
+
+
+def test_without_a_broker_a_ring_says_that_it_was_not_heard() -> None:
+    silent: Any = open_doorbell(None, "rival")
+    assert isinstance(silent, SilentDoorbell)
+    assert not silent.ring([START])
+    assert (silent.backlog(), silent.forgot()) == (None, False)
+
+
+def test_a_broker_that_cannot_be_reached_is_no_error_and_is_remembered() -> None:
+    for url in ("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//"):
+        doorbell = open_doorbell(url, "rival")
+        assert doorbell.ring([START]) is False
+        assert doorbell.ring([START]) is False
+        assert doorbell.backlog() is None
+        doorbell.close()
+
+
+def test_messages_go_through_kombus_message_class_too(app: Celery) -> None:
+    message = Message(
+        body=json.dumps(celery_body(START)), content_type="application/json", content_encoding="utf-8",
+        headers=celery_headers(START), accept={"application/json"},
+    )  # fmt: skip
+    assert message.decode()[0] == START.args

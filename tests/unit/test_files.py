@@ -1,0 +1,167 @@
+"""A file is a workflow: names, order, and every problem of every file at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rival_workers import DefinitionError, register_workflow_file, register_workflows_from_directory
+from rival_workers.definition.files import register_paths
+from rival_workers.definition.registry import Registry
+
+PLAIN = "def one(): return 1\nsteps = [one]\n"
+
+
+@pytest.fixture(autouse=True)
+def unchanged_imports() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def write(directory: Path, name: str, text: str = PLAIN) -> Path:
+    file = directory / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def names(directory: Path) -> list[str]:
+    return [w.name for w in register_workflows_from_directory(directory, Registry())]
+
+
+def test_the_file_name_is_the_workflows_name_unless_it_gives_one(tmp_path: Path) -> None:
+    registry = Registry()
+    assert register_workflow_file(write(tmp_path, "tree_processing.py"), registry).name == "tree-processing"
+    named = register_workflow_file(write(tmp_path, "other.py", PLAIN + "name = 'Own Name'\n"), registry)
+    assert named.name == "Own Name"
+    assert {w.name for w in registry} == {"tree-processing", "Own Name"}
+
+
+def test_input_description_and_handler_are_taken_from_the_module(tmp_path: Path) -> None:
+    text = """
+from pydantic import BaseModel
+class Input(BaseModel):
+    kind: str
+description = "chops"
+def on_error(error): ...
+def one(input: Input): return input.kind
+steps = [one]
+"""
+    workflow = register_workflow_file(write(tmp_path, "w.py", text), Registry())
+    assert workflow.description == "chops"
+    assert workflow.plan.on_error
+    assert workflow.input_schema is not None
+    assert workflow.read_input({"kind": "oak"}).kind == "oak"
+
+
+def test_a_directory_is_read_in_a_stable_order_with_its_subdirectories(tmp_path: Path) -> None:
+    for name in ("b.py", "a.py", "sub/c.py", "sub/a_two.py"):
+        write(tmp_path, name)
+    assert names(tmp_path) == ["a", "b", "a-two", "c"]
+    assert names(tmp_path) == names(tmp_path)
+
+
+def test_hidden_files_and_modules_without_steps_are_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, "a.py")
+    write(tmp_path, "shared.py", "def helper(): ...\n")
+    for name in ("_private.py", ".hidden.py", "_dir/b.py", ".dir/b.py", "__init__.py"):
+        write(tmp_path, name, "raise RuntimeError('must not be imported')")
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("where", [".rival/workflows", "_work/flows"])
+def test_where_the_directory_itself_lies_does_not_matter(tmp_path: Path, where: str) -> None:
+    write(tmp_path / where, "a.py")
+    assert names(tmp_path / where) == ["a"]
+
+
+def test_a_relative_path_through_a_parent_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "flows", "a.py")
+    (tmp_path / "app").mkdir()
+    monkeypatch.chdir(tmp_path / "app")
+    assert names(Path("../flows")) == ["a"]
+
+
+def test_a_file_can_import_its_neighbours(tmp_path: Path) -> None:
+    write(tmp_path, "shared_by_unit_test.py", "def one(): return 1\n")
+    file = write(tmp_path, "w.py", "from shared_by_unit_test import one\nsteps = [one]\n")
+    assert register_workflow_file(file, Registry()).steps[0].name == "one"
+
+
+def test_two_files_of_the_same_name_in_two_directories_do_not_meet(tmp_path: Path) -> None:
+    first = write(tmp_path, "a/w.py", PLAIN + "name = 'first'\n")
+    second = write(tmp_path, "b/w.py", PLAIN + "name = 'second'\n")
+    assert [w.name for w in register_paths([first, second], Registry())] == ["first", "second"]
+
+
+def test_a_file_without_steps_is_told_what_is_missing(tmp_path: Path) -> None:
+    file = write(tmp_path, "w.py", "def one(): return 1\n")
+    for register in (register_workflow_file, lambda f, r: register_paths([f], r)):
+        with pytest.raises(DefinitionError, match="no `steps` list: add steps = ") as caught:
+            register(file, Registry())
+        assert str(file) in str(caught.value)
+
+
+def test_a_file_that_registers_by_itself_needs_no_steps_list(tmp_path: Path) -> None:
+    from rival_workers.definition.registry import default_registry
+
+    text = """
+from rival_workers import create_workflow
+def one(): return 1
+create_workflow("unit-test-registers-itself").step(one).register()
+"""
+    register_paths([write(tmp_path, "w.py", text)])
+    assert "unit-test-registers-itself" in default_registry
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "line"),
+    [
+        ("x = 1\nimport no_such_module_anywhere\nsteps = []\n", "ModuleNotFoundError", 2),
+        ("x = 1\n\nraise ValueError('broken')\n", "ValueError", 3),
+        ("x = 1\ndef f(:\n", "SyntaxError", 2),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_the_line(
+    tmp_path: Path, text: str, kind: str, line: int
+) -> None:
+    file = write(tmp_path, "w.py", text)
+    with pytest.raises(DefinitionError) as caught:
+        register_workflow_file(file, Registry())
+    [problem] = caught.value.problems
+    assert problem.startswith(f"{file}: cannot be imported: {kind}: ")
+    assert f"({file}:{line})" in problem
+
+
+def test_an_error_in_an_imported_neighbour_names_the_neighbours_line(tmp_path: Path) -> None:
+    neighbour = write(tmp_path, "broken_neighbour_of_unit_test.py", "\n1 / 0\n")
+    file = write(tmp_path, "w.py", "import broken_neighbour_of_unit_test\nsteps = []\n")
+    with pytest.raises(DefinitionError) as caught:
+        register_workflow_file(file, Registry())
+    assert f"{neighbour}:2" in str(caught.value)
+
+
+def test_all_problems_of_all_files_come_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "1 / 0\n")
+    write(tmp_path, "b.py", "steps = []\n")
+    write(tmp_path, "c.py", "def f(axe, tree): ...\nsteps = [f, 3]\n")
+    write(tmp_path, "d.py")
+    with pytest.raises(DefinitionError) as caught:
+        register_paths([tmp_path, tmp_path / "nowhere"], Registry())
+    problems = caught.value.problems
+    assert [Path(p.split(":")[0]).name for p in problems] == ["a.py", "b.py", "c.py", "c.py", "nowhere"]
+
+
+def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="there is no such directory"):
+        register_workflows_from_directory(tmp_path / "nowhere", Registry())
+    with pytest.raises(DefinitionError, match="there is no such file"):
+        register_workflow_file(tmp_path / "nowhere.py", Registry())
+    with pytest.raises(DefinitionError, match="is not a Python file"):
+        register_workflow_file(write(tmp_path, "notes.txt"), Registry())

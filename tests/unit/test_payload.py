@@ -1,0 +1,150 @@
+"""What users hand over becomes JSON text once, or a reason why not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import json
+import pathlib
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from rival_client import InvalidPayload
+from rival_client.payload import NULL, Json, dump, load, serialise
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Plank:
+    length: decimal.Decimal
+    cut_at: dt.datetime
+
+
+class Tree(BaseModel):
+    kind: str
+    id: uuid.UUID
+    planted: dt.date
+
+
+NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+AN_ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
+
+
+@pytest.mark.parametrize(
+    ("value", "read_back"),
+    [
+        (None, None),
+        ({"a": [1, 2.5, True, None, "ä€😀"]}, {"a": [1, 2.5, True, None, "ä€😀"]}),
+        (NOON, "2024-05-01T12:00:00+00:00"),
+        (dt.date(2024, 5, 1), "2024-05-01"),
+        (dt.time(12, 30), "12:30:00"),
+        (dt.timedelta(minutes=1.5), 90.0),
+        (AN_ID, str(AN_ID)),
+        (decimal.Decimal("1.10"), "1.10"),
+        (pathlib.PurePosixPath("/a/b"), "/a/b"),
+        (Colour.RED, "red"),
+        (Plank(decimal.Decimal("2.50"), NOON), {"length": "2.50", "cut_at": "2024-05-01T12:00:00+00:00"}),
+        (
+            [Tree(kind="oak", id=AN_ID, planted=dt.date(2024, 5, 1))],
+            [{"kind": "oak", "id": str(AN_ID), "planted": "2024-05-01"}],
+        ),
+        ((1, 2), [1, 2]),
+        ({1: "a"}, {"1": "a"}),
+    ],
+)
+def test_what_people_use_becomes_json(value: Any, read_back: Any) -> None:
+    assert load(dump(value, what="it")) == read_back
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"), {"a": float("inf")}, [-float("inf")], {1, 2}, object(), b"bytes", {(1, 2): 3}, lambda: 1, 1j,
+        Exception("x"), Plank, int("9" * 4299) * 100,
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_is_not_json_is_refused_and_named(value: Any) -> None:
+    with pytest.raises(InvalidPayload, match="^the result of step 'a' is not JSON: "):
+        dump(value, what="the result of step 'a'")
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    value: list[Any] = []
+    value.append(value)
+    with pytest.raises(InvalidPayload, match="is not JSON"):
+        dump(value, what="it")
+
+
+def test_a_value_nested_too_deep_is_refused() -> None:
+    value: Any = None
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidPayload, match="is not JSON"):
+        dump(value, what="it")
+    while value:
+        value = value[0]
+
+
+@pytest.mark.parametrize("value", ["a\x00b", {"a\x00": 1}, [[{"k": ["\x00"]}]]])
+def test_a_nul_character_is_refused_with_the_reason(value: Any) -> None:
+    with pytest.raises(InvalidPayload, match=r"holds a NUL character"):
+        dump(value, what="it")
+
+
+def test_the_six_characters_of_an_escaped_nul_are_text_like_any_other() -> None:
+    assert load(dump("\\u0000", what="it")) == "\\u0000"
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, ["ok", "x\ud83dx"]])
+def test_a_lone_surrogate_is_refused_with_the_reason(value: Any) -> None:
+    with pytest.raises(InvalidPayload, match="lone surrogate"):
+        dump(value, what="it")
+
+
+@pytest.mark.parametrize(("letter", "width"), [("a", 1), ("ä", 2), ("€", 3), ("😀", 4)])
+def test_the_limit_counts_bytes_and_is_exact(letter: str, width: int) -> None:
+    fits = letter * 100
+    assert load(dump(fits, what="it", limit=100 * width + 2)) == fits
+    with pytest.raises(InvalidPayload, match=rf"it is {100 * width + 2} bytes, over the limit of {100 * width + 1}"):
+        dump(fits, what="it", limit=100 * width + 1)
+
+
+def test_nothing_is_null_and_null_is_text() -> None:
+    assert dump(None, what="it") is NULL
+    assert load(None) is None
+    assert serialise(NULL) == "null"
+
+
+def test_checked_text_goes_through_the_database_layer_as_it_is_and_anything_else_is_dumped() -> None:
+    assert serialise(Json('{"a":1}')) == '{"a":1}'
+    assert serialise('{"a":1}') == json.dumps('{"a":1}')
+    assert serialise({"a": 1}) == '{"a":1}'
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_any_json_value_comes_back_as_it_was_or_is_refused_for_what_postgres_cannot_store(value: Any) -> None:
+    try:
+        text = dump(value, what="it")
+    except InvalidPayload as error:
+        assert "NUL" in str(error) or "surrogate" in str(error)
+        return
+    assert load(text) == value
+    text.encode()

@@ -1,0 +1,152 @@
+"""One step as a user writes it: the forms it can take, its options, and all that is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from typing import Any
+
+import pytest
+
+from rival_workers import step
+from rival_workers.definition.steps import OPTIONS, as_spec, define_step, name_of
+from rival_workers.engine.plan import StepConfig
+
+
+def chop(input: Any) -> Any:
+    return input
+
+
+def notify(error: Any) -> None: ...
+
+
+def test_a_function_is_a_step_under_its_own_name() -> None:
+    defined = define_step(chop)
+    assert (defined.name, defined.node.config, defined.handler) == ("chop", StepConfig(), None)
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        step(chop, timeout=60, max_attempts=3),
+        {"fn": chop, "timeout": 60, "max_attempts": 3},
+        {"fn": step(timeout=60)(lambda input: input), "name": "chop", "max_attempts": 3},
+    ],
+    ids=["step()", "dict", "dict with a decorated function"],
+)
+def test_options_can_be_given_by_step_by_dict_and_by_decorator(thing: Any) -> None:
+    defined = define_step(thing)
+    assert (defined.name, defined.node.config.timeout, defined.node.config.max_attempts) == ("chop", 60, 3)
+
+
+def test_the_decorator_leaves_the_function_a_function() -> None:
+    @step(timeout=5, name="hew")
+    def cut(input: Any) -> Any:
+        return input
+
+    assert cut("x") == "x"
+    assert (define_step(cut).name, define_step(cut).node.config.timeout) == ("hew", 5)
+
+
+def test_step_options_come_over_the_decorators() -> None:
+    @step(timeout=5, max_attempts=2)
+    def cut() -> None: ...
+
+    config = define_step(step(cut, timeout=9)).node.config
+    assert (config.timeout, config.max_attempts) == (9, 2)
+
+
+@pytest.mark.parametrize("option", ["timeout", "base_delay", "max_delay"])
+def test_durations_are_seconds_or_timedelta(option: str) -> None:
+    as_timedelta = define_step(step(chop, **{option: dt.timedelta(minutes=1, milliseconds=500)}))
+    as_seconds = define_step(step(chop, **{option: 60.5}))
+    assert as_timedelta.node == as_seconds.node
+
+
+def test_max_attempts_is_max_retries_and_one() -> None:
+    assert define_step(step(chop, max_retries=2)).node == define_step(step(chop, max_attempts=3)).node
+    assert define_step(step(chop, max_retries=0)).node.config.max_attempts == 1
+
+
+def test_both_max_retries_and_max_attempts_are_one_too_many() -> None:
+    with pytest.raises(ValueError, match="say the same thing"):
+        define_step(step(chop, max_retries=2, max_attempts=3))
+
+
+@pytest.mark.parametrize("value", ["two", -1, 1.5, None])
+def test_max_retries_must_be_a_whole_number(value: Any) -> None:
+    with pytest.raises(ValueError, match="option max_retries: give a whole number from 0 on"):
+        define_step(step(chop, max_retries=value))
+
+
+def test_an_unknown_option_is_named_with_those_that_are_known() -> None:
+    with pytest.raises(ValueError) as caught:
+        define_step(step(chop, timeuot=3))
+    assert "unknown option 'timeuot'" in str(caught.value)
+    assert all(option in str(caught.value) for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "about"),
+    [
+        ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"), ({"max_attempts": 0}, "max_attempts"),
+        ({"backoff": "quadratic"}, "backoff"), ({"on_timeout": "ignore"}, "on_timeout"), ({"base_delay": -1}, "base_"),
+    ],
+)  # fmt: skip
+def test_an_option_with_a_value_that_makes_no_sense_is_refused(options: dict[str, Any], about: str) -> None:
+    with pytest.raises(ValueError, match=f"option {about}"):
+        define_step(step(chop, **options))
+
+
+def test_all_problems_of_a_step_come_at_once() -> None:
+    def badly_named(axe: Any, tree: Any) -> None: ...
+
+    with pytest.raises(ValueError) as caught:
+        define_step(step(badly_named, name="no spaces please", on_error=3, timeout=0, speed=9))
+    problems = str(caught.value).splitlines()
+    assert len(problems) == 5
+    for word in ("speed", "timeout", "axe", "on_error", "no spaces please"):
+        assert any(word in problem for problem in problems), word
+
+
+@pytest.mark.parametrize("name", ["a", "a-b", "a_b", "step2", "größe", "a.b"])
+def test_names_of_letters_digits_and_a_little_more_are_fine(name: str) -> None:
+    assert define_step(step(chop, name=name)).name == name
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "a[0]", "a!on_error", "a:b", "-", 7])
+def test_names_that_a_path_would_trip_over_are_refused(name: Any) -> None:
+    if name == "-":
+        assert define_step(step(chop, name=name)).name == "-"
+        return
+    with pytest.raises(ValueError, match="step name"):
+        define_step(step(chop, name=name))
+
+
+def test_a_lambda_needs_a_name() -> None:
+    with pytest.raises(ValueError, match="give one with step"):
+        define_step(lambda: 1)
+    assert define_step(step(lambda: 1, name="one")).name == "one"
+
+
+@pytest.mark.parametrize("thing", [3, None, "chop", {"timeout": 3}, {"fn": "chop"}, step("chop", timeout=3)])  # type: ignore[call-overload]
+def test_what_is_not_a_step_is_refused_with_what_would_be_one(thing: Any) -> None:
+    with pytest.raises(ValueError, match=r"function"):
+        define_step(thing)
+
+
+def test_a_handler_is_checked_like_a_step_and_marks_the_node() -> None:
+    defined = define_step(step(chop, on_error=notify))
+    assert defined.node.on_error
+    assert defined.handler is not None
+    with pytest.raises(ValueError, match="chop's on_error: cannot inject parameters 'axe', 'tree'"):
+        define_step(step(chop, on_error=lambda axe, tree: None))
+
+
+def test_a_partial_and_a_callable_have_names() -> None:
+    class Chopper:
+        def __call__(self, input: Any) -> Any: ...
+
+    assert name_of(functools.partial(functools.partial(chop))) == "chop"
+    assert name_of(Chopper()) == "Chopper"
+    assert as_spec(chop).options == {}

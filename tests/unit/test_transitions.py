@@ -1,0 +1,74 @@
+"""The table of transitions says the same as the tables' constraints and as the store's operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from rival_client.tables import RUN_STATUSES, RUN_TERMINAL, STEP_STATUSES, STEP_TERMINAL, runs, steps
+from rival_workers.engine.transitions import (
+    OPEN,
+    RUN_TRANSITIONS,
+    STEP_TRANSITIONS,
+    Transition,
+    run_sources,
+    step_sources,
+)
+
+TABLES = [
+    (STEP_TRANSITIONS, STEP_STATUSES, STEP_TERMINAL, steps),
+    (RUN_TRANSITIONS, RUN_STATUSES, RUN_TERMINAL, runs),
+]
+
+
+@pytest.mark.parametrize(("table", "statuses", "terminal", "rows"), TABLES, ids=["steps", "runs"])
+def test_sources_and_targets_are_statuses_that_the_table_allows(
+    table: dict[str, Transition], statuses: tuple[str, ...], terminal: tuple[str, ...], rows: object
+) -> None:
+    for transition in table.values():
+        assert transition.sources <= set(statuses)
+        assert transition.targets <= set(statuses)
+
+
+@pytest.mark.parametrize(("table", "statuses", "terminal", "rows"), TABLES, ids=["steps", "runs"])
+def test_nothing_leads_out_of_a_terminal_status(
+    table: dict[str, Transition], statuses: tuple[str, ...], terminal: tuple[str, ...], rows: object
+) -> None:
+    for transition in table.values():
+        assert not transition.sources & set(terminal), transition.verb
+
+
+@pytest.mark.parametrize(("table", "statuses", "terminal", "rows"), TABLES, ids=["steps", "runs"])
+def test_every_open_status_can_be_cancelled_and_every_terminal_one_reached(
+    table: dict[str, Transition], statuses: tuple[str, ...], terminal: tuple[str, ...], rows: object
+) -> None:
+    assert table["cancel_run"].sources == set(statuses) - set(terminal)
+    reachable = set().union(*(transition.targets for transition in table.values()))
+    assert set(terminal) <= reachable
+
+
+@pytest.mark.parametrize(("table", "statuses", "terminal", "rows"), TABLES, ids=["steps", "runs"])
+def test_every_verb_is_guarded_by_a_token(
+    table: dict[str, Transition], statuses: tuple[str, ...], terminal: tuple[str, ...], rows: object
+) -> None:
+    tokens = {"execution_token", "timeout_token", "token"}
+    for verb, transition in table.items():
+        assert transition.verb == verb
+        assert transition.guard in tokens
+
+
+@pytest.mark.parametrize(("rows", "statuses"), [(steps, STEP_STATUSES), (runs, RUN_STATUSES)])
+def test_the_status_constraint_lists_exactly_the_statuses(rows: object, statuses: tuple[str, ...]) -> None:
+    texts = [str(c.sqltext) for c in rows.constraints if str(c.name).endswith("_status")]  # type: ignore[attr-defined]
+    assert texts == [f"status IN ({', '.join(repr(status) for status in statuses)})"]
+
+
+def test_open_is_everything_that_is_not_terminal() -> None:
+    assert set(OPEN.split()) == set(STEP_STATUSES) - set(STEP_TERMINAL)
+
+
+def test_a_running_step_leaves_by_finish_retry_timeout_release_or_cancel_and_by_nothing_else() -> None:
+    verbs = {verb for verb in STEP_TRANSITIONS if "running" in step_sources(verb)}
+    assert verbs == {
+        "finish_step", "retry_step", "time_out_finish", "time_out_retry", "release_step", "cancel_run",
+    }  # fmt: skip
+    assert run_sources("begin_run") == {"pending"}

@@ -1,0 +1,143 @@
+"""A workflow as a whole: builder and list make the same thing, and every problem is told at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from rival_workers import DefinitionError, create_workflow, step
+from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.workflow import define_workflow
+
+
+class Tree(BaseModel):
+    kind: str
+    height: float = Field(gt=0)
+
+
+@dataclass
+class Plank:
+    length: int
+
+
+def find(input: Any) -> Any:
+    return input
+
+
+def chop(last_step: Any) -> Any:
+    return last_step
+
+
+def tell(error: Any) -> None: ...
+
+
+def test_the_builder_and_the_list_make_the_same_workflow() -> None:
+    built = create_workflow("tree").input(Tree).step(find).step(chop, timeout=60).on_error(tell).build()
+    listed = define_workflow("tree", [find, step(chop, timeout=60)], input=Tree, on_error=tell)
+    assert built.plan == listed.plan
+    assert (built.name, built.version, built.input_schema) == (listed.name, listed.version, listed.input_schema)
+
+
+def test_the_builder_takes_several_steps_at_once() -> None:
+    assert [s.name for s in create_workflow("t").steps([find, chop]).build().steps] == ["find", "chop"]
+
+
+def test_register_puts_it_where_it_is_told_to_and_otherwise_where_workers_look() -> None:
+    own = Registry()
+    registered = create_workflow("unit-test-own").step(find).register(own)
+    assert own.find("unit-test-own", registered.version) is registered
+    assert "unit-test-own" not in default_registry
+    create_workflow("unit-test-default").step(find).register()
+    assert "unit-test-default" in default_registry
+
+
+def test_all_problems_of_a_workflow_come_at_once_each_naming_workflow_step_and_cure() -> None:
+    with pytest.raises(DefinitionError) as caught:
+        define_workflow(
+            "broken",
+            [step(find, timeuot=1), 7, chop, chop, step(lambda a, b: 1, name="two")],
+            input="Tree",
+            on_error=lambda axe, tree: None,
+            source="workflows/broken.py",
+        )
+    problems = caught.value.problems
+    assert all(problem.startswith("workflow 'broken'") or "workflow 'broken': " in problem for problem in problems)
+    assert all(problem.startswith("workflows/broken.py: ") for problem in problems)
+    expected = ["steps[0]", "steps[1]", "steps[4]", "'chop' appears twice", "on_error", "the input must be a type"]
+    for fragment in expected:
+        assert any(fragment in problem for problem in problems), fragment
+    assert len(problems) == len(expected)
+    assert str(caught.value) == "\n".join(problems)
+
+
+@pytest.mark.parametrize("steps", [[], (), None, "find", find])
+def test_a_workflow_without_a_list_of_steps_is_refused(steps: Any) -> None:
+    with pytest.raises(DefinitionError, match="needs at least one step"):
+        define_workflow("empty", steps)
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_workflow_without_a_name_is_refused(name: Any) -> None:
+    with pytest.raises(DefinitionError, match="non-empty string"):
+        define_workflow(name, [find])
+
+
+@pytest.mark.parametrize("on_error", [3, "tell"])
+def test_a_handler_that_is_no_function_is_refused(on_error: Any) -> None:
+    with pytest.raises(DefinitionError, match="on_error"):
+        define_workflow("w", [find], on_error=on_error)
+
+
+@pytest.mark.parametrize(
+    ("model", "good", "bad"),
+    [
+        (Tree, {"kind": "oak", "height": 3.0}, {"kind": 1, "height": -3}),
+        (Plank, {"length": 3}, {"length": "long"}),
+        (dict[str, int], {"a": 1}, {"a": "x"}),
+        (int, 3, "x"),
+    ],
+)
+def test_the_stored_input_is_read_back_as_the_type_it_was_declared_as(model: Any, good: Any, bad: Any) -> None:
+    workflow = define_workflow("w", [find], input=model)
+    assert workflow.input_schema is not None
+    read = workflow.read_input(good)
+    assert isinstance(read, model if isinstance(model, type) else dict)
+    with pytest.raises(ValueError):
+        workflow.read_input(bad)
+
+
+def test_all_problems_of_an_input_are_named() -> None:
+    workflow = define_workflow("w", [find], input=Tree)
+    with pytest.raises(ValueError) as caught:
+        workflow.read_input({"height": -1})
+    assert "kind: " in str(caught.value)
+    assert "height: " in str(caught.value)
+
+
+def test_without_an_input_type_anything_goes_through_as_it_is() -> None:
+    workflow = define_workflow("w", [find])
+    assert workflow.input_schema is None
+    assert workflow.read_input([1, {"a": None}]) == [1, {"a": None}]
+
+
+def test_a_path_leads_to_the_step_or_handler_and_an_unknown_one_to_nothing() -> None:
+    workflow = define_workflow("w", [step(find, on_error=tell), chop], on_error=tell)
+    for path in ("find", "chop", "find!on_error", "!on_error"):
+        assert workflow.injection(path) is not None, path
+    for path in ("chop!on_error", "nobody", ""):
+        assert workflow.injection(path) is None, path
+
+
+def test_the_registry_refuses_the_same_name_with_other_steps_and_takes_the_same_again() -> None:
+    registry = Registry()
+    first = registry.add(define_workflow("w", [find]))
+    registry.add(define_workflow("w", [find]))
+    with pytest.raises(DefinitionError, match="'w' is registered already, with other steps"):
+        registry.add(define_workflow("w", [find, chop]))
+    assert len(registry) == 1
+    assert registry.find("w", first.version) is not None
+    assert registry.find("w", "another") is None
+    assert registry.find("v", first.version) is None

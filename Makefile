@@ -5,21 +5,59 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
+WORKFLOWS ?= examples/demo
 export UV_LINK_MODE ?= copy
+# A package index that pip has been told of by the environment is good for uv, too.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
 
-.PHONY: help install demo dev flower test test-fast lint bench bench-quick clean
+.PHONY: help install demo dev flower test test-fast lint format bench bench-quick clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .tools/bin/uv:
-	@$(PYTHON) -m venv .tools && .tools/bin/python -m pip install --quiet uv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rival needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	@$(PYTHON) -m venv .tools && .tools/bin/python -m pip install --quiet --disable-pip-version-check uv
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(UV)
-	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
-	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[workers,embedded,flower]' --group dev
+	@$(UV) venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" $(VENV)
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[workers,embedded,flower]' --group dev
 	@touch $@
 
-.tools/bin/uv: ;
-
 install: $(VENV)/.installed ## Make .venv with the rival command and everything it needs
+
+demo: install ## See durable runs live: a retry, a timeout, a cancel, a killed worker
+	@$(BIN)/rival demo
+
+dev: install ## Keep Postgres, Redis and workers up for WORKFLOWS (default: examples/demo)
+	@$(BIN)/rival dev --workflows $(WORKFLOWS)
+
+flower: install ## Watch every attempt in Flower, beside `make dev`
+	@$(BIN)/rival flower
+
+test: lint ## Run everything: linters, types, all tests
+	@$(BIN)/pytest -n 2
+
+test-fast: install ## Run the tests that need no workers, in under a minute
+	@$(BIN)/pytest -n 2 -m 'not slow' tests/unit tests/contract tests/architecture
+
+lint: install ## Check style, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: install ## Bring the code into shape
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: install ## Measure Rival, DBOS and Celery chains side by side (takes long)
+	@$(BIN)/python -m benchmarks
+
+bench-quick: install ## The same with small numbers, in under two minutes
+	@$(BIN)/python -m benchmarks --quick
+
+clean: ## Remove environments and caches; the data in .rival stays
+	@rm -rf $(VENV) .tools .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from rival_client.settings import masked
 
 CONNECT_TIMEOUT = 5
 #: libpq gives up on a silent peer after this, so that nothing hangs on a cut cable.
-_LIBPQ = {
+LIBPQ_OPTIONS: dict[str, Any] = {
     "connect_timeout": CONNECT_TIMEOUT,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -130,7 +130,7 @@ def _engine(url: str, pool_size: int) -> Engine:
         pool_timeout=CONNECT_TIMEOUT,
         pool_pre_ping=False,
         pool_use_lifo=True,
-        connect_args={**_LIBPQ, "application_name": "rival"},
+        connect_args={**LIBPQ_OPTIONS, "application_name": "rival"},
         **options,
     )
 

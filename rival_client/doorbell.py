@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 import json
 import logging
+import math
 import os
 import socket
 import threading
@@ -93,7 +94,7 @@ def celery_headers(ring: Ring) -> dict[str, Any]:
         "root_id": ring.run_id, "parent_id": None if ring.path is None else ring.run_id,
         "argsrepr": f"(run={ring.run_id!r}, step={ring.path!r}, attempt={ring.attempt})",
         "kwargsrepr": "{}", "origin": _ORIGIN, "ignore_result": True,
-        "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {},
+        "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {}, "rung_at": time.time(),
     }  # fmt: skip
 
 
@@ -126,6 +127,10 @@ class Doorbell(Protocol):
 
     def backlog(self) -> int | None:
         """Messages that no worker has taken yet; None when the broker does not say."""
+
+    def oldest(self) -> float:
+        """Seconds since the queue's oldest message was rung; 0 when it is empty or out of reach, infinite when the
+        broker does not say."""
 
     def forgot(self) -> bool:
         """True, once, after the broker has lost messages: it came back empty, or more rings of ours did not get
@@ -227,6 +232,16 @@ class RedisDoorbell:
             self._breaker.failed()
             return None
 
+    def oldest(self) -> float:
+        if not self._breaker.allows():
+            return 0.0
+        try:
+            envelope = self._redis.lindex(self._key, -1)
+        except redis.RedisError:
+            self._breaker.failed()
+            return 0.0
+        return 0.0 if envelope is None else _age(envelope)
+
     def forgot(self) -> bool:
         if not self._breaker.allows():
             return False
@@ -289,6 +304,9 @@ class KombuDoorbell:
         except Exception:
             return None
 
+    def oldest(self) -> float:
+        return math.inf if self.backlog() else 0.0
+
     def forgot(self) -> bool:
         """Only what this process knows: these brokers keep no marker for us."""
         return self._breaker.allows() and _catch_up(self, self._missed, False)
@@ -306,11 +324,21 @@ class SilentDoorbell:
     def backlog(self) -> int | None:
         return None
 
+    def oldest(self) -> float:
+        return 0.0
+
     def forgot(self) -> bool:
         return False
 
     def close(self) -> None:
         pass
+
+
+def _age(envelope: str | bytes) -> float:
+    try:
+        return max(0.0, time.time() - float(json.loads(envelope)["headers"]["rung_at"]))
+    except (ValueError, TypeError, KeyError):
+        return math.inf
 
 
 def _catch_up(doorbell: Doorbell, missed: Missed, forgot_all: bool) -> bool:

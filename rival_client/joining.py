@@ -20,6 +20,9 @@ from rival_client.records import WorkflowInfo
 
 Ringer = Callable[[set[str]], None]
 
+#: Where a session keeps the rings that wait for its commit.
+_WAITING = "rival_rings"
+
 
 def insert_in(
     connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
@@ -76,23 +79,25 @@ def _missing(inputs: Mapping[str, Json], created: set[str]) -> list[str]:
 
 def _after_commit(session: Session, ring: Callable[[], None]) -> None:
     """Once, at the outermost commit; a rollback forgets it."""
+    if _WAITING not in session.info:
+        session.info[_WAITING] = []
+        # Once per session and for good: SQLAlchemy does not bear listeners that remove themselves while it calls them.
+        event.listen(session, "after_commit", _committed)
+        event.listen(session, "after_rollback", _rolled_back)
+    session.info[_WAITING].append(ring)
 
-    def committed(_: Session) -> None:
-        if not session.in_nested_transaction():
-            forget()
+
+def _committed(session: Session) -> None:
+    if not session.in_nested_transaction():
+        rings, session.info[_WAITING] = session.info[_WAITING], []
+        for ring in rings:
             ring()
 
-    def rolled_back(_: Session) -> None:
-        # A rolled back savepoint may not be the run's: ringing for a run that is not there is harmless.
-        if not session.in_nested_transaction():
-            forget()
 
-    def forget() -> None:
-        event.remove(session, "after_commit", committed)
-        event.remove(session, "after_rollback", rolled_back)
-
-    event.listen(session, "after_commit", committed)
-    event.listen(session, "after_rollback", rolled_back)
+def _rolled_back(session: Session) -> None:
+    # A rolled back savepoint may not be the run's: ringing for a run that is not there is harmless.
+    if not session.in_nested_transaction():
+        session.info[_WAITING] = []
 
 
 def _unfit(connection: Any) -> ConfigurationError:

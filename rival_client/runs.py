@@ -25,6 +25,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import JSONB
 
 from rival_client.errors import RunConflict, RunNotFound
+from rival_client.hotline import Statement
 from rival_client.payload import Json, load, serialise
 from rival_client.records import Attempt, HistoryEntry, LogEntry, Run, RunResult, RunState, Step, WorkflowInfo
 from rival_client.tables import (
@@ -55,6 +56,19 @@ _INSERT_RUNS_POSTGRES = text(_INSERT_RUNS)
 #: The same in psycopg's own form, so that it can join a psycopg transaction.
 INSERT_RUNS_PSYCOPG = re.sub(r":(\w+)", r"%(\1)s", _INSERT_RUNS)
 SELECT_EXISTING_PSYCOPG = "SELECT id, workflow, input FROM rival_runs WHERE id = ANY(%(ids)s)"
+
+
+#: What every start and every poll of a wait asks, for the hot line.
+INSERT_RUN = Statement.of(
+    "rival_insert_run",
+    """
+INSERT INTO rival_runs (id, workflow, version, status, input, ring_at, created_at)
+VALUES (%(id)s, %(workflow)s, %(version)s, 'pending', %(input)s::jsonb, now() + make_interval(secs => %(grace)s), now())
+ON CONFLICT (id) DO NOTHING
+RETURNING 1
+""",
+)
+READ_STATUS = Statement.of("rival_read_status", "SELECT workflow, status FROM rival_runs WHERE id = %(id)s")
 
 
 def insert_parameters(workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> dict[str, Any]:

@@ -1,12 +1,16 @@
 """What a workflow file imports: steps are plain functions, a list of them is a workflow."""
 
+from typing import TYPE_CHECKING, Any
+
 from rival_workers.definition.builder import create_workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.steps import step
 from rival_workers.errors import DefinitionError, ExecutorLost, StepError, StepTimeout
-from rival_workers.library import EmbeddedRival, embedded
 from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, StepView, WorkflowState
 from rival_workers.runtime.logs import StepLog
+
+if TYPE_CHECKING:
+    from rival_workers.library import EmbeddedRival, embedded
 
 __all__ = [
     "Context",
@@ -27,3 +31,12 @@ __all__ = [
     "register_workflows_from_directory",
     "step",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Celery and Alembic come with it: neither a workflow file nor the command line should wait for them.
+    if name in ("EmbeddedRival", "embedded"):
+        from rival_workers import library
+
+        return getattr(library, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,9 +43,9 @@ class Cast:
 
 def _mark(name: str, step: Step | None) -> Text:
     sign, style = _SIGNS[step.status if step else "pending"]
-    tries = f" ({step.attempts})" if step and step.attempts > 1 else ""
-    lost = " (worker lost)" if step and step.lost else ""
-    return Text(f"{sign} {name}{tries}{lost}   ", style=style)
+    tries = f"({step.attempts})" if step and step.attempts > 1 else ""
+    lost = "(worker lost)" if step and step.lost else ""
+    return Text(f"{sign}{name}{tries}{lost}  ", style=style)
 
 
 class LiveView:
@@ -70,11 +70,11 @@ class LiveView:
         self._states = states
         rows = [self._row(role, states[role.name]) for role in self._cast.roles if role.name in states]
         said = [Text(f"→ {line}", style="bold") for line in self._said]
-        self._live.update(Group(table(("run", "workflow", "status", "steps"), rows), Text(), *said))
+        self._live.update(Group(table(("run", "status", "steps"), rows), Text(), *said))
 
-    def _row(self, role: Role, state: RunState) -> tuple[str, str, Text, Text]:
+    def _row(self, role: Role, state: RunState) -> tuple[str, Text, Text]:
         steps = Text.assemble(*(_mark(name, step) for name, step in self._cast.steps_of(role, state)))
-        return role.name, role.workflow, status_text(state.status), steps
+        return role.name, status_text(state.status), steps
 
 
 class PlainView:

@@ -116,9 +116,9 @@ Rival is up: {_workers(up)}
 
 In this folder the commands below find it without that, too:
 
-  rival run {an_example} '{{}}' --wait    start a run and wait for its result
+  rival run {an_example} '{{}}' --wait
   rival ls; rival show RUN; rival doctor
-  rival flower                   watch every attempt at http://127.0.0.1:5555
+  rival flower      (every attempt, at http://127.0.0.1:5555)
 
 Ctrl-C stops it; the data stays in {DIRECTORY}/.
 """)

@@ -23,7 +23,7 @@ def json_input(_: click.Context, __: click.Parameter, value: str | None) -> Any:
         return json.loads(text)
     except ValueError as error:
         hint = ' Strings need double quotes: \'{"key": "value"}\'.' if "'" in text else ""
-        raise click.BadParameter(f"this is not JSON: {error}.{hint}") from None
+        raise click.BadParameter(f"this is not JSON: {error}.{hint}", param_hint="JSON") from None
 
 
 def _read(value: str) -> str:
@@ -35,7 +35,7 @@ def _read(value: str) -> str:
         return Path(value[1:]).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise click.BadParameter(f"{value[1:]} cannot be read: {reason}.") from None
+        raise click.BadParameter(f"{value[1:]} cannot be read: {reason}.", param_hint="JSON") from None
 
 
 def since(_: click.Context, __: click.Parameter, value: str | None) -> dt.datetime | None:

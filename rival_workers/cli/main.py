@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -9,15 +10,30 @@ from typing import Any, NoReturn
 import click
 
 from rival_client.errors import RivalError
-from rival_workers.cli import database, demo, dev, doctor, flower, runs, worker
 from rival_workers.cli.output import print_error
 from rival_workers.dev.errors import StackError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
+#: Command -> its module, which is imported when it is used: `rival ls` does not wait for what `rival dev` needs.
+COMMANDS = {
+    "run": "runs", "wait": "runs", "ls": "runs", "show": "runs", "cancel": "runs", "workflows": "runs",
+    "worker": "worker", "dev": "dev", "flower": "flower", "doctor": "doctor", "db": "database", "demo": "demo",
+}  # fmt: skip
+
 
 class Cli(click.Group):
     """Click's group, but an expected error never shows a traceback, and `--json` holds for errors too."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"rival_workers.cli.{COMMANDS[name]}")
+        command: click.Command = getattr(module, name)
+        return command
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
@@ -56,10 +72,6 @@ def cli() -> None:
     Commands find their servers by RIVAL_DATABASE_URL and RIVAL_BROKER_URL; when these are not set, by a `rival dev`
     that runs in the same folder.
     """
-
-
-for command in (*runs.COMMANDS, worker.worker, dev.dev, demo.demo, doctor.doctor, database.db, flower.flower):
-    cli.add_command(command)
 
 
 if __name__ == "__main__":

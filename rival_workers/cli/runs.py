@@ -154,6 +154,3 @@ def workflows(as_json: bool) -> None:
         console().print(table(("workflow", "version", "steps", "description"), rows))
     else:
         click.echo("no workflows yet: they register when a worker that has them starts")
-
-
-COMMANDS = (run, wait, ls, show, cancel, workflows)

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 from rival_client.doorbell import Doorbell, Ring
 from rival_client.errors import DatabaseUnavailable, InvalidInput
 from rival_client.payload import load
+from rival_client.records import Step
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
@@ -213,12 +214,12 @@ class Coordinator:
         error = claimed.error
         if is_handler and error is None:
             # The handler of a step that failed softly: the run has no error, the step has.
-            step = self.store.read_step(claimed.run_id, path)
+            step = self._read_step(claimed.run_id, path)
             error = step.error if step else None
         label = f"{definition.name}.{claimed.path}"
         return Context(
             run=RunInfo(claimed.run_id, definition.name, definition.version, claimed.path, claimed.attempt),
-            steps=Steps(names, lambda name: self.store.read_step(claimed.run_id, name), attempt.known),
+            steps=Steps(names, lambda name: self._read_step(claimed.run_id, name), attempt.known),
             log=StepLog(claimed.run_id, label, claimed.path, claimed.attempt),
             state=StepState(),
             read_input=lambda: _input(definition, claimed.input),
@@ -226,6 +227,10 @@ class Coordinator:
             error=error,
             failed_step_name=(path or claimed.failed_step) if is_handler else None,
         )
+
+    def _read_step(self, run_id: str, path: str) -> Step | None:
+        """A step reads this in the middle of user code: a database that is away is not the step's failure."""
+        return self._keep(lambda: self.store.read_step(run_id, path))
 
     def _settle(self, attempt: Attempt, decision: End | Retry, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""
@@ -277,7 +282,7 @@ class Coordinator:
         return True
 
     def _keep(self, operation: Callable[[], T]) -> T:
-        """Try until the database is back. Only for operations that a token makes safe to repeat."""
+        """Try until the database is back. Only for what is safe to repeat: reads, and what a token guards."""
         patience = time.monotonic() + self.settings.patience
         while True:
             try:

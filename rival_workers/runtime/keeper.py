@@ -23,8 +23,10 @@ log = logging.getLogger("rival.keeper")
 BATCH = 500
 #: A row is looked at again after the grace, then twice that, … up to this.
 BACKOFF_MAX = 600.0
-#: After this many looks (a quarter of an hour) even a queue with a backlog is not believed any more.
+#: After this many looks (a quarter of an hour) even a queue that does not tell its age is not believed any more.
 TRUST_LOOKS = 7
+#: Seconds by which the clocks of those who ring may differ.
+CLOCK_MARGIN = 5.0
 _CHORES_EVERY = 60.0
 _RETENTION_BATCH = 500
 
@@ -118,12 +120,18 @@ class Keeper:
                 return
 
     def _believed_lost(self, waiting: list[Due], amnesia: bool) -> list[Due]:
-        """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer."""
+        """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer.
+        But queues are first in, first out: what was rung well before the oldest message there is in it no more.
+        """
         first = [due for due in waiting if due.rings == NEVER_RUNG]
         again = [due for due in waiting if due.rings != NEVER_RUNG]
-        if again and not amnesia and (self._doorbell.backlog() or 0) > 0:
-            again = [due for due in again if due.rings >= TRUST_LOOKS]
+        if again and not amnesia and (oldest := self._doorbell.oldest()) > 0:
+            again = [due for due in again if self._waited(due) > oldest + CLOCK_MARGIN or due.rings >= TRUST_LOOKS]
         return first + again
+
+    def _waited(self, due: Due) -> float:
+        """Seconds since the row was rung, at least: the backoff that has just run out."""
+        return min(self._look.backoff * 2.0 ** max(0, due.rings - 1), self._look.backoff_max)
 
     def _take_over(self, done: Round) -> None:
         """Only after a whole lease of our own contact with the database: after it was away, the living beat first."""

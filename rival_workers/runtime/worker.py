@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from celery import Celery, signals
+from celery.platforms import SecurityWarning
 from celery.worker import state
 
 from rival_workers.definition.registry import Registry
@@ -43,6 +45,8 @@ class Worker:
     def run(self, loglevel: str = "INFO", events: bool = False) -> None:
         """Until it is told to stop. What is wrong with the database or the settings is said before Celery starts."""
         self._set_up()
+        # Celery's concern about root is unpickling; this worker accepts JSON only.
+        warnings.simplefilter("ignore", SecurityWarning)
         worker = self.app.Worker(
             hostname=self.name, pool_cls=POOLS[self.pool], concurrency=self.concurrency, loglevel=loglevel,
             queues=self.settings.queue, task_events=events, quiet=True,
@@ -55,8 +59,9 @@ class Worker:
 
     def _connect_signals(self) -> None:
         connect = {"weak": False}
-        signals.worker_process_init.connect(self._on_child_init, **connect)
-        signals.worker_process_shutdown.connect(self._on_child_shutdown, **connect)
+        if self.pool == "prefork":  # the solo pool sends these too, for a process that is no child
+            signals.worker_process_init.connect(self._on_child_init, **connect)
+            signals.worker_process_shutdown.connect(self._on_child_shutdown, **connect)
         signals.worker_ready.connect(self._on_ready, **connect)
         signals.worker_shutting_down.connect(self._on_shutting_down, **connect)
         signals.worker_shutdown.connect(self._on_shutdown, **connect)

@@ -6,13 +6,11 @@ their rows from what that part returned, so that a stale token changes nothing a
 
 from __future__ import annotations
 
-import threading
-import weakref
 from typing import Any
 
-import psycopg
-
-from rival_client.database import Database, libpq_url, unavailable
+from rival_client.database import Database
+from rival_client.hotline import HotLine, Statement
+from rival_client.payload import load
 from rival_workers.engine.decisions import End
 from rival_workers.engine.interpreter import Advance, Opening, is_handler
 from rival_workers.store.base import Claimed, Held
@@ -26,7 +24,7 @@ _CLAIMED_STEP = """
     FROM {table}
 """
 
-BEGIN_RUN = f"""
+_BEGIN_RUN = f"""
 WITH run AS (
     UPDATE rival_runs
     SET status = 'running', started_at = now(), token = token + 1, ring_at = NULL, rings = 0, parked = NULL
@@ -46,16 +44,16 @@ WITH done AS (
 )
 """
 
-FINISH_AND_CLAIM = f"{_DONE} {_CLAIMED_STEP.format(source='run_id', table='done')} RETURNING 1"
+_FINISH_AND_CLAIM = f"{_DONE} {_CLAIMED_STEP.format(source='run_id', table='done')} RETURNING 1"
 
-FINISH_AND_OPEN = f"""{_DONE}
+_FINISH_AND_OPEN = f"""{_DONE}
     INSERT INTO rival_steps (run_id, path, kind, status, created_at, ring_at)
     SELECT run_id, %(next_path)s, %(next_kind)s, 'pending', now(), now() + make_interval(secs => %(grace)s)
     FROM done
     RETURNING 1
 """
 
-FINISH_AND_COMPLETE = f"""{_DONE}
+_FINISH_AND_COMPLETE = f"""{_DONE}
     UPDATE rival_runs
     SET status = 'completed', result = %(result)s::jsonb, completed_at = now(), token = token + 1, ring_at = NULL
     FROM done
@@ -64,42 +62,10 @@ FINISH_AND_COMPLETE = f"""{_DONE}
 """
 
 
-class HotLine:
-    """A connection per thread, in autocommit: a statement is a transaction, a transaction is a round trip."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._local = threading.local()
-        self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
-
-    def fetch(self, statement: str, parameters: dict[str, Any]) -> tuple[Any, ...] | None:
-        try:
-            row: tuple[Any, ...] | None = self._connection().execute(statement, parameters, prepare=True).fetchone()
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            self._drop()
-            raise unavailable(self._url, error) from error
-        return row
-
-    def _connection(self) -> psycopg.Connection[Any]:
-        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
-        if connection is None or connection.closed:
-            connection = psycopg.connect(
-                libpq_url(self._url), autocommit=True, connect_timeout=5, application_name="rival-hot",
-                keepalives_idle=5, keepalives_interval=2, keepalives_count=3, tcp_user_timeout=10_000,
-            )  # fmt: skip
-            self._local.connection = connection
-            self._all.add(connection)
-        return connection
-
-    def close(self) -> None:
-        for connection in list(self._all):
-            connection.close()
-
-    def _drop(self) -> None:
-        connection: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
-        if connection is not None:
-            connection.close()
-            self._local.connection = None
+BEGIN_RUN = Statement.of("rival_begin_run", _BEGIN_RUN)
+FINISH_AND_CLAIM = Statement.of("rival_finish_and_claim", _FINISH_AND_CLAIM)
+FINISH_AND_OPEN = Statement.of("rival_finish_and_open", _FINISH_AND_OPEN)
+FINISH_AND_COMPLETE = Statement.of("rival_finish_and_complete", _FINISH_AND_COMPLETE)
 
 
 class PostgresStore(SqlStore):
@@ -115,12 +81,12 @@ class PostgresStore(SqlStore):
         if claim_for is None:
             return super().begin_run(run_id, token, opening, claim_for=None)
         row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_next(opening, claim_for)})
-        return None if row is None else first_claim(run_id, opening, row[0])
+        return None if row is None else first_claim(run_id, opening, load(row[0]))
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> bool:
         if not _is_plain(held, end):
             return super().finish_step(held, end, advance, claim_for=claim_for)
-        parameters = {
+        parameters: dict[str, Any] = {
             "run_id": held.run_id, "path": held.path, "token": held.token,
             "status": end.status, "result": end.result, "state": end.state,
         }  # fmt: skip

@@ -4,11 +4,12 @@ question that each of them ends with: is every run terminal and right, each resu
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from rival_client import DatabaseUnavailable, Rival
+from rival_client.doorbell import Ring
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, executors, now, runs, steps
 from tests.support.workers import wait_until
 
@@ -142,6 +144,21 @@ class Producer:
                 self.slowest = max(self.slowest, time.monotonic() - began)
             self.run_ids.append(run_id)
             return
+
+
+def thrice(send: Callable[..., None]) -> Callable[..., None]:
+    """A broker that delivers every message three times, shuffled, some copies long after the others."""
+
+    def sending(doorbell: Any, rings: Sequence[Ring], changed: Sequence[str]) -> None:
+        copies = [ring for ring in rings for _ in range(3)]
+        random.shuffle(copies)
+        half = len(copies) // 2
+        send(doorbell, copies[half:], changed)
+        late = threading.Timer(random.uniform(0, 0.5), send, (doorbell, copies[:half], ()))
+        late.daemon = True
+        late.start()
+
+    return sending
 
 
 def start_many(rival: Rival, count: int, workflow: str = "chain", **input: Any) -> list[str]:

@@ -73,9 +73,7 @@ class Inline:
         self.later: list[tuple[float, Ring]] = []
         self.settings = WorkerSettings(database_url=url, **settings)
         self.store = open_store(url, ring_grace=self.settings.ring_grace, clock=clock or time.time)
-        self.process = Process(
-            self.settings, self.registry, "inline@test", store=self.store, doorbell=self.doorbell
-        )
+        self.process = Process(self.settings, self.registry, "inline@test", store=self.store, doorbell=self.doorbell)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self.process.executor.start()
         self.rival = Rival(settings=Settings(database_url=url), database=self.store.database, doorbell=self.doorbell)

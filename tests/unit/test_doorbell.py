@@ -153,12 +153,11 @@ def test_without_a_broker_a_ring_says_that_it_was_not_heard() -> None:
 
 
 def test_a_broker_that_cannot_be_reached_is_no_error_and_is_remembered() -> None:
-    for url in ("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//"):
-        doorbell = open_doorbell(url, "rival")
-        assert doorbell.ring([START]) is False
-        assert doorbell.ring([START]) is False
-        assert doorbell.backlog() is None
-        doorbell.close()
+    doorbell = open_doorbell("redis://127.0.0.1:1/0", "rival")
+    assert doorbell.ring([START]) is False
+    assert doorbell.ring([START]) is False
+    assert doorbell.backlog() is None
+    doorbell.close()
 
 
 def test_messages_go_through_kombus_message_class_too(app: Celery) -> None:

@@ -128,9 +128,7 @@ create_workflow("unit-test-registers-itself").step(one).register()
         ("x = 1\ndef f(:\n", "SyntaxError", 2),
     ],
 )
-def test_a_file_that_cannot_be_imported_is_named_with_the_line(
-    tmp_path: Path, text: str, kind: str, line: int
-) -> None:
+def test_a_file_that_cannot_be_imported_is_named_with_the_line(tmp_path: Path, text: str, kind: str, line: int) -> None:
     file = write(tmp_path, "w.py", text)
     with pytest.raises(DefinitionError) as caught:
         register_workflow_file(file, Registry())

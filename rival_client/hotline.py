@@ -1,0 +1,101 @@
+"""The shortest way to Postgres: a prepared statement per call, a connection per thread, one round trip per commit.
+
+In autocommit a statement is a transaction. Below psycopg's cursors, on its libpq layer: adaptation and bookkeeping
+cost a cursor several times what the call itself does, and the few statements used here need neither.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg
+from psycopg import pq
+
+from rival_client.database import LIBPQ_OPTIONS, libpq_url, unavailable
+
+Value = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What Postgres prepares under a name; `parameters` says in which order the values go."""
+
+    name: bytes
+    sql: str
+    parameters: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, sql: str) -> Self:
+        """From SQL with %(name)s, the form that people read."""
+        names = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)s", sql)))
+        numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", sql)
+        return cls(name.encode(), numbered, names)
+
+
+class HotLine:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._local = threading.local()
+        self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
+
+    def fetch(self, statement: Statement, values: Mapping[str, Value]) -> tuple[str | None, ...] | None:
+        """The first row as text, or None. DatabaseUnavailable leaves open whether it was committed."""
+        try:
+            result = self._execute(statement, [_bytes(values[name]) for name in statement.parameters])
+            if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+                raise psycopg.errors.error_from_result(result)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self._drop()
+            raise unavailable(self._url, error) from error
+        if result.ntuples == 0:
+            return None
+        return tuple(_text(result.get_value(0, column)) for column in range(result.nfields))
+
+    def _execute(self, statement: Statement, values: list[bytes | None]) -> Any:
+        line = self._open()
+        if statement.name not in line.prepared:
+            prepared = line.pgconn.prepare(statement.name, statement.sql.encode())
+            if prepared.status != pq.ExecStatus.COMMAND_OK:
+                raise psycopg.errors.error_from_result(prepared)
+            line.prepared.add(statement.name)
+        return line.pgconn.exec_prepared(statement.name, values)
+
+    def _open(self) -> _Line:
+        line: _Line | None = getattr(self._local, "line", None)
+        if line is None or line.connection.closed:
+            connection = psycopg.connect(
+                libpq_url(self._url), autocommit=True, application_name="rival-hot", **LIBPQ_OPTIONS
+            )
+            self._all.add(connection)
+            line = self._local.line = _Line(connection, connection.pgconn, set())
+        return line
+
+    def close(self) -> None:
+        for connection in list(self._all):
+            connection.close()
+
+    def _drop(self) -> None:
+        line: _Line | None = getattr(self._local, "line", None)
+        if line is not None:
+            line.connection.close()
+            self._local.line = None
+
+
+@dataclass
+class _Line:
+    connection: psycopg.Connection[Any]
+    pgconn: Any
+    prepared: set[bytes]
+
+
+def _bytes(value: Value) -> bytes | None:
+    return None if value is None else str(value).encode()
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()

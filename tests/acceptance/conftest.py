@@ -1,0 +1,171 @@
+"""The `rival` command as a user runs it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rival_client.settings import Settings
+from tests.support.workers import ROOT, wait_until
+from tests.support.zygote import Zygote
+
+WORKFLOWS = """
+import time
+from pydantic import BaseModel
+from rival_workers import StepError, create_workflow, step
+
+class Greeting(BaseModel):
+    name: str
+    times: int = 1
+
+def greet(input: Greeting, state, log):
+    log.info("greeting", name=input.name)
+    state.description = f"greeted {input.name}"
+    return {"text": f"hello {input.name}" * input.times}
+
+def fails(run):
+    if run.attempt < 2:
+        raise StepError("not yet", behavior="retry")
+    raise ValueError("never")
+
+def waits():
+    raise StepError("later", behavior="retry")
+
+def naps(input):
+    time.sleep(input["seconds"])
+    return "rested"
+
+create_workflow("greet", description="Says hello").input(Greeting).step(greet).register()
+create_workflow("broken").step(fails, max_attempts=3, base_delay=0.01).register()
+create_workflow("patient").step(waits, max_attempts=9, base_delay=60).register()
+create_workflow("nap").step(naps).register()
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """What a failed command says with --json."""
+        found: dict[str, Any] = json.loads(self.err)["error"]
+        return found
+
+
+class Cli:
+    """`rival …`, in `directory`, with only the environment that is given."""
+
+    def __init__(self, zygote: Zygote, directory: Path, env: dict[str, str]) -> None:
+        self._zygote, self.directory = zygote, directory
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
+        clean.pop("DATABASE_URL", None)
+        self.env = clean | {"PYTHONPATH": str(ROOT)} | env
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, *args: str, stdin: str = "", code: int = 0, **env: str) -> Answer:
+        answer = Answer(*self._zygote.run(args, self.directory, self.env | env, stdin))
+        assert answer.code == code, f"rival {' '.join(args)} ended with {answer}"
+        assert "Traceback" not in answer.err
+        return answer
+
+    def start(self, *args: str, log: str, **env: str) -> subprocess.Popen[bytes]:
+        """A command that stays; what it says is in `log` in the folder."""
+        with (self.directory / log).open("wb") as out:
+            process = subprocess.Popen(
+                self._command(args), cwd=self.directory, env=self.env | env, stdout=out, stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
+        self._started.append(process)
+        return process
+
+    def log(self, name: str) -> str:
+        return (self.directory / name).read_text()
+
+    def wait_for(self, log: str, text: str, times: int = 1) -> None:
+        wait_until(lambda: self.log(log).count(text) >= times, 60, f"{text!r} x {times} in:\n{self.log(log)}")
+
+    def clean_up(self) -> None:
+        for process in self._started:
+            for one in family(process.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.wait(10)
+
+    @staticmethod
+    def _command(args: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "rival_workers.cli", *args]
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that come from it, as long as it lives."""
+    try:
+        parent = psutil.Process(pid)
+        return [*parent.children(recursive=True), parent]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def processes_in(directory: Path) -> list[str]:
+    """Everything that runs in or for a directory, servers and workers alike."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            works_there = Path(process.cwd()).is_relative_to(directory)
+            works_for_it = any(str(directory) in argument for argument in process.cmdline())
+            if process.pid != os.getpid() and (works_there or works_for_it):
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
+def stop(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> int:
+    """As Ctrl-C does, or an orchestrator: to the command alone, which must see to its children."""
+    process.send_signal(number)
+    return process.wait(40)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    made = Zygote(ROOT)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flows.py").write_text(WORKFLOWS)
+    return tmp_path
+
+
+@pytest.fixture
+def bare(zygote: Zygote, folder: Path) -> Iterator[Cli]:
+    """No servers are configured."""
+    cli = Cli(zygote, folder, {})
+    yield cli
+    cli.clean_up()
+
+
+@pytest.fixture
+def cli(zygote: Zygote, folder: Path, settings: Settings) -> Iterator[Cli]:
+    """On the test's own database and queue."""
+    urls = {"RIVAL_DATABASE_URL": settings.database_url or "", "RIVAL_BROKER_URL": settings.broker_url or ""}
+    made = Cli(zygote, folder, urls | {"RIVAL_QUEUE": settings.queue, "RIVAL_LEASE": "2"})
+    yield made
+    made.clean_up()

@@ -1,0 +1,87 @@
+"""Every Python block of the documentation runs, as a reader would run it; the marks are explained in `documents`."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rival_workers.definition.files import register_workflows_from_directory
+from rival_workers.definition.registry import Registry
+from tests.support.documents import Block, Page, pages
+from tests.support.workers import ROOT, Workers
+
+PAGES = pages()
+
+
+def runs_as(how: str) -> list[Page]:
+    return [page for page in PAGES if any(block.run == how for block in page.blocks())]
+
+
+def write_files(page: Page, directory: Path) -> None:
+    for block in page.blocks():
+        if block.file:
+            target = directory / block.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.text)
+
+
+def run_blocks(page: Page, how: str, directory: Path, env: dict[str, str]) -> None:
+    """In the page's order, each in an interpreter of its own; what a page says is printed must be."""
+    printed = ""
+    for block in page.blocks():
+        if block.run == how:
+            printed = run(page, block, directory, env)
+        elif block.mark == "prints":
+            for line in block.text.splitlines():
+                assert line in printed, f"{page.name}:{block.line}: {line!r} is not in\n{printed}"
+
+
+def run(page: Page, block: Block, directory: Path, env: dict[str, str]) -> str:
+    script = directory / "snippet.py"
+    script.write_text(block.text)
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=directory, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, f"{page.name}:{block.line} failed:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_says_how_it_is_run(page: Page) -> None:
+    for block in page.blocks():
+        if block.language == "python":
+            known = block.file or block.run in ("library", "producer", "no")
+            assert known, f"{page.name}:{block.line}: mark it, see tests/support/documents.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_compiles(page: Page) -> None:
+    for block in page.blocks():
+        if block.language == "python":
+            compile(block.text, f"{page.name}:{block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(b.file for b in page.blocks())], ids=lambda p: p.name)
+def test_every_workflow_file_that_is_shown_can_be_registered(page: Page, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    assert register_workflows_from_directory(tmp_path / "workflows", Registry())
+
+
+@pytest.mark.parametrize("page", runs_as("library"), ids=lambda page: page.name)
+def test_library_snippets_run(page: Page, tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
+    write_files(page, tmp_path)
+    run_blocks(page, "library", tmp_path, {**env, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", runs_as("producer"), ids=lambda page: page.name)
+def test_producer_snippets_run(page: Page, tmp_path: Path, workers: Workers) -> None:
+    write_files(page, tmp_path)
+    workers.start(tmp_path / "workflows")
+    run_blocks(page, "producer", tmp_path, workers.env)

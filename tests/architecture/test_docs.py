@@ -1,0 +1,158 @@
+"""The documentation is true: links lead somewhere, what is named exists, and what exists is named."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import click
+import pytest
+
+import rival_client
+import rival_workers
+from docs import generate
+from rival_client import AsyncRival, Rival
+from rival_client.settings import _NAMES as ENVIRONMENT_NAMES
+from rival_client.tables import metadata
+from rival_workers.cli.main import cli
+from rival_workers.definition.steps import OPTIONS
+from rival_workers.settings import WorkerSettings
+from tests.support.documents import Page, commands, pages, reference
+from tests.support.workers import ROOT
+
+#: Public by name, but for other modules of Rival.
+INTERNAL = {"ringer"}
+
+
+COMMANDS = commands(cli)
+MAKE_TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_links_lead_to_a_file_and_a_heading_that_exist(page: Page) -> None:
+    for label, target in page.links():
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.path.parent / name).resolve() if name else page.path
+        assert path.exists(), f"{page.name}: [{label}]({target}) leads nowhere"
+        if anchor:
+            assert anchor in Page(path).anchors(), f"{page.name}: {target} has no such heading"
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    index = Page(ROOT / "docs" / "README.md")
+    linked = {(index.path.parent / target).resolve() for _, target in index.links() if "://" not in target}
+    missing = {str(p.path) for p in pages() if "docs" in p.path.parts and p.path != index.path} - set(map(str, linked))
+    assert not missing
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_a_test_that_a_page_names_is_in_the_file_it_links_to(page: Page) -> None:
+    for label, target in page.links():
+        if label.startswith("`test_"):
+            source = (page.path.parent / target).read_text()
+            assert re.search(rf"def {label.strip('`')}\(", source), f"{page.name}: {target} has no {label}"
+
+
+def test_every_promise_is_shown_by_a_test() -> None:
+    rows = re.findall(r"^\| (?!---|promise).*$", (ROOT / "docs" / "guarantees.md").read_text(), re.MULTILINE)
+    assert len(rows) > 10
+    for row in rows:
+        assert "[`test_" in row, f"a promise without a test: {row}"
+
+
+def test_the_page_of_the_state_machines_is_up_to_date() -> None:
+    assert generate.STATE_MACHINES.read_text() == generate.state_machines(), "run `python docs/generate.py`"
+
+
+@pytest.mark.parametrize("field", fields(WorkerSettings), ids=lambda field: field.name)
+def test_every_setting_is_in_the_reference_with_its_names_and_default(field) -> None:  # type: ignore[no-untyped-def]
+    table = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    row = re.search(rf"^\| `{field.name}` \|.*$", table, re.MULTILINE)
+    assert row, f"{field.name} is missing"
+    for name in ENVIRONMENT_NAMES.get(field.name, (f"RIVAL_{field.name.upper()}",)):
+        assert f"`{name}`" in row[0]
+    assert field.default is not MISSING
+    shown = f"`{field.default}`" if field.default not in (None, "") else "none"
+    assert f"| {shown} |" in row[0], f"the default is {field.default!r}"
+
+
+def test_the_reference_names_no_setting_that_does_not_exist() -> None:
+    table = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == {field.name for field in fields(WorkerSettings)}
+
+
+@pytest.mark.parametrize("name", [*rival_client.__all__, *rival_workers.__all__])
+def test_every_public_name_is_in_the_reference(name: str) -> None:
+    assert re.search(rf"`{name}[`(]", reference())
+
+
+@pytest.mark.parametrize("kind", [Rival, AsyncRival])
+def test_every_method_of_the_client_is_in_the_reference(kind: type) -> None:
+    text = (ROOT / "docs" / "reference" / "client.md").read_text()
+    methods = {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")} - INTERNAL
+    methods -= {name for name, value in vars(kind).items() if isinstance(value, type | int)}
+    assert not {name for name in methods if f"`{name}(" not in text}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_of_a_step_is_in_the_reference(option: str) -> None:
+    assert f"| `{option}` |" in (ROOT / "docs" / "reference" / "steps.md").read_text()
+
+
+@pytest.mark.parametrize("table", sorted(metadata.tables))
+def test_every_table_and_column_is_in_the_reference(table: str) -> None:
+    text = (ROOT / "docs" / "reference" / "tables.md").read_text()
+    section = re.search(rf"^## `{table}`$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section, f"{table} is missing"
+    for column in metadata.tables[table].columns:
+        assert f"`{column.name}`" in section[1], f"{table}.{column.name} is missing"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_reference_with_all_its_options(name: str) -> None:
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    section = re.search(rf"^## `rival {name}[^\n]*$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section, f"rival {name} is missing"
+    for parameter in COMMANDS[name].params:
+        if isinstance(parameter, click.Option):
+            assert any(f"`{option}" in section[1] for option in parameter.opts), f"{name}: {parameter.opts} is missing"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_every_command_that_is_shown_exists(page: Page) -> None:
+    shell = "\n".join(block.text for block in page.blocks() if block.language in ("sh", "shell", "bash", "console"))
+    inline = "\n".join(re.findall(r"`((?:rival|make) [^`]+)`", page.prose))
+    for line in f"{shell}\n{inline}".splitlines():
+        for said in re.findall(r"(?:^|[ /])(?:(rival|make) +([a-z][^\n#;|&]*))", line.split("#")[0]):
+            _assert_exists(page, *said)
+
+
+def _assert_exists(page: Page, program: str, arguments: str) -> None:
+    words = arguments.split()
+    if program == "make":
+        for word in words:
+            assert "=" in word or word in MAKE_TARGETS, f"{page.name}: there is no `make {word}`"
+        return
+    name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), None)
+    assert name or words == ["db"], f"{page.name}: there is no `rival {arguments}`"
+    if name is None:
+        return
+    known = {option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
+    for word in words:
+        if word.startswith("--"):
+            assert word.partition("=")[0] in known | {"--help"}, f"{page.name}: `rival {name}` has no {word}"
+
+
+def test_no_page_speaks_of_absolute_speed() -> None:
+    for page in pages():
+        found = re.search(r"\d[\d,.]* ?(?:steps|runs|tasks|messages)?(?:/s\b| per second)", page.prose)
+        assert not found, f"{page.name}: {found[0] if found else ''}"
+
+
+def test_the_changelog_has_the_version_of_the_package() -> None:
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert f"## [{version[1]}]" in Path(ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,177 @@
+"""A store on a stage: rows are brought into any status, looked at whole, and time passes when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import inspect, select, text
+
+from rival_client import runs as run_statements
+from rival_client.payload import Json
+from rival_client.records import WorkflowInfo
+from rival_client.tables import Timestamp, executors, metadata, runs, steps
+from rival_workers.engine.decisions import End, Retry
+from rival_workers.engine.interpreter import Advance, Opening, first, opening
+from rival_workers.engine.plan import Plan, StepConfig, StepNode
+from rival_workers.store.base import Claimed, Held
+from rival_workers.store.sql import SqlStore
+from tests.support.inline import Clock
+
+ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
+PLAN = Plan(nodes=(StepNode(name="a", on_error=True), StepNode(name="b")), on_error=True)
+TIMED = Opening("a", "step", StepConfig(timeout=60))
+DONE = End("completed", Json('{"n":1}'), Json('{"description":"done"}'))
+SKIPPED = End("skipped", Json("null"))
+FAILED = End("failed", error=ERROR, hard=True, outcome="failed")
+GOES_ON = Advance(opening(PLAN, "b"))
+COMPLETES = Advance(run_ends="completed")
+FAILS = Advance(run_ends="failed", fails_run=True)
+SOON = Retry(0.0, ERROR, Json('{"page":2}'))
+
+
+class Stage:
+    def __init__(self, store: SqlStore, clock: Clock) -> None:
+        self.store, self._clock = store, clock
+        self.database = store.database
+        self.store.register_workflow("w", PLAN, None, None)
+
+    # -- bringing things about ----------------------------------------------------------------------------
+
+    @property
+    def workflow(self) -> WorkflowInfo:
+        found = self.store.load_workflow("w", PLAN.version)
+        assert found is not None
+        return found
+
+    def add_run(self, run_id: str = "r", its_input: str = '{"x":1}', grace: float = 10.0) -> None:
+        workflow = self.workflow
+        with self.database.transaction() as connection:
+            run_statements.insert_runs(connection, workflow, {run_id: Json(its_input)}, grace)
+
+    def begin(self, run_id: str = "r", executor: str | None = "e1", what: Opening | None = None) -> Held:
+        self.add_run(run_id)
+        claimed = self.store.begin_run(run_id, 0, what or first(PLAN), claim_for=executor)
+        assert claimed is not None
+        return Held(run_id, "a", 1 if executor else 0)
+
+    def claim(self, held: Held, executor: str = "e1") -> Held:
+        claimed = self.store.claim_step(held, None, executor)
+        assert isinstance(claimed, Claimed)
+        return Held(held.run_id, held.path, claimed.token)
+
+    def retried(self, run_id: str = "r") -> Held:
+        """A running step whose first attempt failed: its finish is not the happy path's."""
+        held = self.begin(run_id)
+        token = self.store.retry_step(held, SOON, rung=True)
+        assert token is not None
+        return self.claim(Held(run_id, "a", token), "e2")
+
+    def cancel(self, run_id: str = "r") -> bool | None:
+        with self.database.transaction() as connection:
+            return run_statements.cancel_run(connection, run_id, "test")
+
+    def force(self, statement: str, **values: Any) -> None:
+        with self.database.transaction() as connection:
+            connection.execute(text(statement), values)
+
+    def time_passes(self, seconds: float) -> None:
+        """The clock goes on; where it cannot be set, everything that has happened is put back instead."""
+        if not self.database.is_postgres:
+            self._clock.advance(seconds)
+            return
+        for table in metadata.sorted_tables:
+            stamps = [column.name for column in table.columns if isinstance(column.type, Timestamp)]
+            changes = ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in stamps)
+            self.force(f"UPDATE {table.name} SET {changes}", seconds=seconds)
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    def run(self, run_id: str = "r") -> dict[str, Any]:
+        with self.database.transaction() as connection:
+            return dict(connection.execute(select(runs).where(runs.c.id == run_id)).mappings().one())
+
+    def step(self, path: str = "a", run_id: str = "r") -> dict[str, Any]:
+        with self.database.transaction() as connection:
+            where = (steps.c.run_id == run_id, steps.c.path == path)
+            return dict(connection.execute(select(steps).where(*where)).mappings().one())
+
+    def has_step(self, path: str, run_id: str = "r") -> bool:
+        return self.store.read_step(run_id, path) is not None
+
+    def everything(self) -> dict[str, list[tuple[Any, ...]]]:
+        """All rows of all tables: to see that nothing at all has changed."""
+        with self.database.transaction() as connection:
+            return {
+                table.name: sorted((tuple(row) for row in connection.execute(select(table))), key=repr)
+                for table in metadata.sorted_tables
+            }
+
+    def now_plus(self, column: str, path: str | None = "a", run_id: str = "r") -> float | None:
+        """How many seconds from now a timestamp of a row is, by the database's clock."""
+        table, where = (
+            ("rival_runs", "id = :run") if path is None else ("rival_steps", "run_id = :run AND path = :path")
+        )
+        now = "extract(epoch FROM clock_timestamp())" if self.database.is_postgres else "rival_now()"
+        then = f"extract(epoch FROM {column})" if self.database.is_postgres else column
+        with self.database.transaction() as connection:
+            found = connection.scalar(
+                text(f"SELECT {then} - {now} FROM {table} WHERE {where}"), {"run": run_id, "path": path}
+            )
+        return None if found is None else float(found)
+
+    def count(self, table: str) -> int:
+        with self.database.transaction() as connection:
+            return int(connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+
+    def executor_ids(self) -> set[str]:
+        with self.database.transaction() as connection:
+            return set(connection.scalars(select(executors.c.id)))
+
+    def tables(self) -> set[str]:
+        return set(inspect(self.database.engine).get_table_names())
+
+    # -- every status -------------------------------------------------------------------------------------
+
+    def bring(self, status: str, run_id: str = "r") -> None:
+        """A run whose step `a` is in that status."""
+        _STATUSES[status](self, run_id)
+        assert self.step("a", run_id)["status"] == status
+
+
+Bringer = Callable[[Stage, str], object]
+
+
+def _waiting_retry(stage: Stage, run_id: str) -> None:
+    stage.store.retry_step(stage.begin(run_id), SOON, rung=True)
+
+
+def _waiting(stage: Stage, run_id: str) -> None:
+    """Nothing leads here yet: a step that suspends is still to come."""
+    stage.begin(run_id)
+    waits = "UPDATE rival_steps SET status = 'waiting', execution_token = 2, timeout_token = 2 WHERE run_id = :run_id"
+    stage.force(waits, run_id=run_id)
+
+
+def _ended(end: End, advance: Advance) -> Bringer:
+    def bring(stage: Stage, run_id: str) -> None:
+        assert stage.store.finish_step(stage.begin(run_id), end, advance, claim_for=None)
+
+    return bring
+
+
+def _cancelled(stage: Stage, run_id: str) -> None:
+    stage.begin(run_id)
+    assert stage.cancel(run_id)
+
+
+_STATUSES: dict[str, Bringer] = {
+    "pending": lambda stage, run_id: stage.begin(run_id, executor=None),
+    "running": lambda stage, run_id: stage.begin(run_id),
+    "waiting_retry": _waiting_retry,
+    "waiting": _waiting,
+    "completed": _ended(DONE, GOES_ON),
+    "skipped": _ended(SKIPPED, GOES_ON),
+    "failed": _ended(FAILED, FAILS),
+    "cancelled": _cancelled,
+}

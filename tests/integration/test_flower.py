@@ -1,0 +1,178 @@
+"""Whoever follows Celery's events, as Flower does, sees every attempt under its own name, and its true state."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from rival_client import Rival
+from tests.support.workers import Workers, wait_until
+
+WORKFLOW = """
+from rival_workers import StepError, step
+
+name = "tree-processing"
+
+def find_tree():
+    return {"tree_id": "oak-123"}
+
+def chop_tree(run):
+    if run.attempt < 2:
+        raise StepError("blunt axe", behavior="retry")
+    return {"pieces": 10}
+
+def stack_wood():
+    raise ValueError("it fell over")
+
+steps = [find_tree, step(chop_tree, max_attempts=3, base_delay=0.05), stack_wood]
+"""
+
+
+class Onlooker:
+    """Follows the events and keeps the state of every task, the way Flower does."""
+
+    def __init__(self, broker_url: str) -> None:
+        self.app = Celery(broker=broker_url, set_as_current=False)
+        self.state = self.app.events.State()
+        self._receiver: Any = None
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def _follow(self) -> None:
+        with self.app.connection_for_read() as connection:
+            self._receiver = self.app.events.Receiver(connection, handlers={"*": self.state.event})
+            with suppress(socket.timeout):
+                self._receiver.capture(limit=None, timeout=None, wakeup=False)
+
+    def __enter__(self) -> Onlooker:
+        self._thread.start()
+        wait_until(lambda: self._receiver is not None)
+        time.sleep(0.3)  # the subscription has no other sign
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._receiver.should_stop = True
+        self._thread.join(5)
+
+    def attempts(self, run_id: str) -> dict[str, tuple[str, str]]:
+        """Task id -> (name, state) of the run's attempts."""
+        tasks = dict(self.state.tasks)
+        return {uuid: (task.name, task.state) for uuid, task in tasks.items() if uuid.startswith(run_id + ":")}
+
+
+def expected(run_id: str) -> dict[str, tuple[str, str]]:
+    return {
+        f"{run_id}:find_tree:1": ("tree-processing.find_tree", "SUCCESS"),
+        f"{run_id}:chop_tree:1": ("tree-processing.chop_tree", "RETRY"),
+        f"{run_id}:chop_tree:2": ("tree-processing.chop_tree", "SUCCESS"),
+        f"{run_id}:stack_wood:1": ("tree-processing.stack_wood", "FAILURE"),
+    }
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tree_processing.py"
+    path.write_text(WORKFLOW)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
+def test_every_attempt_is_seen_under_its_own_name_with_its_true_state(
+    rival: Rival, workers: Workers, broker_url: str, file: Path, pool: str, budget: int
+) -> None:
+    workers.start(file, pool=pool, concurrency=2, events=True, continuation_budget=budget)
+    with Onlooker(broker_url) as onlooker:
+        run_id = rival.run("tree-processing").run_id
+        assert rival.wait("tree-processing", run_id, timeout=20).status == "failed"
+        wait_until(lambda: onlooker.attempts(run_id) == expected(run_id), 5, str(onlooker.attempts(run_id)))
+        second = onlooker.state.tasks[f"{run_id}:chop_tree:2"]
+        assert second.args == f"(run={run_id!r}, step='chop_tree', attempt=2)"
+        assert (second.retries, second.root_id) == (1, run_id)
+        assert "it fell over" in onlooker.state.tasks[f"{run_id}:stack_wood:1"].exception
+        assert "blunt axe" in onlooker.state.tasks[f"{run_id}:chop_tree:1"].exception
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_events_can_be_switched_on_from_afar(
+    rival: Rival, workers: Workers, broker_url: str, file: Path, pool: str
+) -> None:
+    workers.start(file, pool=pool, concurrency=1)
+    with Onlooker(broker_url) as onlooker:
+        onlooker.app.control.enable_events()
+
+        def seen() -> bool:
+            run_id = rival.run("tree-processing").run_id
+            rival.wait("tree-processing", run_id, timeout=20)
+            time.sleep(0.2)
+            return onlooker.attempts(run_id) == expected(run_id)
+
+        wait_until(seen, 10, "a run whose attempts are all seen")
+
+
+@pytest.mark.slow
+def test_flower_shows_every_attempt(rival: Rival, workers: Workers, broker_url: str, file: Path) -> None:
+    workers.start(file, concurrency=1)
+    with flower(broker_url) as url:
+        run_id = ""
+
+        def seen() -> bool:
+            nonlocal run_id
+            run_id = rival.run("tree-processing").run_id
+            rival.wait("tree-processing", run_id, timeout=20)
+            time.sleep(0.5)
+            return len(_attempts(url, run_id)) == len(expected(run_id))
+
+        wait_until(seen, 20, "Flower has switched the events on")
+        assert _attempts(url, run_id) == expected(run_id)
+
+
+def _attempts(url: str, run_id: str) -> dict[str, tuple[str, str]]:
+    with urllib.request.urlopen(f"{url}/api/tasks?limit=1000", timeout=5) as answer:
+        tasks = json.load(answer)
+    return {uuid: (task["name"], task["state"]) for uuid, task in tasks.items() if uuid.startswith(run_id + ":")}
+
+
+@contextmanager
+def flower(broker_url: str) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "celery", f"--broker={broker_url}", "flower"]
+    command += ["--address=127.0.0.1", f"--port={port}"]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "FLOWER_UNAUTHENTICATED_API": "true"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _answers(url), 30, "Flower answers")
+        yield url
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/healthcheck", timeout=2):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,97 @@
+"""What the documentation holds: pages, their fenced blocks with the marks before them, and their links.
+
+A mark is an HTML comment right before a fence. Every ```python block has one:
+    <!-- file: workflows/tree.py -->   the block is that file, in the page's own directory
+    <!-- run: library -->              runs by itself
+    <!-- run: producer -->             runs against real servers and a worker that has the page's files
+    <!-- run: no -->                   is not run
+    <!-- prints -->                    (a ```text block) each line is printed by the page's last block before it
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from tests.support.workers import ROOT
+
+_FENCE = re.compile(
+    r"(?:^<!-- (?P<mark>[^\n]*?) -->\n\n?)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_LINK = re.compile(r"(?<!!)\[(?P<label>[^\]]+)\]\((?P<target>[^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `mark` is what stands in the comment before it, "" without one."""
+
+    language: str
+    mark: str
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str | None:
+        return self.mark.removeprefix("file: ") if self.mark.startswith("file: ") else None
+
+    @property
+    def run(self) -> str | None:
+        return self.mark.removeprefix("run: ") if self.mark.startswith("run: ") else None
+
+
+@dataclass(frozen=True)
+class Page:
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def text(self) -> str:
+        return self.path.read_text()
+
+    @property
+    def prose(self) -> str:
+        """The text without its fenced blocks."""
+        return _FENCE.sub("", self.text)
+
+    def blocks(self) -> Iterator[Block]:
+        for found in _FENCE.finditer(self.text):
+            line = self.text.count("\n", 0, found.start()) + 1
+            yield Block(found["language"], found["mark"] or "", found["text"], line)
+
+    def links(self) -> Iterator[tuple[str, str]]:
+        """(label, target)"""
+        return ((found["label"], found["target"]) for found in _LINK.finditer(self.prose))
+
+    def anchors(self) -> set[str]:
+        """As GitHub makes them of headings."""
+        headings = re.findall(r"^#+ (.+)$", self.prose, re.MULTILINE)
+        return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def pages() -> list[Page]:
+    top = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy" / "README.md"]
+    return [Page(path) for path in (*top, *sorted((ROOT / "docs").rglob("*.md")))]
+
+
+def reference() -> str:
+    return "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "reference").glob("*.md")))
+
+
+def commands(group: click.Command, prefix: str = "") -> dict[str, click.Command]:
+    """Every command by its whole name: "db upgrade"."""
+    if not isinstance(group, click.Group):
+        return {prefix.strip(): group}
+    context = click.Context(group)
+    found: dict[str, click.Command] = {}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        found |= commands(command, f"{prefix}{name} ")
+    return found

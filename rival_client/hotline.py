@@ -48,7 +48,7 @@ class HotLine:
         try:
             result = self._execute(statement, [_bytes(values[name]) for name in statement.parameters])
             if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-                raise psycopg.errors.error_from_result(result)
+                raise _error(result)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self._drop()
             raise unavailable(self._url, error) from error
@@ -61,7 +61,7 @@ class HotLine:
         if statement.name not in line.prepared:
             prepared = line.pgconn.prepare(statement.name, statement.sql.encode())
             if prepared.status != pq.ExecStatus.COMMAND_OK:
-                raise psycopg.errors.error_from_result(prepared)
+                raise _error(prepared)
             line.prepared.add(statement.name)
         return line.pgconn.exec_prepared(statement.name, values)
 
@@ -91,6 +91,12 @@ class _Line:
     connection: psycopg.Connection[Any]
     pgconn: Any
     prepared: set[bytes]
+
+
+def _error(result: Any) -> psycopg.Error:
+    error = psycopg.errors.error_from_result(result)
+    # Only the server gives codes; without one it is libpq that speaks, of a connection that is gone.
+    return error if error.sqlstate else psycopg.OperationalError(str(error))
 
 
 def _bytes(value: Value) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -51,6 +52,16 @@ class Plan(BaseModel):
     @cached_property
     def _positions(self) -> dict[str, int]:
         return {node.name: index for index, node in enumerate(self.nodes)}
+
+    @property
+    def names(self) -> Mapping[str, int]:
+        """Step names and their positions, in order."""
+        return self._positions
+
+    def before(self, name: str) -> str | None:
+        """The step before this one."""
+        position = self._positions[name]
+        return self.nodes[position - 1].name if position else None
 
     def position(self, name: str) -> int:
         return self._positions[name]

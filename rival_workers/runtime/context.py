@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from rival_client.errors import RivalError
+from rival_client.payload import Json, load
 from rival_client.records import Step
 from rival_workers.runtime.logs import StepLog
 
@@ -43,14 +44,24 @@ class StepState(dict[str, Any]):
         self[name] = value
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a step of this very message ended, as it was committed."""
+
+    status: str
+    result: Json | None
+    state: Json | None
+
+
 Loader = Callable[[str], Step | None]
 
 
 class Steps:
     """The run's other steps by name: `steps.find_tree.result` or `steps["find-tree"].result`."""
 
-    def __init__(self, names: Sequence[str], load: Loader, known: dict[str, StepView]) -> None:
-        self._names, self._load, self._known = names, load, known
+    def __init__(self, names: Collection[str], load: Loader, ended: Mapping[str, Ended]) -> None:
+        self._names, self._load, self._ended = names, load, ended
+        self._seen: dict[str, StepView] = {}
 
     def __getattr__(self, name: str) -> StepView:
         if name.startswith("__"):
@@ -60,12 +71,17 @@ class Steps:
     def __getitem__(self, name: str) -> StepView:
         if name not in self._names:
             raise UnknownStep(name, self._names)
-        if name not in self._known:
-            step = self._load(name)
-            if step is None:
-                return StepView(name)
-            self._known[name] = StepView(name, step.status, step.result, step.state)
-        return self._known[name]
+        if name not in self._seen:
+            self._seen[name] = self._view(name)
+        return self._seen[name]
+
+    def _view(self, name: str) -> StepView:
+        # Read anew for each attempt, also what is at hand: a step must not see what another did to a shared object.
+        if name in self._ended:
+            ended = self._ended[name]
+            return StepView(name, ended.status, load(ended.result), load(ended.state) or {})
+        step = self._load(name)
+        return StepView(name) if step is None else StepView(name, step.status, step.result, step.state)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -75,7 +91,7 @@ class Steps:
 
 
 class UnknownStep(RivalError, AttributeError, KeyError):
-    def __init__(self, name: str, known: Sequence[str]) -> None:
+    def __init__(self, name: str, known: Collection[str]) -> None:
         super().__init__(f"There is no step {name!r} in this workflow; its steps are {', '.join(known)}.")
 
     def __str__(self) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from rival_client.doorbell import Doorbell, Ring
 from rival_client.errors import DatabaseUnavailable
-from rival_workers.runtime.coordinator import Coordinator
 from rival_workers.runtime.host import host_name, is_alive
+from rival_workers.runtime.moves import Moves
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import NEVER_RUNG, Due, Look, RunningAttempt, Store
 
@@ -44,8 +44,8 @@ class Round:
 
 
 class Keeper:
-    def __init__(self, settings: WorkerSettings, store: Store, doorbell: Doorbell, coordinator: Coordinator) -> None:
-        self._settings, self._store, self._doorbell, self._coordinator = settings, store, doorbell, coordinator
+    def __init__(self, settings: WorkerSettings, store: Store, doorbell: Doorbell, moves: Moves) -> None:
+        self._settings, self._store, self._doorbell, self._moves = settings, store, doorbell, moves
         self._look = Look(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
         self._steady_since: float | None = None
         self._chores_at = 0.0
@@ -108,7 +108,7 @@ class Keeper:
             found = self._store.due(self._look)
             for due in found:
                 if due.status == "running":
-                    self._coordinator.time_out_due(due)
+                    self._moves.time_out_due(due)
                     done.timed_out += 1
             waiting = [due for due in found if due.status != "running"]
             rings = self._believed_lost(waiting, done.amnesia)
@@ -150,7 +150,7 @@ class Keeper:
 
     def _give_to_others(self, attempts: list[RunningAttempt], done: Round) -> None:
         for attempt in attempts:
-            self._coordinator.take_over(attempt)
+            self._moves.take_over(attempt)
             done.taken_over += 1
 
     def _chores(self, done: Round) -> None:

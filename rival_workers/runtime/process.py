@@ -50,7 +50,7 @@ class Process:
         self.doorbell = doorbell or open_doorbell(settings.broker_url, settings.queue)
         self.executor = Executor(self.store, settings.lease, worker)
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
-        self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator)
+        self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.moves)
         self._registry = registry
 
     # -- starting -----------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Process:
         """Give up what an executor still runs: it starts again elsewhere, and no attempt is used up."""
         running = self.store.running_on(executor)
         for attempt in running:
-            self.coordinator.release(attempt, "handed_back")
+            self.coordinator.moves.release(attempt, "handed_back")
         self.store.forget_executors([executor])
         return len(running)
 

@@ -14,7 +14,8 @@ from rival_client.payload import load
 from rival_workers.engine.decisions import End
 from rival_workers.engine.interpreter import Advance, Opening, is_handler
 from rival_workers.store.base import Claimed, Held
-from rival_workers.store.sql import SqlStore, first_claim
+from rival_workers.store.guards import first_claim
+from rival_workers.store.sql import SqlStore
 
 _CLAIMED_STEP = """
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,

@@ -29,14 +29,14 @@ def test_every_name_can_be_asked_for_in_any_order() -> None:
 @pytest.mark.parametrize("name", [name for name in STEP_NAMES if name != "ctx"])
 def test_one_name_alone_is_that_thing_and_not_the_whole_context(name: str) -> None:
     namespace: dict[str, Any] = {}
-    exec(f"def f({name}): return {name}", namespace)
+    exec(f"def f({name}): return {name}", namespace)  # noqa: S102
     assert called(namespace["f"]) == f"<{name}>"
 
 
 @pytest.mark.parametrize("name", ["error", "failed_step", "workflow_state"])
 def test_a_handler_may_also_ask_for_what_went_wrong(name: str) -> None:
     namespace: dict[str, Any] = {}
-    exec(f"def f(log, {name}): return {name}", namespace)
+    exec(f"def f(log, {name}): return {name}", namespace)  # noqa: S102
     assert called(namespace["f"], HANDLER_NAMES) == f"<{name}>"
     with pytest.raises(ValueError, match=f"cannot inject parameter '{name}'"):
         called(namespace["f"], STEP_NAMES)
@@ -49,7 +49,7 @@ def test_no_parameters_are_fine() -> None:
 @pytest.mark.parametrize("name", ["ctx", "context", "c", "everything"])
 def test_an_only_argument_of_any_other_name_is_the_whole_context(name: str) -> None:
     namespace: dict[str, Any] = {}
-    exec(f"def f({name}): return {name}", namespace)
+    exec(f"def f({name}): return {name}", namespace)  # noqa: S102
     assert called(namespace["f"]) is CONTEXT
 
 

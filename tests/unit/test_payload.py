@@ -75,7 +75,7 @@ def test_what_people_use_becomes_json(value: Any, read_back: Any) -> None:
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_is_not_json_is_refused_and_named(value: Any) -> None:
-    with pytest.raises(InvalidPayload, match="^the result of step 'a' is not JSON: "):
+    with pytest.raises(InvalidPayload, match=r"^the result of step 'a' is not JSON: "):
         dump(value, what="the result of step 'a'")
 
 
@@ -132,19 +132,16 @@ def test_checked_text_goes_through_the_database_layer_as_it_is_and_anything_else
     assert serialise({"a": 1}) == '{"a":1}'
 
 
+storable_text = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | storable_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(storable_text, inner, max_size=4),
     max_leaves=20,
 )
 
 
 @given(json_values)
-def test_any_json_value_comes_back_as_it_was_or_is_refused_for_what_postgres_cannot_store(value: Any) -> None:
-    try:
-        text = dump(value, what="it")
-    except InvalidPayload as error:
-        assert "NUL" in str(error) or "surrogate" in str(error)
-        return
+def test_any_json_value_comes_back_as_it_was(value: Any) -> None:
+    text = dump(value, what="it")
     assert load(text) == value
     text.encode()

@@ -1,0 +1,151 @@
+"""The moves of a step: decide, commit, then ring. Failure, timeout and lost executor end in the same few moves.
+
+Nothing here runs user code, so keepers may use all of it; nothing rings before its commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from rival_client.doorbell import Doorbell, Ring
+from rival_workers.definition.registry import Registry
+from rival_workers.engine import interpreter
+from rival_workers.engine.decisions import End, Retry, decide, decide_lost, timed_out
+from rival_workers.engine.interpreter import Advance
+from rival_workers.engine.plan import Plan, StepConfig
+from rival_workers.runtime.failpoints import failpoint
+from rival_workers.settings import WorkerSettings
+from rival_workers.store.base import Due, Held, ReleaseReason, RunningAttempt, Store
+
+log = logging.getLogger("rival.moves")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A step that is about to move: what is held, and where in its plan it stands."""
+
+    held: Held
+    workflow: str
+    version: str
+    plan: Plan
+    attempt: int
+    lost: int
+    #: The run is bound to fail already; this is one of its handlers.
+    failing: bool
+
+    @property
+    def config(self) -> StepConfig:
+        return interpreter.config_of(self.plan, self.held.path)
+
+    def advance(self, end: End) -> Advance:
+        return interpreter.advance(self.plan, self.held.path, end, failing=self.failing)
+
+    def ring(self, path: str, token: int, *, attempt: int = 1, lost: int = 0, countdown: float = 0.0) -> Ring:
+        return Ring(self.held.run_id, path, token, self.workflow, self.version, attempt, lost, countdown)
+
+
+class Moves:
+    def __init__(self, settings: WorkerSettings, store: Store, registry: Registry, doorbell: Doorbell) -> None:
+        self._settings, self._store, self._registry, self._doorbell = settings, store, registry, doorbell
+        self._plans: dict[tuple[str, str], Plan] = {}
+
+    def finish(self, position: Position, end: End, advance: Advance, *, claim_for: str | None) -> bool:
+        """The step is over; what follows is claimed for `claim_for`, or rung. False: it had moved on before."""
+        if not self._store.finish_step(position.held, end, advance, claim_for=claim_for):
+            return False
+        failpoint("after_finish_commit")
+        if advance.run_ends:
+            self._doorbell.ring([], changed=[position.held.run_id])
+        elif advance.opening is not None and claim_for is None:
+            self._doorbell.ring([position.ring(advance.opening.path, 0)])
+        return True
+
+    def retry(self, position: Position, retry: Retry) -> bool:
+        """The step is tried again: soon by a countdown, later by the keeper."""
+        near = retry.delay <= self._settings.near
+        token = self._store.retry_step(position.held, retry, rung=near)
+        if token is None:
+            return False
+        failpoint("after_retry_commit")
+        if near:
+            ring = position.ring(
+                position.held.path, token, attempt=position.attempt + 1, lost=position.lost, countdown=retry.delay
+            )
+            self._doorbell.ring([ring])
+        return True
+
+    def release(self, running: RunningAttempt, reason: ReleaseReason) -> None:
+        """Give an attempt up so that it is started again."""
+        held = running.held
+        token = self._store.release_step(held, reason)
+        if token is not None:
+            lost = running.lost + (reason == "lost")
+            self._doorbell.ring(
+                [Ring(held.run_id, held.path, token, running.workflow, running.version, running.attempts, lost)]
+            )
+
+    def time_out(self, position: Position) -> bool:
+        """Apply a timeout; False when the step has moved on since."""
+        config = position.config
+        error = _timeout_error(position.attempt, config.timeout)
+        decision = decide(config, position.attempt, timed_out(config, error), random.random())
+        if isinstance(decision, Retry):
+            return self.retry(position, decision)
+        return self.finish(position, decision, position.advance(decision), claim_for=None)
+
+    # -- what the keeper finds ----------------------------------------------------------------------------
+
+    def time_out_due(self, due: Due) -> None:
+        plan = self._plan(due.workflow, due.version)
+        if plan is None or due.path is None:
+            return
+        held = Held(due.run_id, due.path, due.timeout_token, "timeout_token")
+        failing = due.failed_step is not None
+        self.time_out(Position(held, due.workflow, due.version, plan, due.attempts, due.lost, failing))
+
+    def take_over(self, lost: RunningAttempt) -> None:
+        """Start a lost attempt again, or fail its step when it was lost once too often."""
+        end = decide_lost(lost.lost, self._settings.max_lost, _lost_error(lost, self._settings.max_lost))
+        log.warning("run %s step %s: its executor %s is gone; %s",
+                    lost.held.run_id, lost.held.path, lost.executor, "failed" if end else "started again")  # fmt: skip
+        if end is None:
+            return self.release(lost, "lost")
+        plan = self._plan(lost.workflow, lost.version)
+        if plan is not None:
+            failing = lost.failed_step is not None
+            position = Position(lost.held, lost.workflow, lost.version, plan, lost.attempts, lost.lost, failing)
+            self.finish(position, end, position.advance(end), claim_for=None)
+        return None
+
+    def _plan(self, workflow: str, version: str) -> Plan | None:
+        """Any plan can be read, also one whose code this worker does not have: decisions are pure."""
+        key = (workflow, version)
+        if key not in self._plans:
+            definition = self._registry.find(workflow, version)
+            info = None if definition else self._store.load_workflow(workflow, version)
+            if definition is None and info is None:
+                log.error("workflow %s version %s is not in the database: its runs cannot be moved", *key)
+                return None
+            self._plans[key] = definition.plan if definition else Plan.load(info.plan)  # type: ignore[union-attr]
+        return self._plans[key]
+
+
+def _timeout_error(attempt: int, timeout: float | None) -> dict[str, Any]:
+    limit = f" of {timeout:g} s" if timeout else ""
+    return {
+        "type": "StepTimeout",
+        "message": f"attempt {attempt} took longer than its timeout{limit}",
+        "attempt": attempt,
+    }
+
+
+def _lost_error(lost: RunningAttempt, max_lost: int) -> dict[str, Any]:
+    return {
+        "type": "ExecutorLost",
+        "message": f"the step lost its executor {lost.lost + 1} times (the last was {lost.executor}); "
+        f"at most {max_lost} are forgiven. It may be killing its workers: look at their memory and exit codes.",
+        "attempt": lost.attempts,
+    }

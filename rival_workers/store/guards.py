@@ -1,0 +1,98 @@
+"""The WHERE of every transition, and how rows become values: what the operations of a store share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, Update, and_, case, insert, literal, select, true, update
+
+from rival_client.tables import RUN_TERMINAL, after, attempts, now, runs, steps
+from rival_workers.engine.interpreter import Opening
+from rival_workers.engine.transitions import run_sources, step_sources
+from rival_workers.store.base import Claimed, Due, Held, Look, RunningAttempt
+
+ATTEMPT_COLUMNS = (
+    steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id, steps.c.started_at,
+)  # fmt: skip
+
+
+RUNNING = (
+    select(
+        steps.c.run_id, steps.c.path, steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id,
+        runs.c.workflow, runs.c.version, runs.c.failed_step,
+    )
+    .join(runs, runs.c.id == steps.c.run_id)
+    .where(runs.c.status == "running", steps.c.status == "running")
+)  # fmt: skip
+
+
+def running_of(row: Any) -> RunningAttempt:
+    held = Held(row.run_id, row.path, row.execution_token)
+    return RunningAttempt(held, row.attempts, row.lost, row.executor_id, row.workflow, row.version, row.failed_step)
+
+
+def guard(held: Held, verb: str) -> Any:
+    """Token and status, always both."""
+    return and_(
+        steps.c.run_id == held.run_id,
+        steps.c.path == held.path,
+        steps.c[held.guard] == held.token,
+        steps.c.status.in_(step_sources(verb)),
+    )
+
+
+def step_leaves_running(held: Held, verb: str, status: str) -> Update:
+    return (
+        update(steps)
+        .where(guard(held, verb))
+        .values(
+            status=status, execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
+            timeout_at=None,
+        )
+    )  # fmt: skip
+
+
+def run_leaves_pending(run_id: str, token: int) -> Update:
+    return (
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.token == token, runs.c.status.in_(run_sources("begin_run")))
+        .values(status="running", started_at=now(), token=runs.c.token + 1, ring_at=None, rings=0, parked=None)
+    )
+
+
+def run_is_open(run_id: str) -> Any:
+    return select(true()).where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL)).exists()
+
+
+def after_or_never(seconds: float | None) -> Any:
+    return None if seconds is None else after(seconds)
+
+
+def due_of(row: Row[Any]) -> Due:
+    due_in = 0.0 if row.due_at is None else (row.due_at - row.now).total_seconds()
+    fields: tuple[Any, ...] = (*tuple(row)[:-2], due_in)
+    return Due(*fields)
+
+
+def backed_off(rings: Any, look: Look) -> Any:
+    """Doubling, up to the maximum; 2 ** rings as a CASE since SQLite may lack power()."""
+    delays = [min(look.backoff * 2.0**n, look.backoff_max) for n in range(12)]
+    steps_up = ((rings <= n, after(literal(delay))) for n, delay in enumerate(delays))
+    return case(*steps_up, else_=after(literal(look.backoff_max)))
+
+
+def record_attempt(
+    connection: Connection, held: Held, step: Row[Any], outcome: str, error: dict[str, Any] | None,
+    attempt: int | None = None,
+) -> None:  # fmt: skip
+    connection.execute(
+        insert(attempts).values(
+            run_id=held.run_id, path=held.path, token=step.execution_token - 1, attempt=attempt or step.attempts,
+            outcome=outcome, error=error, executor_id=step.executor_id, started_at=step.started_at, ended_at=now(),
+        )
+    )  # fmt: skip
+
+
+def first_claim(run_id: str, opening: Opening, its_input: Any) -> Claimed:
+    """A step's first attempt, as an insert leaves it."""
+    return Claimed(run_id, opening.path, token=1, timeout_token=1, attempt=1, lost=0, input=its_input)

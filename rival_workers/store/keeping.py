@@ -1,0 +1,192 @@
+"""Keeping, in portable SQL: what is due, what was lost, who is alive, what may go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, delete, insert, literal, or_, select, tuple_, update
+
+from rival_client.database import Database
+from rival_client.tables import RUN_TERMINAL, after, attempts, executors, history, logs, now, runs, steps
+from rival_workers.store.base import NEVER_RUNG, Due, ExecutorRow, Look, RunningAttempt
+from rival_workers.store.guards import RUNNING, backed_off, due_of, running_of
+
+
+class Keeping:
+    database: Database
+
+    def due(self, look: Look) -> list[Due]:
+        """What must be looked at now. Each row is put off by a backoff at once, so that several keepers share the
+        work and a row that nobody can help is not looked at in every round.
+        """
+        with self.database.transaction() as connection:
+            rows = self._due_runs(connection, look) + self._due_steps(connection, look)
+        return [due_of(row) for row in rows]
+
+    def _due_runs(self, connection: Connection, look: Look) -> list[Row[Any]]:
+        due = (
+            select(runs.c.id)
+            .where(runs.c.ring_at <= now())
+            .order_by(runs.c.ring_at)
+            .limit(look.limit)
+            .with_for_update(skip_locked=True)
+        )
+        return list(
+            connection.execute(
+                update(runs)
+                .where(runs.c.id.in_(due.scalar_subquery()))
+                .values(ring_at=backed_off(runs.c.rings, look), rings=runs.c.rings + 1)
+                .returning(
+                    runs.c.id, literal(None).label("path"), runs.c.status, runs.c.token, literal(0).label("timeout"),
+                    literal(0).label("attempts"), literal(0).label("lost"), runs.c.rings - 1,
+                    runs.c.workflow, runs.c.version, runs.c.failed_step,
+                    literal(None).label("due_at"), now().label("now"),
+                )
+            )
+        )  # fmt: skip
+
+    def _due_steps(self, connection: Connection, look: Look) -> list[Row[Any]]:
+        due = (
+            select(steps.c.run_id, steps.c.path)
+            .where(steps.c.ring_at <= now())
+            .order_by(steps.c.ring_at)
+            .limit(look.limit)
+            .with_for_update(skip_locked=True)
+        )
+        found = connection.execute(
+            update(steps)
+            .where(tuple_(steps.c.run_id, steps.c.path).in_(due))
+            .values(ring_at=backed_off(steps.c.rings, look), rings=steps.c.rings + 1)
+            .returning(steps.c.run_id, steps.c.path)
+        ).all()
+        columns = (
+            steps.c.run_id, steps.c.path, steps.c.status, steps.c.execution_token, steps.c.timeout_token,
+            steps.c.attempts, steps.c.lost, steps.c.rings - 1, runs.c.workflow, runs.c.version, runs.c.failed_step,
+            steps.c.due_at, now().label("now"),
+        )  # fmt: skip
+        keys = [(row.run_id, row.path) for row in found]
+        joined = select(*columns).join(runs, runs.c.id == steps.c.run_id)
+        return list(connection.execute(joined.where(tuple_(steps.c.run_id, steps.c.path).in_(keys)))) if keys else []
+
+    def dead_executors(self) -> list[str]:
+        """Those that have not beaten within their lease."""
+        with self.database.autocommit() as connection:
+            return list(connection.scalars(select(executors.c.id).where(executors.c.expires_at <= now())))
+
+    def lost_attempts(self, dead: Sequence[str], limit: int) -> list[RunningAttempt]:
+        """What the given executors were running."""
+        with self.database.autocommit() as connection:
+            found = connection.execute(RUNNING.where(steps.c.executor_id.in_(dead)).limit(limit))
+            return [running_of(row) for row in found]
+
+    def stray_attempts(self, limit: int) -> list[RunningAttempt]:
+        """Running attempts of executors that nobody knows any more: a claim that landed after its executor's burial."""
+        known = select(executors.c.id).where(executors.c.id == steps.c.executor_id).exists()
+        with self.database.autocommit() as connection:
+            return [running_of(row) for row in connection.execute(RUNNING.where(~known).limit(limit))]
+
+    def ring_all(self, within: float, limit: int) -> int:
+        """The broker forgot everything: make up to `limit` rows due now whose look would come `within` seconds.
+        Rows whose time has not come, and parked ones, are left alone. How many were changed.
+        """
+        # As if nobody had ever rung: any keeper that finds them rings, whatever backlog the others' rings have made.
+        forgotten = {"ring_at": now(), "rings": NEVER_RUNG}
+        soon = and_(runs.c.ring_at > now(), runs.c.ring_at <= after(within))
+        waiting_runs = (
+            select(runs.c.id)
+            .where(soon, runs.c.status == "pending", runs.c.parked.is_(None))
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        waiting_steps = (
+            select(steps.c.run_id, steps.c.path)
+            .where(
+                steps.c.ring_at > now(), steps.c.ring_at <= after(within), steps.c.parked.is_(None),
+                steps.c.status.in_(("pending", "waiting_retry")),
+                or_(steps.c.due_at.is_(None), steps.c.due_at <= now()),
+            )
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )  # fmt: skip
+        with self.database.transaction() as connection:
+            changed = connection.execute(
+                update(runs).where(runs.c.id.in_(waiting_runs.scalar_subquery())).values(forgotten)
+            ).rowcount
+            return (
+                changed
+                + connection.execute(
+                    update(steps).where(tuple_(steps.c.run_id, steps.c.path).in_(waiting_steps)).values(forgotten)
+                ).rowcount
+            )
+
+    def delete_ended_before(self, age: float, limit: int) -> int:
+        """Retention: delete up to `limit` runs that ended more than `age` seconds ago, with all that hangs on them."""
+        with self.database.transaction() as connection:
+            old = list(
+                connection.scalars(
+                    select(runs.c.id)
+                    .where(runs.c.completed_at < after(-age), runs.c.status.in_(RUN_TERMINAL))
+                    .order_by(runs.c.completed_at)
+                    .limit(limit)
+                    .with_for_update(skip_locked=True)
+                )
+            )
+            for table in (logs, history, attempts, steps):
+                connection.execute(delete(table).where(table.c.run_id.in_(old)))
+            connection.execute(delete(runs).where(runs.c.id.in_(old)))
+            return len(old)
+
+    # -- executors ----------------------------------------------------------------------------------------
+
+    def add_executor(self, executor: str, host: str, pid: int, worker: str, lease: float) -> None:
+        with self.database.transaction() as connection:
+            connection.execute(
+                insert(executors).values(
+                    id=executor, host=host, pid=pid, worker=worker,
+                    started_at=now(), beat_at=now(), expires_at=after(lease),
+                )
+            )  # fmt: skip
+
+    def beat(self, executor: str, lease: float) -> bool:
+        """False: the executor was declared dead in the meantime and must take a new id."""
+        with self.database.autocommit() as connection:
+            beaten = connection.execute(
+                update(executors)
+                .where(executors.c.id == executor, executors.c.expires_at > now())
+                .values(beat_at=now(), expires_at=after(lease))
+            )
+            return beaten.rowcount == 1
+
+    def adopt_attempts(self, executor: str, successor: str) -> int:
+        """What still runs under an executor's old id goes on under its new one: a database that was away for longer
+        than a lease is no reason to start everything again.
+        """
+        running = select(runs.c.id).where(runs.c.status == "running")
+        with self.database.autocommit() as connection:
+            return connection.execute(
+                update(steps)
+                .where(steps.c.run_id.in_(running), steps.c.executor_id == executor, steps.c.status == "running")
+                .values(executor_id=successor)
+            ).rowcount
+
+    def executors_on(self, host: str) -> list[ExecutorRow]:
+        """The executors of one machine that are not known to be dead."""
+        statement = select(executors.c.id, executors.c.pid, executors.c.worker).where(
+            executors.c.host == host, executors.c.expires_at > now()
+        )
+        with self.database.autocommit() as connection:
+            return [ExecutorRow(row.id, row.pid, row.worker) for row in connection.execute(statement)]
+
+    def expire_executors(self, host: str, pid: int) -> int:
+        """The process is known to be dead: don't wait for its lease."""
+        with self.database.autocommit() as connection:
+            return connection.execute(
+                update(executors)
+                .where(executors.c.host == host, executors.c.pid == pid, executors.c.expires_at > now())
+                .values(expires_at=now())
+            ).rowcount
+
+    def forget_executors(self, dead: Sequence[str]) -> None:
+        with self.database.autocommit() as connection:
+            connection.execute(delete(executors).where(executors.c.id.in_(dead)))

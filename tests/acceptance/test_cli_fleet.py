@@ -1,0 +1,149 @@
+"""`rival worker`, `rival dev` and `rival flower`: what stays until it is told to stop, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.acceptance.conftest import Cli, family, processes_in, stop
+from tests.support.workers import wait_until
+
+
+def test_the_installed_command_is_there() -> None:
+    rival = Path(sys.executable).parent / "rival"
+    said = subprocess.run([rival, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said.startswith("rival")
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "pool"), [(signal.SIGINT, "threads"), (signal.SIGTERM, "prefork")])
+def test_worker_runs_steps_and_stops_cleanly(cli: Cli, number: int, pool: str) -> None:
+    worker = cli.start("worker", "-w", "flows.py", "--pool", pool, "-p", "2", "-c", "2", log="worker.log")
+    cli.wait_for("worker.log", "is ready", 2)
+
+    done = cli("run", "greet", '{"name": "ada"}', "--wait", "--timeout", "30", "--json").json
+    assert (done["status"], done["result"]) == ("completed", {"text": "hello ada"})
+    assert "hello ada" in cli("wait", done["run_id"]).out
+    failed = cli("run", "broken", "--wait", "--timeout", "30", "--json", code=1).json
+    assert (failed["status"], failed["failed_step"], failed["error"]["type"]) == ("failed", "fails", "ValueError")
+    assert "ValueError: never" in cli("wait", failed["run_id"], code=1).out
+    assert cli("doctor", "--json").json["healthy"] is True
+
+    everybody = family(worker.pid)
+    assert len(everybody) >= 3
+    assert stop(worker, number) == 0
+    assert gone(everybody), cli.log("worker.log")
+
+
+@pytest.mark.slow
+def test_show_tells_all_about_a_run(cli: Cli) -> None:
+    cli.start("worker", "-w", "flows.py", "-p", "1", log="worker.log")
+    cli.wait_for("worker.log", "is ready")
+    cli("run", "greet", '{"name": "ada"}', "--run-id", "good", "--wait", "--timeout", "30")
+    cli("run", "broken", "--run-id", "bad", "--wait", "--timeout", "30", code=1)
+
+    good = cli("show", "good", "--logs", "--history", "--json").json
+    [step] = good["steps"]
+    assert (step["path"], step["status"], step["attempts"], step["description"]) == (
+        "greet", "completed", 1, "greeted ada",
+    )  # fmt: skip
+    assert step["duration"] >= 0
+    assert [line["message"] for line in good["logs"]] == ["greeting"]
+    bad = cli("show", "bad", "--json").json
+    assert [(attempt["attempt"], attempt["outcome"]) for attempt in bad["attempts"]] == [(1, "failed"), (2, "failed")]
+    said = cli("show", "bad", "--history", "--logs").out
+    assert "StepError: not yet" in said
+    assert "ValueError: never" in said
+
+
+@pytest.mark.slow
+def test_a_worker_process_that_dies_is_replaced(cli: Cli) -> None:
+    worker = cli.start("worker", "-w", "flows.py", "-p", "1", log="worker.log")
+    cli.wait_for("worker.log", "is ready")
+    [child] = psutil.Process(worker.pid).children()
+    child.kill()
+    cli.wait_for("worker.log", "is ready", 2)
+    assert cli("run", "greet", '{"name": "ada"}', "--wait", "--timeout", "30", "--json").json["status"] == "completed"
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_outright_takes_its_processes_with_it(cli: Cli) -> None:
+    worker = cli.start("worker", "-w", "flows.py", "-p", "2", log="worker.log")
+    cli.wait_for("worker.log", "is ready", 2)
+    everybody = family(worker.pid)
+    worker.kill()
+    wait_until(lambda: gone(everybody), 30, "its processes end")
+
+
+@pytest.mark.slow
+def test_dev_is_found_by_other_commands_is_shared_and_leaves_nothing_behind(bare: Cli) -> None:
+    first = bare.start("dev", "--workflows", "flows.py", "-p", "1", log="dev.log")
+    bare.wait_for("dev.log", "is ready")
+    assert "export RIVAL_DATABASE_URL=" in bare.log("dev.log")
+    run = ("run", "greet", '{"name": "ada"}', "--run-id", "kept", "--wait", "--timeout", "30", "--json")
+    assert bare(*run).json["status"] == "completed"
+    assert bare("doctor", "--json").json["healthy"] is True
+
+    second = bare.start("dev", "--workflows", "flows.py", "-p", "1", log="second.log")
+    bare.wait_for("second.log", "is ready")
+    assert "another `rival dev`" in bare.log("second.log")
+    assert stop(first) == 0
+    assert bare("ls", "--json").json["runs"][0]["run_id"] == "kept"
+    assert stop(second, signal.SIGTERM) == 0
+
+    assert processes_in(bare.directory) == []
+    assert "RIVAL_DATABASE_URL" in bare("ls", code=1).err
+
+
+@pytest.mark.slow
+def test_data_survives_a_restart_of_dev_and_a_kill_leaves_nothing(bare: Cli) -> None:
+    first = bare.start("dev", "--workflows", "flows.py", "-p", "1", log="dev.log")
+    bare.wait_for("dev.log", "is ready")
+    bare("run", "greet", '{"name": "ada"}', "--run-id", "kept", "--wait", "--timeout", "30")
+    first.kill()
+    first.wait()
+    wait_until(lambda: processes_in(bare.directory) == [], 40, "all of it ends")
+
+    (bare.directory / "none").mkdir()
+    second = bare.start("dev", "--json", log="second.log")
+    bare.wait_for("second.log", "workflows")
+    assert bare("show", "kept", "--json").json["result"] == {"text": "hello ada"}
+    assert stop(second) == 0
+    assert processes_in(bare.directory) == []
+
+
+@pytest.mark.slow
+def test_flower_starts_beside_dev_and_sees_its_workers(bare: Cli) -> None:
+    pytest.importorskip("flower")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    dev = bare.start("dev", "--workflows", "flows.py", "-p", "1", log="dev.log")
+    bare.wait_for("dev.log", "is ready")
+    flower = bare.start("flower", "--port", str(port), log="flower.log", FLOWER_UNAUTHENTICATED_API="true")
+
+    def sees_the_attempt() -> bool:
+        bare("run", "greet", '{"name": "ada"}', "--wait", "--timeout", "30")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/tasks", timeout=5) as answer:
+                return b'"greet.greet"' in answer.read()
+        except OSError:
+            return False
+
+    wait_until(sees_the_attempt, 60, "flower shows the step under its own name")
+    password = bare.log("dev.log").partition("redis://:")[2].partition("@")[0]
+    assert password
+    assert all(password not in " ".join(process.cmdline()) for process in family(flower.pid))
+    assert stop(flower, signal.SIGTERM) is not None
+    assert stop(dev) == 0

@@ -88,7 +88,7 @@ class Rival:
             return joining.insert_in(connection, gate.workflow, inputs, grace, ring)
         created = self._insert_one(gate.workflow, inputs)
         if not created:
-            with self.database.autocommit() as own:
+            with self.database.transaction() as own:
                 created = joining.insert(own, gate.workflow, inputs, grace)
         ring(created)
         return created

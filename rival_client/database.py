@@ -29,6 +29,8 @@ LIBPQ_OPTIONS: dict[str, Any] = {
 }
 
 Clock = Callable[[], float]
+#: Marks a connection whose statements each stand for themselves.
+_NO_BEGIN = "rival_no_begin"
 
 
 def sqlalchemy_url(url: str) -> str:
@@ -66,13 +68,11 @@ class Database:
 
     @contextmanager
     def autocommit(self) -> Iterator[Connection]:
-        """For a single statement: on Postgres it saves the round trips of BEGIN and COMMIT."""
-        if not self.is_postgres:
-            with self.transaction() as connection:
-                yield connection
-            return
+        """For a single statement: on Postgres it saves the round trips of BEGIN and COMMIT, and on SQLite a mere
+        read does not wait for whoever writes."""
+        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if self.is_postgres else {_NO_BEGIN: True}
         with self._reachable(), self.engine.connect() as connection:
-            yield connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield connection.execution_options(**options)
 
     def dispose(self) -> None:
         self.engine.dispose()
@@ -135,6 +135,12 @@ def _engine(url: str, pool_size: int) -> Engine:
     )
 
 
+def teach_sqlite(connection: Any, clock: Clock = time.time) -> None:
+    """The clock, as the function that our statements call."""
+    # Microseconds, as a datetime has them: what was read back must compare equal to what is stored.
+    connection.create_function("rival_now", 0, lambda: round(clock(), 6))
+
+
 def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
     """WAL, a real BEGIN IMMEDIATE (so that a transition never starts on a stale read), and our clock."""
 
@@ -144,12 +150,12 @@ def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA busy_timeout=30000")
-        # Microseconds, as a datetime has them: what was read back must compare equal to what is stored.
-        connection.create_function("rival_now", 0, lambda: round(clock(), 6))
+        teach_sqlite(connection, clock)
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if not connection.get_execution_options().get(_NO_BEGIN):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def utc(value: dt.datetime | None) -> dt.datetime | None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session
 
 from rival_client import runs
+from rival_client.database import teach_sqlite
 from rival_client.errors import ConfigurationError
 from rival_client.payload import Json
 from rival_client.records import WorkflowInfo
@@ -29,10 +30,12 @@ def insert_in(
 ) -> set[str]:
     """Insert within the given open transaction; the ids that are new."""
     if isinstance(connection, Session):
+        _bring_the_clock(connection.connection())
         created = insert(connection.connection(), workflow, inputs, grace)
         _after_commit(connection, lambda: ring(created))
         return created
     if isinstance(connection, Connection):
+        _bring_the_clock(connection)
         return insert(connection, workflow, inputs, 0)
     if isinstance(connection, psycopg.Connection):
         rows = connection.execute(_sql(runs.INSERT_RUNS_PSYCOPG), runs.insert_parameters(workflow, inputs, 0))
@@ -71,6 +74,12 @@ def insert(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[str, 
     if missing := _missing(inputs, created):
         runs.refuse_conflicts(workflow.name, inputs, runs.existing_inputs(connection, missing))
     return created
+
+
+def _bring_the_clock(connection: Connection) -> None:
+    """A producer's own SQLite connection does not know ours yet."""
+    if connection.dialect.name == "sqlite":
+        teach_sqlite(connection.connection.driver_connection)
 
 
 def _missing(inputs: Mapping[str, Json], created: set[str]) -> list[str]:

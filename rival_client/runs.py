@@ -12,9 +12,11 @@ from sqlalchemy import (
     Connection,
     RowMapping,
     Select,
+    Text,
     and_,
     func,
     insert,
+    literal,
     select,
     text,
     tuple_,
@@ -87,12 +89,14 @@ def insert_runs(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[
     if connection.dialect.name == "postgresql":
         return set(connection.scalars(_INSERT_RUNS_POSTGRES, insert_parameters(workflow, inputs, grace)))
     created: set[str] = set()
+    # As text: a producer's own engine has a JSON serialiser of its own, which would make a string of it again.
     for run_id, its_input in inputs.items():
         statement = (
             sqlite.insert(runs)
             .values(
                 id=run_id, workflow=workflow.name, version=workflow.version, status="pending",
-                input=its_input, ring_at=after(grace), rings=-1 if grace == 0 else 0, created_at=now(),
+                input=literal(str(its_input), Text), created_at=now(), ring_at=after(grace),
+                rings=-1 if grace == 0 else 0,
             )
             .on_conflict_do_nothing()
             .returning(runs.c.id)

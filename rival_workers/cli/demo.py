@@ -49,7 +49,7 @@ def demo(as_json: bool) -> int:
             states = _perform(settings, as_json)
     finally:
         _wait_for_the_servers_end()
-    return _tell_end(states, as_json)
+    return tell_end(states, as_json)
 
 
 @contextmanager
@@ -111,7 +111,8 @@ def _wait_for_the_servers_end() -> None:
         wait_until(lambda: not is_locked(lock), _STOPPING, every=0.05)
 
 
-def _tell_end(states: States, as_json: bool) -> int:
+def tell_end(states: States, as_json: bool) -> int:
+    """The exit code: 0 only if every run has ended as it must."""
     found = [problem for role in CAST for problem in problems(role, states[role.name])]
     if as_json:
         print_json({"ok": not found, "runs": [_as_json(role, states[role.name]) for role in CAST], "problems": found})

@@ -115,7 +115,6 @@ def test_data_survives_a_restart_of_dev_and_a_kill_leaves_nothing(bare: Cli) -> 
     first.wait()
     wait_until(lambda: processes_in(bare.directory) == [], 40, "all of it ends")
 
-    (bare.directory / "none").mkdir()
     second = bare.start("dev", "--json", log="second.log")
     bare.wait_for("second.log", "workflows")
     assert bare("show", "kept", "--json").json["result"] == {"text": "hello ada"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import datetime as dt
+import signal
 
 import pytest
 
-from rival_workers.cli.demo import WORKFLOWS
+from rival_client.records import RunState
+from rival_workers.cli import demo
 from rival_workers.cli.demo_cast import CAST
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
@@ -14,7 +16,7 @@ from tests.acceptance.conftest import Cli, processes_in
 
 
 def test_the_examples_are_the_workflows_of_the_demo() -> None:
-    defined = register_paths([WORKFLOWS], Registry())
+    defined = register_paths([demo.WORKFLOWS], Registry())
     assert {workflow.name for workflow in defined} == {role.workflow for role in CAST}
     inputs = {workflow.name: workflow.read_input for workflow in defined}
     for role in CAST:
@@ -23,29 +25,35 @@ def test_the_examples_are_the_workflows_of_the_demo() -> None:
 
 @pytest.mark.slow
 def test_the_demo_ends_as_it_must_and_leaves_nothing_running(bare: Cli) -> None:
-    demo = bare.start("demo", log="demo.log")
-    assert demo.wait(100) == 0, bare.log("demo.log")
-    said = bare.log("demo.log")
-    for shown in ("SIGKILL to worker process", "(worker lost)", "cancelled quote", "waiting_retry", "skipped"):
-        assert shown in said
-    assert processes_in(bare.directory) == []
-
-
-@pytest.mark.slow
-def test_the_demo_tells_programs_how_each_run_ended(bare: Cli) -> None:
     answer = bare("demo", "--json")
-    found = json.loads(answer.out)
-    assert found["ok"] is True
-    assert {run["name"]: run["status"] for run in found["runs"]} == {
+    assert answer.json["ok"] is True
+    assert {run["name"]: run["status"] for run in answer.json["runs"]} == {
         "order": "completed", "order-2": "completed", "report": "completed", "video": "completed",
         "renewal": "failed", "quote": "cancelled",
     }  # fmt: skip
+    for shown in ("SIGKILL to worker process", "(worker lost)", "cancelled quote", "waiting_retry", "skipped"):
+        assert shown in answer.err
+    assert processes_in(bare.directory) == []
+
+
+def test_the_demo_fails_when_a_run_ends_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    now = dt.datetime.now(dt.UTC)
+    states = {
+        role.name: RunState(
+            role.name, role.workflow, "1", "completed", role.input, None, None, None, None, now, now, now
+        )
+        for role in CAST
+    }
+    assert demo.tell_end(states, as_json=False) == 1
+    said = capsys.readouterr().out
+    for role in CAST:
+        assert f"{role.name} ended completed, not as expected" in said
 
 
 @pytest.mark.slow
 def test_a_demo_that_is_interrupted_leaves_nothing_running(bare: Cli) -> None:
-    demo = bare.start("demo", log="demo.log")
+    running = bare.start("demo", log="demo.log")
     bare.wait_for("demo.log", "video.encode")
-    demo.send_signal(2)
-    assert demo.wait(60) == 130
+    running.send_signal(signal.SIGINT)
+    assert running.wait(60) == 130
     assert processes_in(bare.directory) == []

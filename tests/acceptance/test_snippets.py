@@ -16,6 +16,7 @@ from tests.support.documents import Block, Page, pages
 from tests.support.workers import ROOT, Workers
 
 PAGES = pages()
+TIMEOUT = 60
 
 
 def runs_as(how: str) -> list[Page]:
@@ -44,9 +45,13 @@ def run_blocks(page: Page, how: str, directory: Path, env: dict[str, str]) -> No
 def run(page: Page, block: Block, directory: Path, env: dict[str, str]) -> str:
     script = directory / "snippet.py"
     script.write_text(block.text)
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=directory, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, str(script)]
+    try:
+        done = subprocess.run(
+            command, cwd=directory, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        pytest.fail(f"{page.name}:{block.line} did not end within {TIMEOUT} s:\n{late.stdout!r}\n{late.stderr!r}")
     assert done.returncode == 0, f"{page.name}:{block.line} failed:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -83,5 +88,8 @@ def test_library_snippets_run(page: Page, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", runs_as("producer"), ids=lambda page: page.name)
 def test_producer_snippets_run(page: Page, tmp_path: Path, workers: Workers) -> None:
     write_files(page, tmp_path)
-    workers.start(tmp_path / "workflows")
-    run_blocks(page, "producer", tmp_path, workers.env)
+    [worker] = workers.start(tmp_path / "workflows")
+    try:
+        run_blocks(page, "producer", tmp_path, workers.env)
+    finally:
+        print(worker.log)  # shown when it fails

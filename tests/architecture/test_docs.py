@@ -63,6 +63,14 @@ def test_every_promise_is_shown_by_a_test() -> None:
         assert "[`test_" in row, f"a promise without a test: {row}"
 
 
+def test_the_map_of_modules_names_what_exists_and_leaves_out_no_package() -> None:
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    named = set(re.findall(r"`(rival_(?:client|workers)/[\w/.]*)`", text))
+    assert all((ROOT / name).exists() for name in named), [name for name in named if not (ROOT / name).exists()]
+    packages = {f"rival_workers/{path.parent.name}/" for path in (ROOT / "rival_workers").glob("*/__init__.py")}
+    assert packages <= named
+
+
 def test_the_page_of_the_state_machines_is_up_to_date() -> None:
     assert generate.STATE_MACHINES.read_text() == generate.state_machines(), "run `python docs/generate.py`"
 

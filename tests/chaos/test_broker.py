@@ -10,7 +10,7 @@ import redis
 
 from rival_client import Rival
 from rival_workers.dev.servers import BrokerServer
-from tests.support.chaos import Ledger, Producer, assert_chain_is_right, start_many, wait_for_all
+from tests.support.chaos import Ledger, Producer, assert_chain_is_right, mixed_fleet, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
 
 Harm = Callable[[BrokerServer], None]
@@ -28,11 +28,10 @@ def restart(broker: BrokerServer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", [empty, restart])
-@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
 def test_a_broker_that_forgets_everything_loses_no_run(
-    own_broker: BrokerServer, rival: Rival, workers: Workers, ledger: Ledger, harm: Harm, budget: int
+    own_broker: BrokerServer, rival: Rival, workers: Workers, ledger: Ledger, harm: Harm
 ) -> None:
-    workers.start(ledger.workflow(), 2, continuation_budget=budget)
+    mixed_fleet(workers, ledger.workflow())
     run_ids = start_many(rival, 60, seconds=0.05)
     with Producer(rival, seconds=0.02) as producer:
         wait_until(lambda: len(ledger.lines()) > 30)
@@ -49,10 +48,7 @@ def test_a_broker_that_forgets_everything_loses_no_run(
 def test_runs_are_started_and_go_on_after_the_broker_was_away_for_20_seconds(
     own_broker: BrokerServer, rival: Rival, workers: Workers, ledger: Ledger, frozen: bool
 ) -> None:
-    for pool in ("threads", "prefork"):
-        workers.start(ledger.workflow(), pool=pool, concurrency=2, wait=False)
-    for worker in workers.all:
-        worker.wait_ready()
+    mixed_fleet(workers, ledger.workflow(), {"pool": "threads"}, {"pool": "prefork"})
     run_ids = start_many(rival, 60, seconds=0.05)
     with Producer(rival, seconds=0.02, every=0.3) as producer:
         wait_until(lambda: len(ledger.lines()) > 30)

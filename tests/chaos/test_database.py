@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import psycopg
 import pytest
 
 from rival_client import Rival
 from rival_workers.dev.servers import PostgresServer
-from tests.support.chaos import Ledger, Producer, assert_chain_is_right, start_many, wait_for_all
+from tests.support.chaos import Ledger, Producer, assert_chain_is_right, mixed_fleet, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
-
-Stop = Callable[[PostgresServer], None]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [PostgresServer.stop, PostgresServer.kill], ids=["stopped", "killed"])
-def test_a_postgres_restart_loses_no_run_and_repeats_no_result(
-    own_postgres: PostgresServer, rival: Rival, workers: Workers, ledger: Ledger, stop: Stop
+def test_postgres_stopped_and_killed_and_started_again_loses_no_run_and_repeats_no_result(
+    own_postgres: PostgresServer, rival: Rival, workers: Workers, ledger: Ledger
 ) -> None:
-    file = ledger.workflow()
-    for pool in ("threads", "prefork"):
-        workers.start(file, pool=pool, concurrency=2, wait=False)
-    for worker in workers.all:
-        worker.wait_ready()
+    mixed_fleet(workers, ledger.workflow(), {"pool": "threads"}, {"pool": "prefork", "continuation_budget": 0})
     run_ids = start_many(rival, 60, seconds=0.05)
     with Producer(rival, seconds=0.02) as producer:
-        for away in (0, 3):  # the second time for longer than a lease
-            wait_until(lambda: len(ledger.lines()) > 30)
-            stop(own_postgres)
-            time.sleep(away)
+        wait_until(lambda: len(ledger.lines()) > 30)
+        for stop, away in ((own_postgres.stop, 0), (own_postgres.kill, 0), (own_postgres.kill, 3)):
+            stop()
+            time.sleep(away)  # the last time for longer than a lease
             own_postgres.start()
             time.sleep(0.5)
     wait_for_all(rival, run_ids + producer.run_ids)
@@ -54,11 +46,10 @@ def test_an_outage_longer_than_the_lease_does_not_start_long_steps_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
 def test_connections_cut_every_half_second_lose_no_run_and_repeat_no_result(
-    own_postgres: PostgresServer, rival: Rival, workers: Workers, ledger: Ledger, budget: int
+    own_postgres: PostgresServer, rival: Rival, workers: Workers, ledger: Ledger
 ) -> None:
-    workers.start(ledger.workflow(), 2, continuation_budget=budget)
+    mixed_fleet(workers, ledger.workflow())
     run_ids = start_many(rival, 80, seconds=0.05)
     with Producer(rival, seconds=0.02) as producer, psycopg.connect(own_postgres.url, autocommit=True) as own:
         for _ in range(20):

@@ -10,7 +10,14 @@ import psutil
 import pytest
 
 from rival_client import Rival
-from tests.support.chaos import Ledger, assert_chain_is_right, assert_nothing_is_stuck, start_many, wait_for_all
+from tests.support.chaos import (
+    Ledger,
+    assert_chain_is_right,
+    assert_nothing_is_stuck,
+    mixed_fleet,
+    start_many,
+    wait_for_all,
+)
 from tests.support.workers import Workers, wait_until
 
 ONE_LONG = """
@@ -24,17 +31,14 @@ steps = [step(deadly, name="boom", max_attempts=2), step(work, name="after")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
-def test_killing_prefork_children_again_and_again_loses_nothing(
-    rival: Rival, workers: Workers, ledger: Ledger, budget: int
-) -> None:
-    [worker] = workers.start(ledger.workflow(), pool="prefork", concurrency=3, continuation_budget=budget)
-    run_ids = start_many(rival, 40, seconds=0.04)
+def test_killing_prefork_children_again_and_again_loses_nothing(rival: Rival, workers: Workers, ledger: Ledger) -> None:
+    fleet = mixed_fleet(workers, ledger.workflow(), *({"pool": "prefork", "continuation_budget": n} for n in (1, 0)))
+    run_ids = start_many(rival, 60, seconds=0.04)
     for _ in range(4):
-        time.sleep(0.4)
-        victim = next(iter(_pool_children(worker.pid)), None)
-        if victim is not None:
-            victim.kill()
+        time.sleep(0.3)
+        for worker in fleet:
+            for victim in _pool_children(worker.pid)[:1]:
+                victim.kill()
     wait_for_all(rival, run_ids)
     assert_chain_is_right(rival, run_ids, ledger)
 
@@ -51,15 +55,11 @@ def test_killing_a_whole_worker_loses_nothing(rival: Rival, workers: Workers, le
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["after_finish_commit", "after_retry_commit"])
-def test_a_worker_that_dies_between_commit_and_ring_loses_nothing(
-    rival: Rival, workers: Workers, ledger: Ledger, point: str
-) -> None:
-    file = ledger.workflow()
-    [doomed] = workers.start(file, continuation_budget=0, failpoint=point)
-    run_ids = start_many(rival, 20)
-    assert doomed.process.wait(15) == -signal.SIGKILL
-    workers.start(file, continuation_budget=0)
+def test_workers_that_die_between_commit_and_ring_lose_nothing(rival: Rival, workers: Workers, ledger: Ledger) -> None:
+    points = ({"failpoint": point} for point in ("after_finish_commit", "after_retry_commit", ""))
+    *doomed, _ = mixed_fleet(workers, ledger.workflow(), *({"continuation_budget": 0, **point} for point in points))
+    run_ids = start_many(rival, 40)
+    assert [worker.process.wait(15) for worker in doomed] == [-signal.SIGKILL, -signal.SIGKILL]
     wait_for_all(rival, run_ids)
     assert_chain_is_right(rival, run_ids, ledger)
 

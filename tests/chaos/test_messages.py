@@ -6,7 +6,7 @@ import pytest
 
 from rival_client import Rival
 from rival_client.doorbell import RedisDoorbell
-from tests.support.chaos import CHAIN, Ledger, assert_chain_is_right, start_many, thrice, wait_for_all
+from tests.support.chaos import CHAIN, Ledger, assert_chain_is_right, mixed_fleet, start_many, thrice, wait_for_all
 from tests.support.workers import Workers
 
 #: The file is loaded before the worker opens its doorbell.
@@ -18,12 +18,11 @@ RedisDoorbell._send = thrice(RedisDoorbell._send)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
 def test_every_message_three_times_and_shuffled_changes_nothing(
-    rival: Rival, workers: Workers, ledger: Ledger, budget: int, monkeypatch: pytest.MonkeyPatch
+    rival: Rival, workers: Workers, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RedisDoorbell, "_send", thrice(RedisDoorbell._send))
-    workers.start(ledger.workflow(TRIPLED + CHAIN), 2, continuation_budget=budget)
+    mixed_fleet(workers, ledger.workflow(TRIPLED + CHAIN))
     run_ids = start_many(rival, 80, seconds=0.01)
     wait_for_all(rival, run_ids)
     assert_chain_is_right(rival, run_ids, ledger)

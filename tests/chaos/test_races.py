@@ -13,7 +13,14 @@ import pytest
 
 from rival_client import Rival, RunConflict
 from rival_client.settings import Settings
-from tests.support.chaos import Ledger, assert_chain_is_right, assert_nothing_is_stuck, start_many, wait_for_all
+from tests.support.chaos import (
+    Ledger,
+    assert_chain_is_right,
+    assert_nothing_is_stuck,
+    mixed_fleet,
+    start_many,
+    wait_for_all,
+)
 from tests.support.workers import Workers
 
 RUNS = 40
@@ -58,10 +65,9 @@ def test_two_producers_that_start_the_same_run_at_once_start_it_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
-def test_a_cancel_at_any_moment_is_told_the_truth(rival: Rival, workers: Workers, ledger: Ledger, budget: int) -> None:
+def test_a_cancel_at_any_moment_is_told_the_truth(rival: Rival, workers: Workers, ledger: Ledger) -> None:
     """Against claims, finishes, retries and the run's end: the moments are spread over a run's whole life."""
-    workers.start(ledger.workflow(), 2, continuation_budget=budget)
+    mixed_fleet(workers, ledger.workflow())
     dice = random.Random(11)
 
     def life(_: int) -> float:

@@ -14,7 +14,7 @@ import pytest
 import redis
 from sqlalchemy import func, select, text
 
-from rival_client import Rival
+from rival_client import DatabaseUnavailable, Rival
 from rival_client.doorbell import EPOCH_KEY, Ring, open_doorbell
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL, history, logs, runs, steps
@@ -86,8 +86,9 @@ def _process(settings: Settings) -> Process:
     hour = step(in_an_hour, max_attempts=2, base_delay=3600, max_delay=3600)
     registry.add(define_workflow("hourly", [hour]))
     own = WorkerSettings(
-        database_url=settings.database_url, broker_url=settings.broker_url, queue=settings.queue, retention=3600
-    )
+        database_url=settings.database_url, broker_url=settings.broker_url, queue=settings.queue,
+        ring_grace=settings.ring_grace, retention=3600,
+    )  # fmt: skip
     process = Process(own, registry, "keeper@test")
     process.register_workflows()
     return process
@@ -114,13 +115,29 @@ def test_a_ring_that_was_lost_is_rung_again_after_its_grace(rival: Rival, proces
 
 
 def test_a_ring_that_is_merely_old_is_not_rung_again_while_the_queue_has_a_backlog(
-    rival: Rival, process: Process, queue_of: Queue
+    settings: Settings, queue_of: Queue
 ) -> None:
-    rival.run("once")
-    _age(rival, 11)
-    done = process.keeper.run_once()
+    settings = settings.with_(ring_grace=1.0)
+    process = _process(settings)
+    process.keeper.run_once()
+    with Rival(settings=settings) as rival:
+        rival.run("once")
+        time.sleep(1.1)
+        done = process.keeper.run_once()
     assert (done.rung, done.held_back) == (0, 1)
     assert len(queue_of) == 1
+    process.close()
+
+
+def test_what_was_rung_well_before_the_queues_oldest_message_is_lost_behind_a_backlog_too(
+    rival: Rival, process: Process, queue_of: Queue
+) -> None:
+    lost = rival.run("once").run_id
+    queue_of.lose()
+    _age(rival, 11)
+    waiting = rival.run("once").run_id
+    assert process.keeper.run_once().rung == 1
+    assert queue_of.rings() == {(lost, None, 0): 1, (waiting, None, 0): 1}
 
 
 def test_a_far_timer_stays_in_postgres_until_it_is_near(rival: Rival, process: Process, queue_of: Queue) -> None:
@@ -163,8 +180,6 @@ def test_a_broker_that_forgot_everything_is_rung_all_once_in_bounded_batches(
 def test_a_recall_that_the_database_broke_off_is_made_up_for(
     rival: Rival, process: Process, queue_of: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rival_client import DatabaseUnavailable
-
     run_id = rival.run("once").run_id
     queue_of.forget()
     with monkeypatch.context() as patched:

@@ -20,7 +20,7 @@ from sqlalchemy import func, select
 from rival_client import DatabaseUnavailable, Rival
 from rival_client.doorbell import Ring
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, executors, now, runs, steps
-from tests.support.workers import wait_until
+from tests.support.workers import WorkerProcess, Workers, wait_until
 
 #: Every execution writes a line before it works: run, step, attempt, what it saw of the step before, its own nonce.
 SOURCE = """
@@ -159,6 +159,15 @@ def thrice(send: Callable[..., None]) -> Callable[..., None]:
         late.start()
 
     return sending
+
+
+def mixed_fleet(workers: Workers, file: Path, *options: dict[str, Any]) -> list[WorkerProcess]:
+    """A worker per options, all at once; without any, one that goes on in place and one that rings for every attempt."""
+    for each in options or ({"continuation_budget": 1}, {"continuation_budget": 0}):
+        workers.start(file, wait=False, **{"concurrency": 3, **each})
+    for worker in workers.all:
+        worker.wait_ready()
+    return workers.all
 
 
 def start_many(rival: Rival, count: int, workflow: str = "chain", **input: Any) -> list[str]:

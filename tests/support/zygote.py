@@ -64,6 +64,8 @@ def _serve() -> None:
 
     for module in set(COMMANDS.values()):
         importlib.import_module(f"rival_workers.cli.{module}")
+    for late in ("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "rich.table"):
+        importlib.import_module(late)
     while line := sys.stdin.readline():
         child = os.fork()
         if child == 0:

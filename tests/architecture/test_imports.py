@@ -1,0 +1,171 @@
+"""Who may know whom: read from the source, so that a wall cannot be broken unnoticed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("rival_client", "rival_workers")
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+KNOW_CELERY = {
+    "rival_workers/runtime/celery_app.py",
+    "rival_workers/runtime/celery_events.py",
+    "rival_workers/runtime/worker.py",
+    "rival_workers/runtime/threads_pool.py",
+    "rival_workers/dev/inproc_worker.py",
+    "rival_workers/dev/inproc_transport.py",
+}
+READ_THE_ENVIRONMENT = {"rival_client/settings.py", "rival_workers/settings.py"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that the file imports, wherever in it, but not what only the type checker sees."""
+    tree = tree_of(path)
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}: imports are absolute"
+            yield str(node.module)
+
+
+def under(module: str, *tops: str) -> bool:
+    return any(module == top or module.startswith(top + ".") for top in tops)
+
+
+def those_that_import(*tops: str, among: str = "") -> set[str]:
+    return {
+        name_of(path)
+        for path in FILES
+        if name_of(path).startswith(among) and any(under(module, *tops) for module in imports(path))
+    }
+
+
+def test_the_client_never_imports_the_workers() -> None:
+    assert those_that_import("rival_workers", among="rival_client/") == set()
+
+
+def test_the_client_knows_no_celery_alembic_or_rich() -> None:
+    assert those_that_import("celery", "alembic", "rich", among="rival_client/") == set()
+
+
+@pytest.mark.parametrize("package", ["definition", "engine"])
+def test_definition_and_engine_import_neither_store_nor_celery_nor_sql(package: str) -> None:
+    forbidden = ("rival_workers.store", "rival_workers.runtime", "celery", "kombu", "sqlalchemy", "psycopg", "redis")
+    assert those_that_import(*forbidden, among=f"rival_workers/{package}/") == set()
+
+
+def test_the_engine_does_not_know_what_users_write() -> None:
+    assert those_that_import("rival_workers.definition", among="rival_workers/engine/") == set()
+
+
+def test_the_store_knows_no_runtime_and_no_celery() -> None:
+    forbidden = ("rival_workers.runtime", "rival_workers.definition", "celery", "kombu", "redis")
+    assert those_that_import(*forbidden, among="rival_workers/store/") == set()
+
+
+def test_only_the_modules_that_say_so_know_celery() -> None:
+    assert those_that_import("celery") <= KNOW_CELERY
+
+
+def test_only_the_store_and_the_clients_reading_side_speak_sql() -> None:
+    speak = those_that_import("sqlalchemy")
+    assert {name for name in speak if not name.startswith(("rival_client/", "rival_workers/store/"))} == set()
+
+
+def test_nothing_is_pickled() -> None:
+    assert those_that_import("pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve") == set()
+
+
+def names_used(path: Path) -> set[str]:
+    """Dotted names as they are written: os.environ, time.sleep."""
+    return {ast.unparse(node) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
+
+
+def test_only_settings_read_the_environment() -> None:
+    readers = {name_of(path) for path in FILES if names_used(path) & {"os.environ", "os.getenv", "os.environb"}}
+    assert readers <= READ_THE_ENVIRONMENT
+
+
+def sleeps(path: Path) -> list[str]:
+    """The functions of a file in which something sleeps."""
+    return [
+        function.name
+        for function in ast.walk(tree_of(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep", "asyncio.sleep")
+    ]
+
+
+def test_no_worker_ever_sleeps_except_while_the_database_is_away() -> None:
+    """The fleet's parent is no worker: it waits for its children."""
+    sleepers = {
+        f"{path.name}:{function}"
+        for path in FILES
+        if name_of(path).startswith(("rival_workers/runtime/", "rival_workers/engine/", "rival_workers/store/"))
+        and path.name != "fleet.py"
+        for function in sleeps(path)
+    }
+    assert sleepers <= {"process.py:wait_for_database", "coordinator.py:_land", "coordinator.py:_keep"}
+
+
+def test_every_module_says_what_it_is_for_in_a_sentence_or_two() -> None:
+    silent = [name_of(path) for path in FILES if path.read_text().strip() and not ast.get_docstring(tree_of(path))]
+    assert silent == []
+
+
+BLOCKER = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ImportError(f"{{name}} is not installed")
+sys.meta_path.insert(0, Blocker())
+import {module}
+print(len({module}.__all__))
+"""
+
+
+def import_without(module: str, blocked: set[str]) -> subprocess.CompletedProcess[str]:
+    script = BLOCKER.format(blocked=blocked, module=module)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+
+
+def test_a_producer_needs_nothing_of_the_workers_extra() -> None:
+    not_there = {"celery", "alembic", "rich", "greenlet", "flower", "billiard", "rival_workers"}
+    done = import_without("rival_client", not_there)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_workflow_file_can_be_imported_without_celery() -> None:
+    done = import_without("rival_workers", {"celery", "alembic", "rich"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_blocker_blocks() -> None:
+    done = import_without("rival_client", {"sqlalchemy"})
+    assert "sqlalchemy is not installed" in done.stderr

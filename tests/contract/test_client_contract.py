@@ -1,0 +1,535 @@
+"""What a producer can do: one suite for `Rival` and `AsyncRival`, on Postgres and SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+from pydantic import BaseModel, Field
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from rival_client import (
+    AsyncRival,
+    ConfigurationError,
+    InvalidInput,
+    InvalidPayload,
+    Rival,
+    RivalError,
+    RunCancelled,
+    RunConflict,
+    RunFailed,
+    RunNotFound,
+    Started,
+    UnknownWorkflow,
+    WaitTimeout,
+)
+from rival_client.database import libpq_url, sqlalchemy_url
+from rival_client.doorbell import CHANGED_CHANNEL, RedisDoorbell
+from rival_client.settings import Settings
+from rival_workers import StepError, step
+from tests.support.inline import Inline
+
+
+class Order(BaseModel):
+    customer: int
+    note: str = Field(default="", max_length=5)
+    paid: bool = False
+
+
+class Api:
+    """The same calls for both clients: what is awaitable is awaited on a loop of its own."""
+
+    def __init__(self, client: Any, runner: asyncio.Runner | None) -> None:
+        self._client, self._runner = client, runner
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.settle(getattr(self._client, name)(*args, **kwargs))
+
+    def instance(self, workflow: str, run_id: str) -> Api:
+        return Api(self._client.get(workflow).get_or_create(run_id), self._runner)
+
+    def settle(self, value: Any) -> Any:
+        return self._runner.run(value) if self._runner is not None and asyncio.iscoroutine(value) else value
+
+
+@dataclass
+class World:
+    """A producer and, when somebody delivers its rings, a worker."""
+
+    api: Api
+    inline: Inline
+    kind: str
+
+    def runs(self) -> list[str]:
+        return [run.run_id for run in self.inline.rival.runs(limit=1000)]
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url"))
+
+
+@pytest.fixture(params=["sync", "async"])
+def world(request: pytest.FixtureRequest, url: str) -> Iterator[World]:
+    inline = Inline(url)
+    define_workflows(inline)
+    rival = Rival(settings=Settings(database_url=url), doorbell=inline.doorbell)
+    if request.param == "sync":
+        yield World(Api(rival, None), inline, "sync")
+        rival.close()
+    else:
+        with asyncio.Runner() as runner:
+            api = Api(AsyncRival(sync=rival), runner)
+            yield World(api, inline, "async")
+            api.close()
+    inline.close()
+
+
+def define_workflows(inline: Inline) -> None:
+    def take(input: Order) -> dict[str, Any]:
+        return {"customer": input.customer}
+
+    def ship(last_step: Any, state: Any) -> dict[str, Any]:
+        state.description = "shipped"
+        return {"shipped": last_step.result["customer"]}
+
+    def boom() -> None:
+        raise StepError("no axe")
+
+    inline.define("order", take, ship, input=Order)
+    inline.define("anything", step(lambda input: input, name="echo"))
+    inline.define("broken", step(lambda: 1, name="fine"), boom)
+
+
+# -- starting ---------------------------------------------------------------------------------------------
+
+
+def test_run_returns_at_once_with_the_id_and_started_and_rings_after_its_commit(world: World) -> None:
+    started = world.api.run("order", {"customer": 7}, run_id="order-42")
+    assert started == Started("order-42", "started")
+    [ring] = world.inline.doorbell.rings
+    assert (ring.run_id, ring.path, ring.token, ring.workflow) == ("order-42", None, 0, "order")
+    assert world.api.state("order-42").status == "pending"
+
+
+def test_run_makes_an_id_when_none_is_given(world: World) -> None:
+    ids = {world.api.run("anything", n).run_id for n in range(5)}
+    assert len(ids) == 5
+    assert set(world.runs()) == ids
+
+
+def test_starting_the_same_run_again_finds_it_running_and_rings_no_more(world: World) -> None:
+    first = world.api.run("order", {"customer": 7, "paid": True}, run_id="x")
+    again = world.api.run("order", {"paid": True, "customer": 7.0}, run_id="x")
+    assert (first.status, again.status) == ("started", "running")
+    assert len(world.inline.doorbell.rings) == 1
+    world.inline.drain()
+    assert world.api.run("order", {"customer": 7, "paid": True}, run_id="x").status == "running"
+
+
+@pytest.mark.parametrize("other", [{"customer": 8}, {"customer": 7, "paid": True}, {"customer": 7, "note": "x"}])
+def test_the_same_run_id_with_another_input_is_refused_and_changes_nothing(world: World, other: Any) -> None:
+    world.api.run("order", {"customer": 7}, run_id="x")
+    with pytest.raises(RunConflict, match="'x' exists already, with another input"):
+        world.api.run("order", other, run_id="x")
+    with pytest.raises(RunConflict, match="of workflow 'order', not 'anything'"):
+        world.api.run("anything", {"customer": 7}, run_id="x")
+    assert world.api.state("x").input == {"customer": 7}
+    assert len(world.inline.doorbell.rings) == 1
+
+
+def test_true_is_another_input_than_one(world: World) -> None:
+    world.api.run("anything", {"a": [1]}, run_id="x")
+    with pytest.raises(RunConflict):
+        world.api.run("anything", {"a": [True]}, run_id="x")
+
+
+def test_an_unknown_workflow_is_refused_with_those_that_are_known(world: World) -> None:
+    with pytest.raises(UnknownWorkflow, match=r"'ordre'.*anything, broken, order"):
+        world.api.run("ordre", {})
+    assert world.runs() == []
+
+
+def test_all_problems_of_an_input_are_listed_and_no_run_is_created(world: World) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        world.api.run("order", {"note": "far too long", "paid": "perhaps"})
+    text = "\n".join(caught.value.problems)
+    assert all(word in text for word in ("customer", "note", "paid"))
+    assert len(caught.value.problems) == 3
+    assert world.runs() == []
+    assert world.inline.doorbell.rings == []
+
+
+@pytest.mark.parametrize("bad", [float("nan"), object(), "\x00", "\ud800", "x" * 2_000_000])
+def test_an_input_that_cannot_be_stored_is_refused_and_no_run_is_created(world: World, bad: Any) -> None:
+    with pytest.raises(InvalidPayload, match="the input of workflow 'anything'"):
+        world.api.run("anything", bad)
+    assert world.runs() == []
+
+
+@pytest.mark.parametrize("run_id", ["", "x" * 201, "a\x00b", 7])
+def test_a_run_id_that_cannot_be_one_is_refused(world: World, run_id: Any) -> None:
+    with pytest.raises(RivalError, match="A run id is a string of 1 to 200 characters"):
+        world.api.run("anything", 1, run_id=run_id)
+    assert world.runs() == []
+
+
+# -- many -------------------------------------------------------------------------------------------------
+
+
+def test_run_many_starts_one_run_per_input_in_order(world: World) -> None:
+    started = world.api.run_many("anything", ({"n": n} for n in range(1500)))
+    assert len({one.run_id for one in started}) == 1500
+    assert {one.status for one in started} == {"started"}
+    assert len(world.inline.doorbell.rings) == 1500
+    assert world.api.state(started[1234].run_id).input == {"n": 1234}
+
+
+def test_run_many_with_ids_says_which_existed(world: World) -> None:
+    world.api.run("anything", 1, run_id="b")
+    started = world.api.run_many("anything", [0, 1, 2], run_ids=["a", "b", "c"])
+    assert started == [Started("a", "started"), Started("b", "running"), Started("c", "started")]
+
+
+def test_run_many_checks_all_inputs_before_it_starts_any(world: World) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        world.api.run_many("order", [{"customer": 1}, {"customer": "x"}, {}])
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["inputs[1]", "inputs[2]"]
+    assert world.runs() == []
+
+
+def test_a_conflict_in_run_many_refuses_all_of_it(world: World) -> None:
+    world.api.run("anything", 1, run_id="b")
+    with pytest.raises(RunConflict, match="'b'"):
+        world.api.run_many("anything", [*range(1500), 99], run_ids=[*(f"n{n}" for n in range(1500)), "b"])
+    assert world.runs() == ["b"]
+    assert len(world.inline.doorbell.rings) == 1
+
+
+@pytest.mark.parametrize("ids", [["a"], ["a", "b", "c"], ["a", "a"], []])
+def test_run_many_needs_one_distinct_id_per_input(world: World, ids: list[str]) -> None:
+    with pytest.raises(RivalError, match="one distinct run id per input"):
+        world.api.run_many("anything", [1, 2], run_ids=ids)
+    assert world.runs() == []
+
+
+def test_run_many_of_nothing_is_nothing(world: World) -> None:
+    assert world.api.run_many("anything", []) == []
+
+
+# -- waiting ----------------------------------------------------------------------------------------------
+
+
+def test_wait_gives_the_terminal_result(world: World) -> None:
+    world.api.run("order", {"customer": 7}, run_id="x")
+    world.inline.drain()
+    result = world.api.wait("order", "x", timeout=5)
+    assert (result.run_id, result.workflow, result.status) == ("x", "order", "completed")
+    assert result.result == {"shipped": 7}
+    assert result.results == {"take": {"customer": 7}, "ship": {"shipped": 7}}
+    assert (result.error, result.failed_step, result.unwrap()) == (None, None, {"shipped": 7})
+
+
+def test_wait_blocks_until_the_run_has_ended(world: World) -> None:
+    world.api.run("order", {"customer": 7}, run_id="x")
+    delivered = threading.Timer(0.05, world.inline.drain)
+    delivered.start()
+    assert world.api.wait("order", "x", timeout=20, poll_interval=0.01).status == "completed"
+    delivered.join()
+
+
+def test_a_failed_run_names_its_step_and_error_and_unwrap_raises_it(world: World) -> None:
+    world.api.run("broken", None, run_id="x")
+    world.inline.drain()
+    result = world.api.wait("broken", "x", timeout=5)
+    assert (result.status, result.result, result.failed_step) == ("failed", None, "boom")
+    assert (result.error["type"], result.error["message"]) == ("StepError", "no axe")
+    assert result.results == {"fine": 1}
+    with pytest.raises(RunFailed, match=r"'x' of workflow 'broken' failed at step 'boom': no axe"):
+        result.unwrap()
+
+
+def test_waiting_too_long_says_for_what_and_the_run_goes_on(world: World) -> None:
+    world.api.run("order", {"customer": 7}, run_id="x")
+    with pytest.raises(WaitTimeout, match=r"'x' of workflow 'order' was still pending after 0.05 s") as caught:
+        world.api.wait("order", "x", timeout=0.05, poll_interval=0.01)
+    assert isinstance(caught.value, TimeoutError)
+    assert (caught.value.workflow, caught.value.run_id, caught.value.status) == ("order", "x", "pending")
+    world.inline.drain()
+    assert world.api.wait("order", "x").status == "completed"
+
+
+def test_a_run_that_is_not_there_cannot_be_waited_for_looked_at_or_cancelled(world: World) -> None:
+    world.api.run("order", {"customer": 7}, run_id="x")
+    for call in (
+        lambda: world.api.wait("order", "nobody", timeout=1),
+        lambda: world.api.wait("anything", "x", timeout=1),
+        lambda: world.api.state("nobody"),
+        lambda: world.api.result("nobody"),
+        lambda: world.api.cancel("nobody"),
+        lambda: world.api.instance("order", "nobody").get_state(),
+    ):
+        with pytest.raises(RunNotFound):
+            call()
+
+
+# -- looking ----------------------------------------------------------------------------------------------
+
+
+def test_the_state_shows_the_steps_in_order_with_what_they_said(world: World) -> None:
+    world.api.run("order", {"customer": 7}, run_id="x")
+    world.inline.drain()
+    state = world.api.state("x")
+    assert [(s.path, s.status, s.attempts) for s in state.steps] == [("take", "completed", 1), ("ship", "completed", 1)]
+    assert state.steps[1].description == "shipped"
+    assert state.is_terminal
+    assert state.current_step is None
+    assert (state.attempts, world.api.history("x"), world.api.logs("x")) == ([], [], [])
+
+
+def test_the_instance_remembers_its_names(world: World) -> None:
+    order = world.api.instance("order", "order-42")
+    assert order.run({"customer": 7}) == Started("order-42", "started")
+    assert order.get_state().status == "pending"
+    world.inline.drain()
+    assert order.wait(timeout=5).result == {"shipped": 7}
+    assert order.cancel() is False
+
+
+def test_workflows_are_listed_with_their_schema(world: World) -> None:
+    listed = {info.name: info for info in world.api.workflows()}
+    assert set(listed) == {"order", "anything", "broken"}
+    assert listed["order"].input_schema["required"] == ["customer"]
+
+
+def test_runs_are_listed_newest_first_and_page_by_page(world: World) -> None:
+    ids = [world.api.run("anything", n, run_id=f"r{n:02}").run_id for n in range(7)]
+    pages: list[list[str]] = []
+    before = None
+    while page := world.api.runs(limit=3, before=before):
+        pages.append([run.run_id for run in page])
+        before = page[-1]
+    assert [run_id for page in pages for run_id in page] == ids[::-1]
+    assert [len(page) for page in pages] == [3, 3, 1]
+
+
+def test_runs_started_in_one_go_are_paged_without_loss_or_repetition(world: World) -> None:
+    ids = {one.run_id for one in world.api.run_many("anything", range(25))}
+    seen: list[str] = []
+    before = None
+    while page := world.api.runs(limit=4, before=before):
+        seen += [run.run_id for run in page]
+        before = page[-1]
+    assert sorted(seen) == sorted(ids)
+
+
+def test_runs_are_found_by_workflow_status_and_time(world: World) -> None:
+    world.api.run("order", {"customer": 1}, run_id="o1")
+    world.api.run("broken", None, run_id="b1")
+    world.inline.drain()
+    world.api.run("order", {"customer": 2}, run_id="o2")
+
+    def ids(**filters: Any) -> set[str]:
+        return {run.run_id for run in world.api.runs(**filters)}
+
+    assert ids(workflow="order") == {"o1", "o2"}
+    assert ids(status="failed") == {"b1"}
+    assert ids(workflow="order", status="completed") == {"o1"}
+    assert ids(status="pending") == {"o2"}
+    created = world.api.state("o2").created_at
+    assert ids(since=created) == {"o2"}
+    assert ids(until=created) == {"o1", "b1"}
+    assert ids(since=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)) == set()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"customer": 7}, {"seven", "seven-true"}),
+        ({"customer": 7, "ok": True}, {"seven-true"}),
+        ({"ok": 1}, {"one"}),
+        ({"ok": None}, {"null"}),
+        ({"name": "O'Brien \"x\""}, {"named"}),
+        ({"deep": {"a": [1, 2]}}, {"deep"}),
+        ({"missing": 1}, set()),
+    ],
+)
+def test_runs_are_found_by_what_is_in_their_input(world: World, wanted: dict[str, Any], found: set[str]) -> None:
+    inputs: dict[str, Any] = {
+        "seven": {"customer": 7}, "seven-true": {"customer": 7, "ok": True}, "one": {"ok": 1}, "null": {"ok": None},
+        "named": {"name": "O'Brien \"x\""}, "deep": {"deep": {"a": [1, 2]}}, "none": None, "text": "customer",
+    }  # fmt: skip
+    world.api.run_many("anything", inputs.values(), run_ids=list(inputs))
+    assert {run.run_id for run in world.api.runs(input=wanted)} == found
+
+
+# -- cancelling -------------------------------------------------------------------------------------------
+
+
+def test_cancel_ends_the_run_once_and_tells_whoever_waits(world: World) -> None:
+    world.api.run("order", {"customer": 7}, run_id="x")
+    assert world.api.cancel("x") is True
+    assert world.api.cancel("x") is False
+    assert world.inline.doorbell.changed == ["x"]
+    result = world.api.wait("order", "x", timeout=5)
+    assert (result.status, result.results) == ("cancelled", {})
+    with pytest.raises(RunCancelled):
+        result.unwrap()
+    world.inline.drain()
+    assert world.api.state("x").steps == []
+    assert [(entry.what, entry.detail["by"]) for entry in world.api.history("x")] == [("cancelled", "client")]
+
+
+# -- in the producer's own transaction --------------------------------------------------------------------
+
+
+@dataclass
+class Joined:
+    """A producer's own open transaction, in any of the forms that `connection=` takes."""
+
+    connection: Any
+    commit: Callable[[], Any]
+    rollback: Callable[[], Any]
+    rings_at_commit: bool
+
+
+def joined_forms(world: World, url: str) -> Iterator[tuple[str, Callable[[], Joined]]]:
+    settle = world.api.settle
+
+    def form(connection: Any, rings: bool = False) -> Joined:
+        return Joined(
+            connection, lambda: settle(connection.commit()), lambda: settle(connection.rollback()), rings
+        )  # fmt: skip
+
+    if world.kind == "sync":
+        yield "Session", lambda: form(Session(create_engine(sqlalchemy_url(url))), rings=True)
+        yield "Connection", lambda: form(create_engine(sqlalchemy_url(url)).connect())
+        if url.startswith("postgresql"):
+            yield "psycopg", lambda: form(psycopg.connect(libpq_url(url)))
+    elif url.startswith("postgresql"):
+        engine = create_async_engine(sqlalchemy_url(url))
+
+        async def connect() -> Any:
+            return await engine.connect()
+
+        yield "AsyncSession", lambda: form(AsyncSession(engine), rings=True)
+        yield "AsyncConnection", lambda: form(settle(connect()))
+        yield "psycopg async", lambda: form(settle(psycopg.AsyncConnection.connect(libpq_url(url))))
+        settle(engine.dispose())
+
+
+def test_a_run_in_the_producers_own_transaction_exists_after_its_commit(world: World, url: str) -> None:
+    for name, open_ in joined_forms(world, url):
+        joined = open_()
+        started = world.api.run("order", {"customer": 7}, run_id=name, connection=joined.connection)
+        assert started == Started(name, "started")
+        if url.startswith("postgresql"):
+            assert name not in world.runs()
+        assert world.inline.doorbell.rings == []
+        joined.commit()
+        assert name in world.runs()
+        if joined.rings_at_commit:
+            assert [ring.run_id for ring in world.inline.doorbell.rings] == [name]
+        else:
+            assert world.inline.keeper.run_once().rung == 1
+        world.inline.drain()
+        assert world.api.wait("order", name, timeout=5).status == "completed"
+        world.api.settle(joined.connection.close())
+
+
+def test_a_run_in_the_producers_own_transaction_is_gone_after_its_rollback(world: World, url: str) -> None:
+    for name, open_ in joined_forms(world, url):
+        joined = open_()
+        world.api.run_many("order", [{"customer": n} for n in range(3)], connection=joined.connection)
+        joined.rollback()
+        assert world.runs() == []
+        world.api.run("order", {"customer": 1}, run_id=f"{name} again", connection=joined.connection)
+        world.api.settle(joined.connection.close())
+        assert world.runs() == []
+        assert world.inline.doorbell.rings == [], name
+
+
+def test_many_runs_and_a_conflict_in_the_producers_own_transaction(world: World, url: str) -> None:
+    for name, open_ in joined_forms(world, url):
+        world.api.run("anything", 0, run_id=f"{name} 0")
+        world.inline.doorbell.take()
+        joined = open_()
+        ids = [f"{name} {n}" for n in range(3)]
+        started = world.api.run_many("anything", [0, 1, 2], run_ids=ids, connection=joined.connection)
+        assert [one.status for one in started] == ["running", "started", "started"]
+        with pytest.raises(RunConflict):
+            world.api.run("anything", 9, run_id=f"{name} 1", connection=joined.connection)
+        with pytest.raises(InvalidInput) as caught:
+            world.api.run("order", {}, connection=joined.connection)
+        assert len(caught.value.problems) == 1
+        assert not caught.value.problems[0].startswith("inputs[")
+        joined.commit()
+        assert set(ids) <= set(world.runs())
+        world.inline.keeper.run_once()
+        assert {ring.run_id for ring in world.inline.doorbell.take()} >= set(ids[1:])
+        world.api.settle(joined.connection.close())
+
+
+def test_a_savepoint_that_is_rolled_back_does_not_take_the_ring_of_a_run_outside_it(world: World, url: str) -> None:
+    if world.kind == "async":
+        pytest.skip("AsyncSession drives the same Session")
+    with Session(create_engine(sqlalchemy_url(url))) as session:
+        world.api.run("anything", 1, run_id="kept", connection=session)
+        with session.begin_nested() as savepoint:
+            savepoint.rollback()
+        with session.begin_nested():
+            world.api.run("anything", 2, run_id="nested", connection=session)
+        assert world.inline.doorbell.rings == []
+        session.commit()
+        assert {ring.run_id for ring in world.inline.doorbell.take()} == {"kept", "nested"}
+        session.commit()
+        assert world.inline.doorbell.take() == []
+
+
+def test_another_kind_of_connection_is_refused(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="connection= takes a SQLAlchemy Session or Connection"):
+        world.api.run("anything", 1, connection="postgresql://…")
+
+
+# -- the change bell --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_the_change_bell_wakes_a_wait_long_before_its_next_poll(kind: str, postgres_url: str, broker_url: str) -> None:
+    settings = Settings(database_url=postgres_url, broker_url=broker_url, queue="bell")
+    inline = Inline(postgres_url)
+    inline.define("echo", step(lambda input: input, name="echo"))
+    inline.rival.run("echo", 1, run_id="x")
+
+    def wait() -> Any:
+        if kind == "sync":
+            with Rival(settings=settings) as rival:
+                return rival.wait("echo", "x", timeout=60, poll_interval=50)
+
+        async def later() -> Any:
+            async with AsyncRival(settings=settings) as rival:
+                return await rival.wait("echo", "x", timeout=60, poll_interval=50)
+
+        return asyncio.run(later())
+
+    with ThreadPoolExecutor(1) as threads, redis.Redis.from_url(broker_url) as listening:
+        waiting = threads.submit(wait)
+        channel = CHANGED_CHANNEL + "x"
+        while dict(listening.pubsub_numsub(channel)).get(channel.encode(), 0) == 0:
+            assert not waiting.done()
+        inline.drain()
+        doorbell = RedisDoorbell(broker_url, "bell")
+        assert doorbell.ring([], changed=inline.doorbell.changed)
+        assert waiting.result(timeout=10).result == 1
+        doorbell.close()
+    inline.close()

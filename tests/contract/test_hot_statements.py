@@ -1,0 +1,157 @@
+"""Whatever a step costs, it costs with 50,000 finished runs in the tables too: every statement on the way of a run
+goes through an index."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from rival_client import runs as run_statements
+from rival_client.database import Database
+from rival_client.hotline import Statement
+from rival_client.runs import INSERT_RUN, READ_STATUS
+from rival_workers.dev.stack import Stack, create_database, drop_database
+from rival_workers.store.base import Held, Look
+from rival_workers.store.postgres import BEGIN_RUN, FINISH_AND_CLAIM, FINISH_AND_COMPLETE, FINISH_AND_OPEN
+from rival_workers.store.sql import SqlStore
+from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
+from tests.support.inline import Clock
+
+FINISHED = 50_000
+RUNS = f"""
+INSERT INTO rival_runs (id, workflow, version, status, token, input, result, created_at, started_at, completed_at)
+SELECT 'old-' || n, 'w', 'v', 'completed', 2, '[1]', '1', now() - n * interval '1 second', now(), now()
+FROM generate_series(1, {FINISHED}) AS n
+"""
+STEPS = f"""
+INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id, result,
+                         created_at, started_at, completed_at)
+SELECT 'old-' || n, path, 'step', 'completed', 1, 2, 2, 'e' || n % 50, '1', now(), now(), now()
+FROM generate_series(1, {FINISHED}) AS n, unnest(ARRAY['a', 'b']) AS path
+"""
+
+
+@pytest.fixture(scope="module")
+def crowded(stack: Stack, template: str) -> Iterator[Stage]:
+    name = f"crowded_{uuid.uuid4().hex[:12]}"
+    store = SqlStore(Database(create_database(stack.database_url, name, template=template)))
+    stage = Stage(store, Clock())
+    stage.force(RUNS)
+    stage.force(STEPS)
+    stage.begin("running")
+    stage.begin("pending", executor=None)
+    stage.add_run("new")
+    stage.store.add_executor("e1", "host", 1, "w", 60)
+    with store.database.autocommit() as connection:
+        connection.execute(text("VACUUM ANALYZE"))
+    yield stage
+    store.close()
+    drop_database(stack.database_url, name)
+
+
+def full_scans(plan: Any) -> list[str]:
+    """Every table that the plan reads from end to end."""
+    if isinstance(plan, list):
+        return [table for part in plan for table in full_scans(part)]
+    found = [plan["Relation Name"]] if plan.get("Node Type") == "Seq Scan" else []
+    return found + full_scans([plan[key] for key in ("Plan",) if key in plan] + plan.get("Plans", []))
+
+
+BIG = {"rival_runs", "rival_steps"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [BEGIN_RUN, FINISH_AND_CLAIM, FINISH_AND_OPEN, FINISH_AND_COMPLETE, READ_STATUS, INSERT_RUN],
+    ids=lambda statement: statement.name.decode(),
+)
+def test_a_hot_statement_uses_its_index(crowded: Stage, statement: Statement) -> None:
+    with crowded.database.transaction() as connection:
+        plan = connection.exec_driver_sql("EXPLAIN (GENERIC_PLAN, FORMAT JSON) " + statement.sql).scalar()
+    assert not set(full_scans(plan)) & BIG, json.dumps(plan, indent=1)
+
+
+LOOK = Look(limit=100, backoff=10.0, backoff_max=600.0)
+HELD = Held("running", "a", 1)
+OPERATIONS: dict[str, Callable[[Stage], object]] = {
+    "begin_run": lambda s: s.store.begin_run("new", 0, GOES_ON.opening, claim_for="e1"),  # type: ignore[arg-type]
+    "claim_step": lambda s: s.store.claim_step(Held("pending", "a", 0), 60.0, "e1"),
+    "claim_step too early": lambda s: s.store.claim_step(Held("pending", "a", 7), 60.0, "e1"),
+    "finish_step": lambda s: s.store.finish_step(HELD, DONE, GOES_ON, claim_for="e1"),
+    "finish_step, the last": lambda s: s.store.finish_step(HELD, DONE, COMPLETES, claim_for=None),
+    "finish_step, failed": lambda s: s.store.finish_step(HELD, FAILED, FAILS, claim_for=None),
+    "retry_step": lambda s: s.store.retry_step(HELD, SOON, rung=True),
+    "release_step": lambda s: s.store.release_step(HELD, "lost"),
+    "park a step": lambda s: s.store.park("pending", "a", 0, "unknown", 15.0),
+    "park a run": lambda s: s.store.park("new", None, 0, "unknown", 15.0),
+    "read_step": lambda s: s.store.read_step("running", "a"),
+    "token_of": lambda s: s.store.token_of("running", "a"),
+    "running_on": lambda s: s.store.running_on("e1"),
+    "due": lambda s: s.store.due(LOOK),
+    "lost_attempts": lambda s: s.store.lost_attempts(["e1"], 500),
+    "stray_attempts": lambda s: s.store.stray_attempts(500),
+    "adopt_attempts": lambda s: s.store.adopt_attempts("e1", "e2"),
+    "dead_executors": lambda s: s.store.dead_executors(),
+    "executors_on": lambda s: s.store.executors_on("host"),
+    "beat": lambda s: s.store.beat("e1", 60),
+    "ring_all": lambda s: s.store.ring_all(600, 500),
+    "cancel_run": lambda s: s.cancel("running"),
+    "read_state": lambda s: s.run("running"),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_on_the_way_of_a_run_reads_no_big_table_from_end_to_end(crowded: Stage, operation: str) -> None:
+    with explained(crowded.database.engine) as plans:
+        OPERATIONS[operation](crowded)
+    assert plans
+    for statement, plan in plans:
+        assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
+
+
+class explained:
+    """Explains every statement just before it is executed, and undoes what the block does."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._plans: list[tuple[str, Any]] = []
+
+    def __enter__(self) -> list[tuple[str, Any]]:
+        event.listen(self._engine, "before_cursor_execute", self._explain)
+        event.listen(self._engine, "commit", self._undo)
+        return self._plans
+
+    def __exit__(self, *_: object) -> None:
+        event.remove(self._engine, "before_cursor_execute", self._explain)
+        event.remove(self._engine, "commit", self._undo)
+
+    def _explain(self, connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.lstrip().upper().startswith(("SELECT", "UPDATE", "INSERT", "DELETE", "WITH")):
+            cursor.execute("EXPLAIN (FORMAT JSON) " + statement, parameters)
+            self._plans.append((statement, cursor.fetchone()[0]))
+
+    def _undo(self, connection: Any) -> None:
+        connection.connection.rollback()
+
+
+def test_listing_the_newest_runs_does_not_sort_them_all(crowded: Stage) -> None:
+    with explained(crowded.database.engine) as plans, crowded.database.transaction() as connection:
+        run_statements.list_runs(connection, limit=50)
+        run_statements.list_runs(connection, workflow="w", limit=50)
+        run_statements.list_runs(connection, status="failed", limit=50)
+    for statement, plan in plans:
+        assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
+
+
+def test_retention_finds_what_is_old_by_its_index(crowded: Stage) -> None:
+    with explained(crowded.database.engine) as plans:
+        crowded.store.delete_ended_before(age=3600, limit=500)
+    for statement, plan in plans:
+        assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
+
+

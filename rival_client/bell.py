@@ -8,10 +8,9 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import redis
-import redis.asyncio
 
 from rival_client.doorbell import CHANGED_CHANNEL, REDIS_BOUNDS, is_redis
 
@@ -123,7 +122,7 @@ class _AsyncPause:
 
 
 class _AsyncSubscription:
-    def __init__(self, pubsub: redis.asyncio.client.PubSub) -> None:
+    def __init__(self, pubsub: Any) -> None:
         self._pubsub = pubsub
 
     async def wait(self, seconds: float) -> None:
@@ -149,6 +148,8 @@ class AsyncBell:
         if self._url is None:
             yield _AsyncPause()
             return
+        import redis.asyncio  # half of redis-py's import time, and only event loops need it
+
         client = redis.asyncio.Redis.from_url(self._url, **REDIS_BOUNDS)
         pubsub = client.pubsub()
         try:

@@ -6,18 +6,21 @@ SQLAlchemy sessions tell when they have committed; plain connections do not, so 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import Session
 
 from rival_client import runs
 from rival_client.database import teach_sqlite
 from rival_client.errors import ConfigurationError
 from rival_client.payload import Json
 from rival_client.records import WorkflowInfo
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 Ringer = Callable[[set[str]], None]
 
@@ -29,7 +32,8 @@ def insert_in(
     connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
 ) -> set[str]:
     """Insert within the given open transaction; the ids that are new."""
-    if isinstance(connection, Session):
+    connection = _session_of(connection)
+    if _is_session(connection):
         _bring_the_clock(connection.connection())
         created = insert(connection.connection(), workflow, inputs, grace)
         _after_commit(connection, lambda: ring(created))
@@ -63,6 +67,18 @@ async def insert_in_async(
             runs.refuse_conflicts(workflow.name, inputs, await cursor.fetchall())
         return created
     raise _unfit(connection)
+
+
+def _session_of(connection: Any) -> Any:
+    """A `scoped_session` is called to give the session of this thread."""
+    orm = sys.modules.get("sqlalchemy.orm")
+    return connection() if orm is not None and isinstance(connection, orm.scoped_session) else connection
+
+
+def _is_session(connection: Any) -> bool:
+    # Whoever has a session has imported the ORM; nobody else should pay for it.
+    orm = sys.modules.get("sqlalchemy.orm")
+    return orm is not None and isinstance(connection, orm.Session)
 
 
 def _sql(text: str) -> Any:

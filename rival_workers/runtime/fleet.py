@@ -99,6 +99,10 @@ class Fleet:
             time.sleep(0.05)
 
     def _begin_stop(self) -> None:
+        """The first signal asks; a second one does not wait for the grace period."""
+        if self._stopping:
+            for child in self.children.values():
+                _kill_group(child.process)
         self._stopping = True
 
     def _spawn(self, index: int, quick_deaths: int = 0) -> Child:

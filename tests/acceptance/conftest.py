@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,16 @@ from typing import Any
 
 import psutil
 import pytest
+from pydantic import BaseModel
 
 from rival_client.settings import Settings
+from rival_workers import create_workflow
+from rival_workers.dev.stack import Stack, create_database, drop_database
+from rival_workers.store import open_store
 from tests.support.workers import ROOT, wait_until
 from tests.support.zygote import Zygote
+
+DOWN = "postgresql://rival:s3cret@127.0.0.1:1/rival"
 
 WORKFLOWS = """
 import time
@@ -169,3 +176,30 @@ def cli(zygote: Zygote, folder: Path, settings: Settings) -> Iterator[Cli]:
     made = Cli(zygote, folder, urls | {"RIVAL_QUEUE": settings.queue, "RIVAL_LEASE": "2"})
     yield made
     made.clean_up()
+
+
+class Greeting(BaseModel):
+    name: str
+    times: int = 1
+
+
+def greet(input: Greeting) -> str:
+    return f"hello {input.name}"
+
+
+@pytest.fixture
+def shop(cli: Cli, settings: Settings) -> Cli:
+    """The workflow `greet` is registered, as a worker's start leaves it; no worker runs."""
+    workflow = create_workflow("greet", description="Says hello").input(Greeting).step(greet).build()
+    store = open_store(settings.require_database())
+    store.register_workflow(workflow.name, workflow.plan, workflow.input_schema, workflow.description)
+    store.close()
+    return cli
+
+
+@pytest.fixture
+def empty_url(stack: Stack) -> Iterator[str]:
+    """A database without Rival's tables."""
+    name = f"empty_{uuid.uuid4().hex[:12]}"
+    yield create_database(stack.database_url, name)
+    drop_database(stack.database_url, name)

@@ -3,51 +3,12 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic import BaseModel
-from sqlalchemy import text
 
 from rival_client import Rival
-from rival_client.settings import Settings
-from rival_workers import create_workflow
-from rival_workers.dev.stack import Stack, create_database, drop_database
-from rival_workers.store import open_store
-from tests.acceptance.conftest import Cli
-
-DOWN = "postgresql://rival:s3cret@127.0.0.1:1/rival"
-
-
-class Greeting(BaseModel):
-    name: str
-    times: int = 1
-
-
-def greet(input: Greeting) -> str:
-    return f"hello {input.name}"
-
-
-@pytest.fixture
-def shop(cli: Cli, settings: Settings) -> Cli:
-    """The workflow `greet` is registered, as a worker's start leaves it; no worker runs."""
-    workflow = create_workflow("greet", description="Says hello").input(Greeting).step(greet).build()
-    store = open_store(settings.require_database())
-    store.register_workflow(workflow.name, workflow.plan, workflow.input_schema, workflow.description)
-    store.close()
-    return cli
-
-
-@pytest.fixture
-def empty_url(stack: Stack) -> Iterator[str]:
-    """A database without Rival's tables."""
-    name = f"empty_{uuid.uuid4().hex[:12]}"
-    yield create_database(stack.database_url, name)
-    drop_database(stack.database_url, name)
-
+from tests.acceptance.conftest import DOWN, Cli
 
 # -- errors -----------------------------------------------------------------------------------------------
 
@@ -194,103 +155,10 @@ def test_what_users_put_into_a_run_does_not_reach_the_terminal_as_control(shop: 
     assert "[red]" in shop("show", "\x1b[31mred").out
 
 
-# -- doctor -----------------------------------------------------------------------------------------------
-
-
-def statuses(answer: Any) -> dict[str, str]:
-    """Check -> its worst status."""
-    order = ("ok", "warn", "fail")
-    found: dict[str, str] = {}
-    for check in answer.json["checks"]:
-        found[check["check"]] = max(check["status"], found.get(check["check"], "ok"), key=order.index)
-    return found
-
-
-def test_doctor_finds_nothing_broken_on_a_fresh_database(cli: Cli) -> None:
-    answer = cli("doctor", "--json", RIVAL_LEASE="15")
-    found = statuses(answer)
-    assert answer.json["healthy"] is True
-    assert found.pop("workers") == "warn"  # none has been started
-    assert set(found.values()) == {"ok"}
-    assert {"database", "schema", "broker", "broker memory", "queue", "durability", "clock", "settings"} <= set(found)
-    assert "rival worker" in cli("doctor").out
-
-
-def test_doctor_says_what_to_do_about_missing_servers(bare: Cli) -> None:
-    answer = bare("doctor", "--json", code=1)
-    assert {name for name, status in statuses(answer).items() if status == "fail"} == {"database", "broker"}
-    assert all(check["advice"] for check in answer.json["checks"] if check["status"] == "fail")
-
-
-def test_doctor_says_which_servers_are_down_and_no_secrets(bare: Cli) -> None:
-    env = {"RIVAL_DATABASE_URL": DOWN, "RIVAL_BROKER_URL": "redis://:hush@127.0.0.1:1/0"}
-    answer = bare("doctor", "--json", code=1, **env)
-    assert {name for name, status in statuses(answer).items() if status == "fail"} == {"database", "broker"}
-    assert not {"s3cret", "hush"} & set(answer.out.replace("@", ":").split(":"))
-
-
-def test_doctor_says_that_the_schema_is_behind(cli: Cli, empty_url: str) -> None:
-    answer = cli("doctor", "--json", code=1, RIVAL_DATABASE_URL=empty_url)
-    assert statuses(answer)["schema"] == "fail"
-    assert "rival db upgrade" in answer.out
-
-
-def test_doctor_says_which_settings_are_dangerous(cli: Cli, settings: Settings) -> None:
-    for env in ({"RIVAL_FAILPOINT": "after_finish_commit"}, {"RIVAL_LEASE": "0.5"}):
-        assert statuses(cli("doctor", "--json", code=1, **env))["settings"] == "fail"
-    for env in ({"RIVAL_LEASE": "2"}, {"RIVAL_RING_GRACE": "0.1"}, {"RIVAL_MAX_PAYLOAD": "999999999"}):
-        assert statuses(cli("doctor", "--json", **env))["settings"] == "warn"
-
-
-def test_doctor_says_that_commits_are_not_safe(cli: Cli, database_url: str, rival: Rival) -> None:
-    name = database_url.partition("?")[0].rpartition("/")[2]
-    with rival.database.autocommit() as connection:
-        connection.execute(text(f'ALTER DATABASE "{name}" SET synchronous_commit = off'))
-    answer = cli("doctor", "--json", code=1)
-    assert statuses(answer)["durability"] == "fail"
-    assert "synchronous_commit=on" in answer.out
-
-
-def test_doctor_sees_runs_that_nobody_works_on(shop: Cli, rival: Rival) -> None:
-    rival.run("greet", {"name": "ada"}, "late")
-    rival.run("greet", {"name": "ada"}, "parked")
-    with rival.database.transaction() as connection:
-        connection.execute(text("UPDATE rival_runs SET ring_at = now() - interval '1 hour' WHERE id = 'late'"))
-        connection.execute(text("UPDATE rival_runs SET parked = 'nobody has it' WHERE id = 'parked'"))
-    answer = shop("doctor", "--json", code=1)
-    found = statuses(answer)
-    assert (found["workers"], found["backlog"], found["parked"]) == ("fail", "warn", "warn")
-    assert "nobody has it" in answer.out
-
-
-def test_doctor_sees_executors_that_have_stopped_beating(cli: Cli, settings: Settings) -> None:
-    store = open_store(settings.require_database())
-    store.add_executor("alive", "elsewhere", 1, "w", lease=60)
-    store.add_executor("dead", "elsewhere", 2, "w", lease=-1)
-    store.close()
-    answer = cli("doctor", "--json")
-    assert statuses(answer)["workers"] == "warn"
-    assert "1 live executor" in answer.out
-
-
-def test_doctor_warns_of_a_broker_that_is_open_to_others() -> None:
-    from rival_workers.cli.broker_checks import is_open_to_others
-
-    assert is_open_to_others("redis://cache.internal:6379/0")
-    assert is_open_to_others("redis://10.0.0.7:6379/0")
-    for safe in (
-        "redis://127.0.0.1:6379",
-        "redis://localhost",
-        "redis://[::1]:6379",
-        "redis://:pw@10.0.0.7",
-        "unix:///x",
-    ):
-        assert not is_open_to_others(safe)
-
-
 # -- what a worker refuses --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_worker_refuses_broken_files_with_every_problem_at_once(cli: Cli) -> None:
     (cli.directory / "one.py").write_text("def first(nonsense, more): ...\nsteps = [first]")
     (cli.directory / "two.py").write_text("import nowhere")
@@ -302,6 +170,7 @@ def test_worker_refuses_broken_files_with_every_problem_at_once(cli: Cli) -> Non
     assert "nowhere" in said
 
 
+@pytest.mark.slow
 def test_worker_refuses_to_start_with_nothing_to_do(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     assert "--workflows" in cli("worker", code=1).err

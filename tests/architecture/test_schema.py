@@ -27,9 +27,8 @@ def test_models_and_migrations_make_the_same_tables(database: Database) -> None:
         options = {
             "version_table": migrations.VERSION_TABLE,
             "compare_type": True,
-            "compare_server_default": True,
-            # Alembic reads a type decorator's own impl; on SQLite ours is a Float.
-            "target_metadata": metadata,
+            # SQLite has no identity columns to compare with.
+            "compare_server_default": database.is_postgres,
         }
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, metadata) == []

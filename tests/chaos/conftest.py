@@ -62,6 +62,7 @@ def settings(request: pytest.FixtureRequest, queue: str) -> Settings:
 @pytest.fixture
 def workers(workers: Workers) -> Workers:
     workers.env["RIVAL_RING_GRACE"] = "2"
+    workers.env.pop("PYTHONDONTWRITEBYTECODE", None)  # these start dozens of processes: compile once, not each time
     return workers
 
 

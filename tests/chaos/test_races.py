@@ -82,7 +82,7 @@ def test_a_cancel_at_any_moment_is_told_the_truth(rival: Rival, workers: Workers
 
     with ThreadPoolExecutor(12) as threads:
         usual = statistics.median(threads.map(life, range(36)))
-        cancelled = dict(threads.map(start_and_cancel, [dice.uniform(0, 1.5 * usual) for _ in range(240)]))
+        cancelled = dict(threads.map(start_and_cancel, [dice.uniform(0, 1.5 * usual) for _ in range(160)]))
     wait_for_all(rival, cancelled)
     for run_id, told in cancelled.items():
         state = rival.state(run_id)

@@ -155,3 +155,7 @@ def test_retention_finds_what_is_old_by_its_index(crowded: Stage) -> None:
         assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
 
 
+def test_a_full_scan_would_be_seen(crowded: Stage) -> None:
+    with explained(crowded.database.engine) as plans:
+        crowded.force("UPDATE rival_steps SET parked = NULL WHERE executor_id = 'e1' AND run_id <> 'x'")
+    assert full_scans(plans[0][1]) == ["rival_steps"]

@@ -1,0 +1,228 @@
+"""Bad input gets a clear error and changes nothing; what cannot be reached is said so, soon."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from rival_client import DatabaseUnavailable, InvalidInput, Rival, RunConflict, RunNotFound, UnknownWorkflow
+from rival_client.doorbell import Ring, redis_envelope
+from rival_client.settings import Settings
+from tests.support.workers import Workers, wait_until
+
+WORKFLOWS = """
+from pydantic import BaseModel, Field
+from rival_workers import create_workflow
+
+class Order(BaseModel):
+    customer: int
+    lines: list[str] = Field(min_length=1)
+    note: str = Field(default="", max_length=10)
+
+def take(input): return input.customer
+def unjson(): return {1, 2}
+def huge(): return "x" * 5000
+def nul(): return "a\\x00b"
+def notes(state): state.page = object()
+def echo(input): return input
+
+create_workflow("order").input(Order).step(take).register()
+create_workflow("unjson").step(unjson).step(echo).register()
+create_workflow("huge").step(huge).step(echo).register()
+create_workflow("nul").step(nul).step(echo).register()
+create_workflow("notes").step(notes).step(echo).register()
+create_workflow("echo").step(echo).register()
+"""
+
+
+@pytest.fixture
+def fleet(workers: Workers, tmp_path: Path) -> Workers:
+    file = tmp_path / "workflows.py"
+    file.write_text(WORKFLOWS)
+    workers.start(file, max_payload=2000)
+    return workers
+
+
+def test_bad_starts_are_refused_with_every_reason_and_create_nothing(rival: Rival, fleet: Workers) -> None:
+    with pytest.raises(UnknownWorkflow, match=r"No workflow named 'oder' .*known: echo, huge, .*order"):
+        rival.run("oder", {})
+    with pytest.raises(InvalidInput) as caught:
+        rival.run("order", {"lines": [], "note": "much too long a note", "customer": "seven"})
+    assert len(caught.value.problems) == 3
+    for field in ("customer", "lines", "note"):
+        assert any(problem.startswith(field) for problem in caught.value.problems), field
+    assert rival.runs() == []
+    good = {"customer": 7, "lines": ["axe"]}
+    assert rival.run("order", good, run_id="x").status == "started"
+    with pytest.raises(RunConflict, match="'x' exists already, with another input"):
+        rival.run("order", good | {"customer": 8}, run_id="x")
+    assert rival.wait("order", "x", timeout=15).result == 7
+    assert [run.input for run in rival.runs()] == [good]
+    with pytest.raises(RunNotFound, match="There is no run 'y'"):
+        rival.cancel("y")
+
+
+@pytest.mark.parametrize(
+    ("workflow", "reason"),
+    [
+        ("unjson", "the result of step 'unjson' .* is not JSON"),
+        ("huge", "the result of step 'huge' .* is 5,002 bytes, over the limit of 2,000"),
+        ("nul", "the result of step 'nul' .* holds a NUL character"),
+        ("notes", "the state of step 'notes' .* is not JSON"),
+    ],
+)
+def test_a_result_that_cannot_be_stored_fails_the_step_with_that_reason(
+    rival: Rival, fleet: Workers, workflow: str, reason: str
+) -> None:
+    run = rival.run(workflow)
+    result = rival.wait(workflow, run.run_id, timeout=15)
+    assert (result.status, result.failed_step) == ("failed", workflow)
+    assert result.error is not None
+    assert result.error["type"] == "InvalidPayload"
+    with pytest.raises(Exception, match=reason):
+        result.unwrap()
+
+
+# -- garbage in the queue ---------------------------------------------------------------------------------
+
+
+def envelope(**changes: Any) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(redis_envelope(Ring("r", "echo", 0, "echo", "v"), "q"))
+    return message | changes
+
+
+def body(value: Any) -> str:
+    return base64.b64encode(json.dumps(value).encode()).decode()
+
+
+def headers(**changes: Any) -> dict[str, Any]:
+    return envelope(headers=envelope()["headers"] | changes)
+
+
+def without(key: str) -> dict[str, Any]:
+    message = envelope()
+    del message["headers"][key]
+    return message
+
+
+EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+GARBAGE: dict[str, str | dict[str, Any]] = {
+    "bad base64": envelope(body="%%% not base64 %%%"),
+    "base64 of nothing sensible": envelope(body=base64.b64encode(b"\xff\xfe{").decode()),
+    "body is a string": envelope(body=body("hello")),
+    "body is a number": envelope(body=body(7)),
+    "body is an object": envelope(body=body({"run": "r"})),
+    "body is too short": envelope(body=body([["r"]])),
+    "args are an object": envelope(body=body([{"run": "r"}, {}, EMBED])),
+    "kwargs are a list": envelope(body=body([["r", "echo", 0, "echo", "v"], [1], EMBED])),
+    "no arguments": envelope(body=body([[], {}, EMBED])),
+    "too many arguments": envelope(body=body([[1] * 20, {}, EMBED])),
+    "arguments of the wrong kinds": envelope(body=body([[1, 2, "three", None, {}], {}, EMBED])),
+    "a token that is true": envelope(body=body([["r", "echo", True, "echo", "v"], {}, EMBED])),
+    "unexpected keywords": envelope(body=body([[], {"run_id": "r"}, EMBED])),
+    "an attempt without a step": envelope(body=body([["r", None, 0, "echo", "v"], {}, EMBED])),
+    "a run that does not exist": envelope(),
+    "no id": without("id"),
+    "no task": without("task"),
+    "an unknown task": headers(task="somebody.elses.task"),
+    "a task that is a list": headers(task=["rival.attempt"]),
+    "an eta that is no time": headers(eta="next tuesday"),
+    "a wrong content type": envelope(**{"content-type": "application/x-python-serialize"}),
+    "no headers": envelope(headers={}),
+}
+
+
+def test_garbage_in_the_queue_is_survived_and_thrown_away(
+    rival: Rival, fleet: Workers, settings: Settings, broker_url: str
+) -> None:
+    [worker] = fleet.all
+    with redis.Redis.from_url(broker_url) as queue:
+        for what, garbage in GARBAGE.items():
+            queue.lpush(settings.queue, json.dumps(garbage))
+            run = rival.run("echo", what)
+            assert rival.wait("echo", run.run_id, timeout=15).result == what
+            assert worker.process.poll() is None, f"{what} ended the worker:\n{worker.log}"
+        wait_until(lambda: queue.llen(settings.queue) == 0, what="an empty queue")
+    assert "garbage in the queue" in worker.log
+    assert len(rival.runs(limit=1000)) == len(GARBAGE)
+
+
+@pytest.mark.parametrize("raw", [b"not json at all", b"\xff\x00\xfe", b"[]", b"7", b"null", b"{}", b'{"body": "x"}'])
+def test_what_is_no_envelope_at_all_is_survived_too(
+    rival: Rival, fleet: Workers, settings: Settings, broker_url: str, raw: bytes
+) -> None:
+    [worker] = fleet.all
+    with redis.Redis.from_url(broker_url) as queue:
+        queue.lpush(settings.queue, raw)
+        run = rival.run("echo", 1)
+        assert rival.wait("echo", run.run_id, timeout=25).result == 1
+    assert worker.process.poll() is None, worker.log
+
+
+# -- what cannot be reached -------------------------------------------------------------------------------
+
+
+@contextmanager
+def deaf_server() -> Iterator[int]:
+    """Takes connections and never says a word: a frozen server."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_with_the_broker_down_a_run_starts_all_the_same_and_soon(
+    rival: Rival, fleet: Workers, settings: Settings
+) -> None:
+    with Rival(settings=settings.with_(broker_url="redis://127.0.0.1:1/0", ring_grace=0.5)) as lonely:
+        began = time.monotonic()
+        run = lonely.run("echo", 1)
+        assert time.monotonic() - began < 2
+        assert run.status == "started"
+        assert lonely.wait("echo", run.run_id, timeout=20).result == 1
+
+
+def test_with_the_broker_frozen_a_run_starts_all_the_same_within_bounds(
+    rival: Rival, fleet: Workers, settings: Settings
+) -> None:
+    with (
+        deaf_server() as port,
+        Rival(settings=settings.with_(broker_url=f"redis://127.0.0.1:{port}/0", ring_grace=0.5)) as lonely,
+    ):
+        began = time.monotonic()
+        first = lonely.run("echo", 1)
+        assert time.monotonic() - began < 8
+        began = time.monotonic()
+        lonely.run("echo", 2)
+        assert time.monotonic() - began < 8
+    assert rival.wait("echo", first.run_id, timeout=20).result == 1
+
+
+def test_with_the_database_down_the_error_says_so_soon() -> None:
+    with Rival("postgresql://me:hunter2@127.0.0.1:1/db") as rival:
+        for call in (lambda: rival.run("echo", 1), lambda: rival.wait("echo", "x", timeout=30), rival.runs):
+            began = time.monotonic()
+            with pytest.raises(DatabaseUnavailable, match=r"me:\*\*\*@127.0.0.1:1/db does not answer") as caught:
+                call()
+            assert time.monotonic() - began < 2
+            assert "hunter2" not in str(caught.value)
+
+
+def test_with_the_database_frozen_the_error_comes_within_bounds() -> None:
+    with deaf_server() as port, Rival(f"postgresql://me@127.0.0.1:{port}/db") as rival:
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnavailable, match="does not answer"):
+            rival.run("echo", 1)
+        assert time.monotonic() - began < 12
+
+
+def test_a_database_that_is_not_rivals_is_said_so(tmp_path: Path) -> None:
+    with Rival(f"sqlite:///{tmp_path}/nowhere/app.db") as rival, pytest.raises(DatabaseUnavailable):
+        rival.run("echo", 1)

@@ -59,9 +59,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller counts, under 2 minutes once installed")
     parser.add_argument("--only", default=",".join(DRIVERS), help="some of rival,dbos,celery")
-    parser.add_argument(
-        "--json", type=Path, help=f"where the figures go (default, without --only: {RESULTS})"
-    )
+    parser.add_argument("--json", type=Path, help=f"where the figures go (default, without --only: {RESULTS})")
     chosen = parser.parse_args(arguments)
     chosen.systems = chosen.only.split(",")
     unknown = set(chosen.systems) - set(DRIVERS)
@@ -96,9 +94,7 @@ def run_driver(name: str, python: str, load: str, env: dict[str, str]) -> list[M
         assert process.stdout is not None
         found = [parse(line) for line in process.stdout if line.startswith("{")]
         if process.wait() != 0:
-            raise RuntimeError(
-                f"{name} failed ({process.returncode}; limit {limit_s:.0f} s), see {env['BENCH_LOG']}"
-            )
+            raise RuntimeError(f"{name} failed ({process.returncode}; limit {limit_s:.0f} s), see {env['BENCH_LOG']}")
         return found
     finally:
         alarm.cancel()
@@ -116,9 +112,7 @@ def own_stack() -> Iterator[Stack]:
     finally:
         stack.close()
         with suppress(TimeoutError):
-            wait_until(
-                lambda: not any(directory.rglob("postmaster.pid")), STOP_S, "Postgres' end", pause_s=0.1
-            )
+            wait_until(lambda: not any(directory.rglob("postmaster.pid")), STOP_S, "Postgres' end", pause_s=0.1)
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -161,9 +155,7 @@ def circumstances(pythons: dict[str, str], database_url: str, load: str) -> dict
         "python": platform.python_version(),
         "postgres": settings,
         "load_average_before": os.getloadavg(),
-        "versions": {
-            name: venvs.versions(python, DRIVERS[name].packages) for name, python in pythons.items()
-        },
+        "versions": {name: venvs.versions(python, DRIVERS[name].packages) for name, python in pythons.items()},
     }
 
 

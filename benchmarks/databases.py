@@ -62,9 +62,7 @@ def settled_commits(admin_url: str, name: str) -> int:
     with psycopg.connect(admin_url, autocommit=True) as connection:
         _wait_unused(connection, name)
         time.sleep(0.3)
-        row = connection.execute(
-            "SELECT xact_commit FROM pg_stat_database WHERE datname = %s", [name]
-        ).fetchone()
+        row = connection.execute("SELECT xact_commit FROM pg_stat_database WHERE datname = %s", [name]).fetchone()
     assert row is not None
     return int(row[0])
 

@@ -29,9 +29,7 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def start_process(
-    command: Sequence[str], env: Mapping[str, str], log: Path, **options: int
-) -> subprocess.Popen[str]:
+def start_process(command: Sequence[str], env: Mapping[str, str], log: Path, **options: int) -> subprocess.Popen[str]:
     """One process in a session of its own, with its stderr (and stdout unless piped) in a log file."""
     with log.open("a") as output:
         return subprocess.Popen(

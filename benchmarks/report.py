@@ -95,9 +95,7 @@ def cell(one: Measurement | None) -> str:
     if one is None or one.median is None or one.spread is None:
         return NONE
     middle = _number(one.median)
-    return (
-        middle if len(one.values) == 1 else f"{middle} ({_number(one.spread[0])}..{_number(one.spread[1])})"
-    )
+    return middle if len(one.values) == 1 else f"{middle} ({_number(one.spread[0])}..{_number(one.spread[1])})"
 
 
 def ratio(scores: Scores, name: str, peer: str) -> str:
@@ -127,9 +125,7 @@ def _number(value: float) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _notes(scores: Scores) -> list[str]:

@@ -56,7 +56,5 @@ def sleep_once(input: Input) -> None:
 register_no_op(5)
 register_no_op(10)
 create_workflow("pids").input(Input).step(leave_pid).register()
-create_workflow("flaky").input(Input).step(
-    fail_once, max_attempts=2, backoff="linear", base_delay=1.0
-).register()
+create_workflow("flaky").input(Input).step(fail_once, max_attempts=2, backoff="linear", base_delay=1.0).register()
 create_workflow("slow").input(Input).step(sleep_once).register()

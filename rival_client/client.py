@@ -11,11 +11,12 @@ from typing import Any, Self
 from rival_client import joining, runs
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.database import Database
-from rival_client.doorbell import Doorbell, Ring, open_doorbell
+from rival_client.doorbell import Doorbell, open_doorbell
 from rival_client.errors import RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
+from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
 from rival_client.settings import Settings

@@ -6,119 +6,34 @@ looks at what was not taken. Nothing here knows what a message will cause.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import datetime as dt
 import json
 import logging
 import math
-import os
-import socket
 import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import kombu
 import redis
 
+from rival_client.message import Ring, celery_body, celery_headers, redis_envelope
 from rival_client.settings import masked
 
 log = logging.getLogger("rival.doorbell")
 
-RUN_TASK = "rival.run"
-ATTEMPT_TASK = "rival.attempt"
 CHANGED_CHANNEL = "rival:changed:"
 #: A marker per queue that only a broker that has kept its data still has.
 EPOCH_KEY = "rival:epoch:"
 #: After a failed publish, the broker is left alone for this long: a dead one must not slow every commit.
 BREAKER_SECONDS = 1.0
-_ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
 
 #: A frozen broker costs a publisher at most these seconds.
 REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1}
-
-
-@dataclass(frozen=True)
-class Ring:
-    """What a message says. `path` None: start the run."""
-
-    run_id: str
-    path: str | None
-    token: int
-    workflow: str
-    version: str
-    attempt: int = 1
-    lost: int = 0
-    countdown: float = 0.0
-
-    @property
-    def task(self) -> str:
-        return RUN_TASK if self.path is None else ATTEMPT_TASK
-
-    @property
-    def task_id(self) -> str:
-        return self.run_id if self.path is None else attempt_id(self.run_id, self.path, self.attempt, self.lost)
-
-    @property
-    def args(self) -> list[Any]:
-        return [self.run_id, self.path, self.token, self.workflow, self.version]
-
-    @property
-    def label(self) -> str:
-        return self.workflow if self.path is None else step_label(self.workflow, self.path)
-
-
-def attempt_id(run_id: str, path: str, attempt: int, lost: int = 0) -> str:
-    """One Celery task id per attempt: a try that was lost and is started again is another one."""
-    return f"{run_id}:{path}:{attempt}" + (f"+{lost}" if lost else "")
-
-
-def step_label(workflow: str, path: str) -> str:
-    """What Flower calls the step: without indexes, since each name becomes a metric label there."""
-    return f"{workflow}.{path.rsplit('/', 1)[-1]}"
-
-
-def celery_headers(ring: Ring) -> dict[str, Any]:
-    """The headers of Celery's message protocol 2."""
-    eta = None
-    if ring.countdown > 0:
-        eta = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=ring.countdown)).isoformat()
-    return {
-        "lang": "py", "task": ring.task, "id": ring.task_id, "shadow": ring.label,
-        "eta": eta, "expires": None, "group": None, "group_index": None,
-        "retries": ring.attempt - 1, "timelimit": [None, None],
-        "root_id": ring.run_id, "parent_id": None if ring.path is None else ring.run_id,
-        "argsrepr": f"(run={ring.run_id!r}, step={ring.path!r}, attempt={ring.attempt})",
-        "kwargsrepr": "{}", "origin": _ORIGIN, "ignore_result": True,
-        "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {}, "rung_at": time.time(),
-    }  # fmt: skip
-
-
-def celery_body(ring: Ring) -> list[Any]:
-    return [ring.args, {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
-
-
-def redis_envelope(ring: Ring, queue: str) -> str:
-    """The message as kombu's Redis transport keeps it in the list that is the queue."""
-    body = json.dumps(celery_body(ring), separators=(",", ":")).encode()
-    return json.dumps(
-        {
-            "body": base64.b64encode(body).decode(),
-            "content-encoding": "utf-8",
-            "content-type": "application/json",
-            "headers": celery_headers(ring),
-            "properties": {
-                "correlation_id": ring.task_id, "reply_to": "", "delivery_mode": 2, "priority": 0,
-                "delivery_info": {"exchange": "", "routing_key": queue},
-                "body_encoding": "base64", "delivery_tag": str(uuid.uuid4()),
-            },
-        },
-        separators=(",", ":"),
-    )  # fmt: skip
 
 
 class Doorbell(Protocol):

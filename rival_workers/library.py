@@ -13,8 +13,9 @@ from typing import Any
 
 from rival_client.bell import LocalBell
 from rival_client.client import Rival
-from rival_client.doorbell import KombuDoorbell, Ring
+from rival_client.doorbell import KombuDoorbell
 from rival_client.inputs import InputGate
+from rival_client.message import Ring
 from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.dev import inproc_transport
 from rival_workers.dev.inproc_worker import InprocWorker, PoolName

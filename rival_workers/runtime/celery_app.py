@@ -11,8 +11,8 @@ from celery.exceptions import Ignore, InvalidTaskError, Retry
 from celery.worker.consumer import Consumer
 from celery.worker.strategy import default as default_strategy
 
-from rival_client.doorbell import ATTEMPT_TASK, RUN_TASK
 from rival_client.errors import RivalError
+from rival_client.message import ATTEMPT_TASK, RUN_TASK
 from rival_workers.runtime.coordinator import Coordinator, Verdict
 from rival_workers.runtime.telemetry import counters
 from rival_workers.settings import WorkerSettings

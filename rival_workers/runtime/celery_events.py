@@ -10,7 +10,8 @@ from typing import Any
 
 from celery import Celery
 
-from rival_client.doorbell import Breaker, attempt_id, step_label
+from rival_client.doorbell import Breaker
+from rival_client.message import attempt_id, step_label
 from rival_workers.runtime.telemetry import Report
 
 Send = Callable[..., None]

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rival_client.doorbell import Doorbell, Ring
+from rival_client.doorbell import Doorbell
+from rival_client.message import Ring
 from rival_client.records import Step
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter

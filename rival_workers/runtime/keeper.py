@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rival_client.doorbell import Doorbell, Ring
+from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
+from rival_client.message import Ring
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.runtime.moves import Moves
 from rival_workers.settings import WorkerSettings

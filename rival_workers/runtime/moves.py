@@ -10,7 +10,8 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.doorbell import Doorbell, Ring
+from rival_client.doorbell import Doorbell
+from rival_client.message import Ring
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Retry, decide, decide_lost, timed_out

@@ -152,7 +152,9 @@ print(len({module}.__all__))
 
 def import_without(module: str, blocked: set[str]) -> subprocess.CompletedProcess[str]:
     script = BLOCKER.format(blocked=blocked, module=module)
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
+    )
 
 
 def test_a_producer_needs_nothing_of_the_workers_extra() -> None:

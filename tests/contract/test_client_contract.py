@@ -359,7 +359,7 @@ def test_runs_are_found_by_workflow_status_and_time(world: World) -> None:
         ({"customer": 7, "ok": True}, {"seven-true"}),
         ({"ok": 1}, {"one"}),
         ({"ok": None}, {"null"}),
-        ({"name": "O'Brien \"x\""}, {"named"}),
+        ({"name": 'O\'Brien "x"'}, {"named"}),
         ({"deep": {"a": [1, 2]}}, {"deep"}),
         ({"missing": 1}, set()),
     ],

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from rival_client import DatabaseUnavailable, InvalidInput, Rival, RunConflict, RunNotFound, UnknownWorkflow
-from rival_client.doorbell import Ring, redis_envelope
+from rival_client.message import Ring, redis_envelope
 from rival_client.settings import Settings
 from tests.support.workers import Workers, wait_until
 

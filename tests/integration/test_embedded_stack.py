@@ -88,9 +88,7 @@ def nothing_runs_in(directory: Path) -> bool:
 
 def start_user(directory: Path, script: str = USER, **options: Any) -> subprocess.Popen[str]:
     command = [*options.pop("prefix", []), sys.executable, "-c", LIGHT + script, str(directory)]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, **options
-    )
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, **options)
 
 
 def first_line(user: subprocess.Popen[str]) -> str:
@@ -188,9 +186,7 @@ def broker(directory: Path) -> Iterator[BrokerServer]:
 
 def test_a_new_directory_becomes_a_stack(tmp_path: Path) -> None:
     with open_stack(tmp_path / "new") as opened:
-        assert (
-            answer(opened.database_url, "SELECT current_user || ' ' || current_database()") == "rival rival"
-        )
+        assert answer(opened.database_url, "SELECT current_user || ' ' || current_database()") == "rival rival"
         assert answer(opened.database_url, "SHOW fsync") == "on"
         assert pings(opened.broker_url)
         assert opened.directory == tmp_path / "new"
@@ -417,9 +413,7 @@ def test_a_killed_postgres_comes_back_with_what_was_committed(postgres: Postgres
     assert answer(url, "SELECT word FROM committed") == "committed"
 
 
-def test_a_frozen_server_answers_nobody_until_it_is_thawed(
-    postgres: PostgresServer, broker: BrokerServer
-) -> None:
+def test_a_frozen_server_answers_nobody_until_it_is_thawed(postgres: PostgresServer, broker: BrokerServer) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         postgres.freeze()
         broker.freeze()
@@ -558,9 +552,7 @@ def test_hidden_binaries_are_copied_to_where_the_other_user_can_read_them(tmp_pa
     reachable = user.reachable(hidden)
     try:
         assert not reachable.bin.is_relative_to(tmp_path)
-        said = subprocess.check_output(
-            [reachable.initdb, "--version"], user=user.uid, group=user.gid, text=True
-        )
+        said = subprocess.check_output([reachable.initdb, "--version"], user=user.uid, group=user.gid, text=True)
         assert "PostgreSQL" in said
         assert reachable.bin.stat().st_uid == 0
         assert not stat.S_IMODE(reachable.bin.stat().st_mode) & 0o022

@@ -153,9 +153,7 @@ def test_a_countdown_is_precise_to_20_ms(stage: Stage, worker: InprocWorker, cou
     assert statistics.median(late) < 0.020
 
 
-def test_a_countdown_is_not_late_because_a_longer_one_came_before_it(
-    stage: Stage, worker: InprocWorker
-) -> None:
+def test_a_countdown_is_not_late_because_a_longer_one_came_before_it(stage: Stage, worker: InprocWorker) -> None:
     worker.start()
     stage.note.apply_async(args=["far"], countdown=30)
     for _ in range(5):
@@ -258,9 +256,7 @@ def test_an_idle_worker_stops_at_once(stage: Stage, worker: InprocWorker) -> Non
     assert time.monotonic() - began < 0.5
 
 
-def test_stop_gives_up_on_a_task_that_outlasts_its_timeout_and_says_so(
-    stage: Stage, one_thread: InprocWorker
-) -> None:
+def test_stop_gives_up_on_a_task_that_outlasts_its_timeout_and_says_so(stage: Stage, one_thread: InprocWorker) -> None:
     one_thread.start()
     stage.hold.delay()
     assert stage.begun.wait(5)

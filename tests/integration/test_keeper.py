@@ -15,7 +15,8 @@ import redis
 from sqlalchemy import func, select, text
 
 from rival_client import DatabaseUnavailable, Rival
-from rival_client.doorbell import EPOCH_KEY, Ring, open_doorbell
+from rival_client.doorbell import EPOCH_KEY, open_doorbell
+from rival_client.message import Ring
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL, history, logs, runs, steps
 from rival_workers import StepError, step

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from rival_client import DatabaseUnavailable, Rival
-from rival_client.doorbell import Ring
+from rival_client.message import Ring
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, executors, now, runs, steps
 from tests.support.workers import WorkerProcess, Workers, wait_until
 

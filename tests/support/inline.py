@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rival_client import Rival
-from rival_client.doorbell import Ring
+from rival_client.message import Ring
 from rival_client.settings import Settings
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow

@@ -103,9 +103,7 @@ class Workers:
         """`settings` are RIVAL_… by their lower-case names: lease=2, continuation_budget=0."""
         env = {**self.env, "RIVAL_WORKFLOWS": str(workflows)}
         env |= {f"RIVAL_{name.upper()}": str(value) for name, value in settings.items()}
-        started = [
-            WorkerProcess(env, f"w{len(self.all) + n}", pool, concurrency, events) for n in range(count)
-        ]
+        started = [WorkerProcess(env, f"w{len(self.all) + n}", pool, concurrency, events) for n in range(count)]
         self.all += started
         if wait:
             for worker in started:

@@ -15,18 +15,8 @@ from kombu.message import Message
 from kombu.transport.virtual import Channel
 from kombu.transport.virtual import Message as VirtualMessage
 
-from rival_client.doorbell import (
-    Breaker,
-    Ring,
-    SilentDoorbell,
-    attempt_id,
-    celery_body,
-    celery_headers,
-    is_redis,
-    open_doorbell,
-    redis_envelope,
-    step_label,
-)
+from rival_client.doorbell import Breaker, SilentDoorbell, is_redis, open_doorbell
+from rival_client.message import Ring, attempt_id, celery_body, celery_headers, redis_envelope, step_label
 from rival_workers.runtime.celery_app import Tasks, make_app
 from rival_workers.settings import WorkerSettings
 

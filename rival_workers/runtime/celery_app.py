@@ -19,6 +19,8 @@ from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.celery")
 
+CAREFUL_REDIS = "rival_workers.runtime.careful_redis:CarefulTransport"
+
 
 class AttemptFailed(RivalError):
     """Raised after the failure was committed, so that Flower and Celery's events tell the truth about the attempt."""
@@ -70,6 +72,7 @@ def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
         worker_consumer="rival_workers.runtime.celery_app:PatientConsumer",
         worker_hijack_root_logger=False, worker_redirect_stdouts=False,
         worker_enable_remote_control=True, task_track_started=False,
+        broker_transport=CAREFUL_REDIS if _is_redis(settings) else None,
         broker_transport_options=_transport_options(settings, concurrency),
     )  # fmt: skip
     return app

@@ -59,6 +59,8 @@ class Keeper:
     # -- the ticker ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        # The first round at once: a new queue has no epoch yet, and what is rung from here on is not lost with it.
+        self._round()
         self._thread = threading.Thread(target=self._run_for_ever, name="rival-keeper", daemon=True)
         self._thread.start()
 
@@ -69,13 +71,16 @@ class Keeper:
 
     def _run_for_ever(self) -> None:
         while not self._stop.wait(self._settings.keeper_interval * random.uniform(0.8, 1.2)):
-            try:
-                self.after_round(self.run_once())
-            except DatabaseUnavailable as error:
-                self._steady_since = None
-                log.warning("keeper: %s", error)
-            except Exception:
-                log.exception("keeper: a round failed; it goes on")
+            self._round()
+
+    def _round(self) -> None:
+        try:
+            self.after_round(self.run_once())
+        except DatabaseUnavailable as error:
+            self._steady_since = None
+            log.warning("keeper: %s", error)
+        except Exception:
+            log.exception("keeper: a round failed; it goes on")
 
     # -- one round ----------------------------------------------------------------------------------------
 

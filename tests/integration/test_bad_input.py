@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from rival_client import DatabaseUnavailable, InvalidInput, Rival, RunConflict, RunNotFound, UnknownWorkflow
+from rival_client import DatabaseUnavailable, InvalidInput, Rival, RunConflict, RunFailed, RunNotFound, UnknownWorkflow
 from rival_client.message import Ring, redis_envelope
 from rival_client.settings import Settings
 from tests.support.workers import Workers, wait_until
@@ -71,25 +71,23 @@ def test_bad_starts_are_refused_with_every_reason_and_create_nothing(rival: Riva
         rival.cancel("y")
 
 
-@pytest.mark.parametrize(
-    ("workflow", "reason"),
-    [
-        ("unjson", "the result of step 'unjson' .* is not JSON"),
-        ("huge", "the result of step 'huge' .* is 5,002 bytes, over the limit of 2,000"),
-        ("nul", "the result of step 'nul' .* holds a NUL character"),
-        ("notes", "the state of step 'notes' .* is not JSON"),
-    ],
-)
-def test_a_result_that_cannot_be_stored_fails_the_step_with_that_reason(
-    rival: Rival, fleet: Workers, workflow: str, reason: str
-) -> None:
-    run = rival.run(workflow)
-    result = rival.wait(workflow, run.run_id, timeout=15)
-    assert (result.status, result.failed_step) == ("failed", workflow)
-    assert result.error is not None
-    assert result.error["type"] == "InvalidPayload"
-    with pytest.raises(Exception, match=reason):
-        result.unwrap()
+REASONS = {
+    "unjson": r"the result of step 'unjson' .* is not JSON",
+    "huge": r"the result of step 'huge' .* is 5,002 bytes, over the limit of 2,000",
+    "nul": r"the result of step 'nul' .* holds a NUL character",
+    "notes": r"the state of step 'notes' .* is not JSON",
+}
+
+
+def test_a_result_that_cannot_be_stored_fails_the_step_with_that_reason(rival: Rival, fleet: Workers) -> None:
+    for workflow, reason in REASONS.items():
+        run = rival.run(workflow)
+        result = rival.wait(workflow, run.run_id, timeout=15)
+        assert (result.status, result.failed_step) == ("failed", workflow)
+        assert result.error is not None
+        assert result.error["type"] == "InvalidPayload"
+        with pytest.raises(RunFailed, match=reason):
+            result.unwrap()
 
 
 # -- garbage in the queue ---------------------------------------------------------------------------------
@@ -156,16 +154,22 @@ def test_garbage_in_the_queue_is_survived_and_thrown_away(
     assert len(rival.runs(limit=1000)) == len(GARBAGE)
 
 
-@pytest.mark.parametrize("raw", [b"not json at all", b"\xff\x00\xfe", b"[]", b"7", b"null", b"{}", b'{"body": "x"}'])
+NO_ENVELOPE = [b"not json at all", b"\xff\x00\xfe", b"", b"[]", b"7", b"null", b"{}", b'{"body": "x"}', b'"text"']
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork", "solo"])
 def test_what_is_no_envelope_at_all_is_survived_too(
-    rival: Rival, fleet: Workers, settings: Settings, broker_url: str, raw: bytes
+    rival: Rival, workers: Workers, settings: Settings, broker_url: str, tmp_path: Path, pool: str
 ) -> None:
-    [worker] = fleet.all
+    file = tmp_path / "workflows.py"
+    file.write_text(WORKFLOWS)
+    [worker] = workers.start(file, pool=pool, concurrency=2)
     with redis.Redis.from_url(broker_url) as queue:
-        queue.lpush(settings.queue, raw)
-        run = rival.run("echo", 1)
-        assert rival.wait("echo", run.run_id, timeout=25).result == 1
-    assert worker.process.poll() is None, worker.log
+        for number, raw in enumerate(NO_ENVELOPE):
+            queue.lpush(settings.queue, raw)
+            run = rival.run("echo", number)
+            assert rival.wait("echo", run.run_id, timeout=15).result == number, raw
+            assert worker.process.poll() is None, f"{raw!r} ended the worker:\n{worker.log}"
 
 
 # -- what cannot be reached -------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ class CollectingDoorbell:
         self.down = False
         self.amnesia = False
         self.waiting: int | None = 0
+        #: Seconds for which the oldest message is said to have waited; 0: an empty queue.
+        self.age = 0.0
 
     def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
         if self.down:
@@ -54,6 +56,9 @@ class CollectingDoorbell:
 
     def backlog(self) -> int | None:
         return self.waiting
+
+    def oldest(self) -> float:
+        return self.age
 
     def forgot(self) -> bool:
         amnesia, self.amnesia = self.amnesia, False

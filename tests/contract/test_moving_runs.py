@@ -1,0 +1,201 @@
+"""How a run is moved, without a worker: every message is delivered by hand, and time passes when it is told to."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rival_client.doorbell import Ring
+from rival_workers import StepError, step
+from tests.support.inline import Clock, Inline
+
+Make = Callable[..., Inline]
+
+
+@pytest.fixture
+def make(file_url: str) -> Iterator[Make]:
+    opened: list[Inline] = []
+
+    def open_(**settings: Any) -> Inline:
+        opened.append(Inline(file_url, clock=Clock(), **settings))
+        return opened[-1]
+
+    yield open_
+    for inline in opened:
+        inline.close()
+
+
+def pass_time(inline: Inline, seconds: float) -> None:
+    assert inline.clock is not None
+    inline.clock.advance(seconds)
+
+
+class Flaky:
+    """Fails so many times, and counts."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.calls = failures, 0
+
+    def __call__(self) -> int:
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise StepError("not yet", behavior="retry")
+        return self.calls
+
+
+def test_a_near_retry_is_rung_with_a_countdown_and_runs_when_its_time_has_come(make: Make) -> None:
+    inline, flaky = make(), Flaky(1)
+    inline.define("w", step(flaky, name="flaky", max_attempts=2, base_delay=20))
+    run = inline.rival.run("w")
+    inline.drain()
+    assert [(ring.path, ring.countdown, ring.attempt) for _, ring in inline.later] == [("flaky", 20, 2)]
+    pass_time(inline, 19)
+    assert inline.drain() == []
+    pass_time(inline, 1)
+    inline.drain()
+    assert inline.rival.result(run.run_id).result == 2
+
+
+def test_a_far_retry_stays_in_the_table_until_it_is_near(make: Make) -> None:
+    inline, flaky = make(), Flaky(1)
+    inline.define("w", step(flaky, name="flaky", max_attempts=2, base_delay=3600, max_delay=3600))
+    run = inline.rival.run("w")
+    inline.drain()
+    assert inline.later == []
+    pass_time(inline, 3590)
+    assert inline.keeper.run_once().rung == 0
+    pass_time(inline, 6)
+    assert inline.keeper.run_once().rung == 1
+    [ring] = inline.doorbell.rings
+    assert 3 < ring.countdown <= 4
+    assert inline.drain() == []
+    pass_time(inline, 4)
+    inline.drain()
+    assert inline.rival.result(run.run_id).result == 2
+
+
+def test_a_message_that_comes_too_early_is_rung_again_for_the_rest_of_the_time(make: Make) -> None:
+    inline, flaky = make(), Flaky(1)
+    inline.define("w", step(flaky, name="flaky", max_attempts=2, base_delay=20))
+    inline.rival.run("w")
+    inline.drain()
+    [(_, ring)] = inline.later
+    pass_time(inline, 5)
+    inline.deliver(ring)
+    assert flaky.calls == 1
+    assert [again.countdown for again in inline.doorbell.rings] == [pytest.approx(15, abs=0.1)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
+def test_every_message_three_times_and_shuffled_changes_nothing(make: Make, budget: int, seed: int) -> None:
+    inline, flaky, calls = make(continuation_budget=budget), Flaky(2), []
+    inline.define(
+        "w",
+        step(lambda: calls.append("a"), name="a"),
+        step(flaky, name="flaky", max_attempts=3, base_delay=0),
+        step(lambda: calls.append("z"), name="z"),
+    )
+    runs = [inline.rival.run("w").run_id for _ in range(4)]
+    flaky.failures = 0 if seed % 2 else 2
+    dice, every = random.Random(seed), list[Ring]()
+    while rings := inline.doorbell.take():
+        every += rings
+        delivered = [*rings * 3, *dice.sample(every, len(every))]
+        dice.shuffle(delivered)
+        for ring in delivered:
+            inline.deliver(ring)
+    assert [inline.rival.result(run_id).status for run_id in runs] == ["completed"] * 4
+    assert (calls.count("a"), calls.count("z")) == (4, 4)
+    assert flaky.calls == 4 + flaky.failures
+
+
+def test_a_timeout_that_the_process_cannot_apply_itself_is_the_keepers(make: Make) -> None:
+    inline = make()
+
+    def overstays() -> str:
+        pass_time(inline, 61)
+        assert inline.keeper.run_once().timed_out == 1
+        return "too late"
+
+    inline.define("w", step(overstays, timeout=60))
+    run = inline.rival.run("w")
+    inline.drain()
+    result = inline.rival.result(run.run_id)
+    assert (result.status, result.failed_step, (result.error or {})["type"]) == ("failed", "overstays", "StepTimeout")
+    assert [entry.what for entry in inline.rival.history(run.run_id)] == ["timed_out", "late_result_refused"]
+
+
+def test_cancel_in_the_middle_of_a_step_refuses_its_result(make: Make) -> None:
+    inline = make()
+
+    def cancels(run: Any) -> str:
+        assert inline.rival.cancel(run.id)
+        return "too late"
+
+    inline.define("w", cancels, step(lambda: 1, name="never"))
+    run = inline.rival.run("w")
+    inline.drain()
+    state = inline.rival.state(run.run_id)
+    assert (state.status, [s.status for s in state.steps]) == ("cancelled", ["cancelled"])
+    assert [entry.what for entry in inline.rival.history(run.run_id)] == ["cancelled", "late_result_refused"]
+
+
+def test_a_lost_ring_is_rung_again_after_the_grace_and_not_before(make: Make) -> None:
+    inline = make(ring_grace=10)
+    inline.define("w", step(lambda: 1, name="one"))
+    inline.doorbell.down = True
+    run = inline.rival.run("w")
+    inline.doorbell.down = False
+    pass_time(inline, 9)
+    assert inline.keeper.run_once().rung == 0
+    pass_time(inline, 2)
+    assert inline.keeper.run_once().rung == 1
+    inline.drain()
+    assert inline.rival.result(run.run_id).status == "completed"
+
+
+def test_nothing_is_rung_again_for_being_old_while_the_queue_has_a_backlog(make: Make) -> None:
+    inline = make(ring_grace=10)
+    inline.define("w", step(lambda: 1, name="one"))
+    inline.rival.run_many("w", range(20))
+    inline.doorbell.take()
+    inline.doorbell.age = math.inf
+    for _ in range(5):
+        pass_time(inline, 700)
+        done = inline.keeper.run_once()
+        assert (done.rung, done.held_back) == (0, 20)
+    inline.doorbell.age = 0.0
+    pass_time(inline, 700)
+    assert inline.keeper.run_once().rung == 20
+
+
+def test_amnesia_rings_everything_at_once(make: Make) -> None:
+    inline = make(ring_grace=10)
+    inline.define("w", step(lambda: 1, name="one"))
+    runs = inline.rival.run_many("w", range(20))
+    inline.doorbell.take()
+    inline.doorbell.amnesia = True
+    done = inline.keeper.run_once()
+    assert (done.amnesia, done.rung) == (True, 20)
+    inline.drain()
+    assert {inline.rival.result(run.run_id).status for run in runs} == {"completed"}
+
+
+def test_a_run_whose_version_nobody_here_has_is_parked_and_taken_by_whoever_has_it(make: Make) -> None:
+    knows, knows_not = make(), make()
+    knows.define("w", step(lambda: 1, name="one"))
+    run = knows.rival.run("w")
+    [ring] = knows.doorbell.take()
+    knows_not.deliver(ring)
+    state = knows.rival.state(run.run_id)
+    assert (state.status, state.parked) == ("pending", "worker does not have workflow 'w'")
+    pass_time(knows, 16)
+    assert knows.keeper.run_once().rung == 1
+    knows.drain()
+    assert knows.rival.state(run.run_id).parked is None
+    assert knows.rival.result(run.run_id).status == "completed"

@@ -48,9 +48,7 @@ class Doorbell(Protocol):
         broker does not say."""
 
     def forgot(self) -> bool:
-        """True, once, after the broker has lost messages: it came back empty, or more rings of ours did not get
-        through than could be kept. Those that were kept are rung now.
-        """
+        """True, once, after the broker came back empty. Otherwise what did not get through to it is rung now."""
 
     def close(self) -> None: ...
 
@@ -70,16 +68,16 @@ class Breaker:
 
 
 class Missed:
-    """Rings that did not get through, kept for when the broker is back. Bounded: the rows are the truth."""
+    """Rings that did not get through, kept for when the broker is back. Bounded: the rows are the truth, and after an
+    outage a few are rung again here, not all that wait; the rest the keeper finds.
+    """
 
     LIMIT = 1000
 
     def __init__(self) -> None:
         self._rings: deque[Ring] = deque(maxlen=self.LIMIT)
-        self._dropped = False
 
     def keep(self, rings: Sequence[Ring]) -> None:
-        self._dropped = self._dropped or len(self._rings) + len(rings) > self.LIMIT
         # Without the countdown, which runs meanwhile: one that comes too early is told when to come again.
         self._rings.extend(replace(ring, countdown=0.0) for ring in rings)
 
@@ -89,11 +87,6 @@ class Missed:
             while True:
                 taken.append(self._rings.popleft())
         return taken
-
-    def overflowed(self) -> bool:
-        """True, once, after some could not be kept."""
-        dropped, self._dropped = self._dropped, False
-        return dropped
 
 
 class RedisDoorbell:
@@ -258,11 +251,9 @@ def _age(envelope: str | bytes) -> float:
 
 def _catch_up(doorbell: Doorbell, missed: Missed, forgot_all: bool) -> bool:
     kept = missed.take()
-    if missed.overflowed() or forgot_all:
-        return True
-    if kept:
+    if kept and not forgot_all:
         doorbell.ring(kept)
-    return False
+    return forgot_all
 
 
 def is_redis(url: str) -> bool:

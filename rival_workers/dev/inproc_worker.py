@@ -11,119 +11,27 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
-from queue import Empty, SimpleQueue
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal
 
-from billiard.einfo import ExceptionInfo
 from celery import Celery, signals
 from celery._state import _set_task_join_will_block, task_join_will_block
 from celery.bootsteps import RUN
-from celery.concurrency.base import BasePool
 from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController, state
 from celery.worker.consumer import Consumer
 from kombu.asynchronous.timer import Timer
 
 from rival_workers.dev import inproc_transport
+from rival_workers.runtime.threads_pool import DaemonThreadPool, InlinePool
 
 logger = logging.getLogger(__name__)
 
 # A message, a timer and a stop all wake the loop; this is only how soon it sees Celery's global stop flag.
 LONGEST_WAIT = 2.0
 
-Job = Callable[[], None]
 PoolName = Literal["threads", "solo"]
-
-
-def _attempt(
-    target: Callable[..., Any],
-    args: Iterable[Any],
-    kwargs: dict[str, Any],
-    callback: Callable[..., Any],
-    accept_callback: Callable[..., Any],
-    error_callback: Callable[..., Any],
-) -> None:
-    """Run one task as a prefork child would: whatever it raises is reported, and goes no further."""
-    try:
-        try:
-            accept_callback(os.getpid(), monotonic())
-            outcome = target(*args, **kwargs)
-        except BaseException:
-            # Even SystemExit: a step that calls sys.exit() must not end the producer's worker.
-            error_callback(ExceptionInfo())
-        else:
-            callback(outcome)
-    except BaseException:
-        logger.exception("a task's outcome could not be reported to Celery")
-
-
-class InlinePool(BasePool):  # type: ignore[misc]
-    """Runs each task in the consumer's thread: Celery's solo pool, minus its process-wide signal."""
-
-    body_can_be_buffer = True
-    deadline = float("inf")  # until when a stop waits for running tasks
-    abandoned = 0  # how many it then left behind
-
-    def on_apply(
-        self,
-        target: Callable[..., Any],
-        args: Iterable[Any],
-        kwargs: dict[str, Any],
-        callback: Callable[..., Any],
-        accept_callback: Callable[..., Any],
-        error_callback: Callable[..., Any],
-        **_: Any,
-    ) -> None:
-        self.submit(partial(_attempt, target, args, kwargs, callback, accept_callback, error_callback))
-
-    def submit(self, job: Job) -> None:
-        job()
-
-
-class DaemonThreadPool(InlinePool):
-    """Runs tasks on daemon threads.
-
-    Celery's thread pool uses `concurrent.futures`, which waits for running tasks without limit, when it is
-    stopped and when the interpreter ends: one long step would hold up the producer's exit.
-    """
-
-    signal_safe = False
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-
-    def on_start(self) -> None:
-        for number in range(self.limit):
-            thread = threading.Thread(target=self._work, name=f"rival-inproc-task-{number}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
-
-    def submit(self, job: Job) -> None:
-        self._jobs.put(job)
-
-    def _work(self) -> None:
-        self.app.set_current()
-        for job in iter(self._jobs.get, None):
-            job()
-
-    def on_stop(self) -> None:
-        """Drop what has not begun (its messages, unacked, go back to the queue) and wait for what has."""
-        self._clear()
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join(min(max(self.deadline - monotonic(), 0), threading.TIMEOUT_MAX))
-        self.abandoned = sum(thread.is_alive() for thread in self._threads)
-
-    def _clear(self) -> None:
-        with suppress(Empty):
-            while True:
-                self._jobs.get_nowait()
 
 
 class LoopTimer(Timer):  # type: ignore[misc]

@@ -1,38 +1,119 @@
-"""Celery's thread pool, with a hand on the bell: the consumer takes the next message the moment a thread is free.
-
-Without it the event loop notices a free thread only at its next tick, up to a second later, and the only cure would
-be to hoard messages behind busy threads.
-"""
+"""Pools for Celery's worker: tasks on daemon threads, or in the consumer's own thread."""
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any
 
-from celery.concurrency.base import apply_target
-from celery.concurrency.thread import ApplyResult
-from celery.concurrency.thread import TaskPool as ThreadPool
+from billiard.einfo import ExceptionInfo
+from celery.concurrency.base import BasePool
+
+logger = logging.getLogger("rival.pool")
+
+Job = Callable[[], None]
+
+
+def _attempt(
+    target: Callable[..., Any],
+    args: Iterable[Any],
+    kwargs: dict[str, Any],
+    callback: Callable[..., Any],
+    accept_callback: Callable[..., Any],
+    error_callback: Callable[..., Any],
+) -> None:
+    """Run one task as a prefork child would: whatever it raises is reported, and goes no further."""
+    try:
+        try:
+            accept_callback(os.getpid(), monotonic())
+            outcome = target(*args, **kwargs)
+        except BaseException:
+            # Even SystemExit: a step that calls sys.exit() must not end the producer's worker.
+            error_callback(ExceptionInfo())
+        else:
+            callback(outcome)
+    except BaseException:
+        logger.exception("a task's outcome could not be reported to Celery")
 
 
 def _awake() -> None:
     """Nothing to do but to have woken up."""
 
 
-class TaskPool(ThreadPool):  # type: ignore[misc]
+class InlinePool(BasePool):  # type: ignore[misc]
+    """Runs each task in the consumer's thread: Celery's solo pool, minus its process-wide signal."""
+
+    body_can_be_buffer = True
+    deadline = float("inf")  # until when a stop waits for running tasks
+    abandoned = 0  # how many it then left behind
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: Iterable[Any],
+        kwargs: dict[str, Any],
+        callback: Callable[..., Any],
+        accept_callback: Callable[..., Any],
+        error_callback: Callable[..., Any],
+        **_: Any,
+    ) -> None:
+        self.submit(partial(_attempt, target, args, kwargs, callback, accept_callback, error_callback))
+
+    def submit(self, job: Job) -> None:
+        job()
+
+
+class DaemonThreadPool(InlinePool):
+    """Runs tasks on daemon threads, and wakes the consumer's event loop the moment one is free.
+
+    Celery's own thread pool leaves that to the loop's next tick, up to a second later; the only cure there is to hoard
+    messages behind busy threads. And it uses `concurrent.futures`, which costs more per task than a queue does, and
+    waits for running tasks without limit, when it is stopped and when the interpreter ends.
+    """
+
+    signal_safe = False
     _hub: Any = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def on_start(self) -> None:
+        for number in range(self.limit):
+            thread = threading.Thread(target=self._work, name=f"rival-task-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def register_with_event_loop(self, hub: Any) -> None:
         self._hub = hub
 
-    def on_apply(
-        self, target: Any, args: Any = None, kwargs: Any = None, callback: Any = None, accept_callback: Any = None,
-        **_: Any,
-    ) -> ApplyResult:  # fmt: skip
-        future = self.executor.submit(self._apply, target, args, kwargs, callback, accept_callback)
-        return ApplyResult(future)
+    def submit(self, job: Job) -> None:
+        self._jobs.put(job)
 
-    def _apply(self, *job: Any) -> None:
-        try:
-            apply_target(*job)
-        finally:
+    def _work(self) -> None:
+        self.app.set_current()
+        for job in iter(self._jobs.get, None):
+            job()
             if self._hub is not None:
                 self._hub.call_soon(_awake)
+
+    def on_stop(self) -> None:
+        """Drop what has not begun (its messages, unacked, go back to the queue) and wait for what has."""
+        self._clear()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(min(max(self.deadline - monotonic(), 0), threading.TIMEOUT_MAX))
+        self.abandoned = sum(thread.is_alive() for thread in self._threads)
+
+    def _clear(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._jobs.get_nowait()

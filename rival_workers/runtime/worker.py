@@ -21,13 +21,13 @@ from rival_workers.runtime.celery_app import Tasks, make_app
 from rival_workers.runtime.celery_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
 from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.process import Process
-from rival_workers.runtime.threads_pool import TaskPool
+from rival_workers.runtime.threads_pool import DaemonThreadPool
 from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.worker")
 
 
-POOLS = {"threads": TaskPool, "prefork": "prefork", "solo": "solo"}
+POOLS = {"threads": DaemonThreadPool, "prefork": "prefork", "solo": "solo"}
 
 
 class Worker:

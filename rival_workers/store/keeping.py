@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, insert, literal, or_, select, tuple_, update
+from sqlalchemy import Connection, Row, and_, delete, insert, literal, or_, select, true, tuple_, update
 
 from rival_client.database import Database
 from rival_client.tables import RUN_TERMINAL, after, attempts, executors, history, logs, now, runs, steps
 from rival_workers.store.base import NEVER_RUNG, Due, ExecutorRow, Look, RunningAttempt
 from rival_workers.store.guards import RUNNING, backed_off, due_of, running_of
+
+_ANYTHING_DUE = select(
+    or_(
+        select(true()).where(runs.c.ring_at <= now()).exists(),
+        select(true()).where(steps.c.ring_at <= now()).exists(),
+    )
+)
 
 
 class Keeping:
@@ -20,6 +27,10 @@ class Keeping:
         """What must be looked at now. Each row is put off by a backoff at once, so that several keepers share the
         work and a row that nobody can help is not looked at in every round.
         """
+        with self.database.autocommit() as connection:
+            # Most rounds find nothing; they should cost next to nothing.
+            if not connection.scalar(_ANYTHING_DUE):
+                return []
         with self.database.transaction() as connection:
             rows = self._due_runs(connection, look) + self._due_steps(connection, look)
         return [due_of(row) for row in rows]

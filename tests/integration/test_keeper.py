@@ -15,7 +15,7 @@ import redis
 from sqlalchemy import func, select, text
 
 from rival_client import DatabaseUnavailable, Rival
-from rival_client.doorbell import EPOCH_KEY, open_doorbell
+from rival_client.doorbell import EPOCH_KEY, Missed, open_doorbell
 from rival_client.message import Ring
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL, history, logs, runs, steps
@@ -212,6 +212,26 @@ def test_rings_that_a_frozen_broker_did_not_take_are_rung_when_it_is_back(tmp_pa
     assert not doorbell.forgot(), "a broker that was frozen has not forgotten: what is queued is not rung again"
     assert set(queue.rings()) == {("held", None, 0), ("skipped", "a", 1)}
     doorbell.close()
+    broker.stop()
+
+
+@pytest.mark.slow
+def test_a_broker_that_was_frozen_is_not_rung_all_that_waits_again(tmp_path: Path, settings: Settings) -> None:
+    broker = BrokerServer(tmp_path)
+    broker.start()
+    settings = settings.with_(broker_url=broker.url)
+    process, queue = _process(settings), Queue(settings)
+    process.keeper.run_once()
+    with Rival(settings=settings) as rival:
+        start_many(rival, 3000, "once")
+        broker.freeze()
+        _age(rival, 11)
+        process.keeper.run_once()
+        broker.thaw()
+    time.sleep(1.1)  # the breaker's second
+    assert not process.keeper.run_once().amnesia
+    assert 3000 <= len(queue) <= 3000 + Missed.LIMIT
+    process.close()
     broker.stop()
 
 

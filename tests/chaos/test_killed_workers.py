@@ -33,7 +33,7 @@ steps = [step(deadly, name="boom", max_attempts=2), step(work, name="after")]
 @pytest.mark.slow
 def test_killing_prefork_children_again_and_again_loses_nothing(rival: Rival, workers: Workers, ledger: Ledger) -> None:
     fleet = mixed_fleet(workers, ledger.workflow(), *({"pool": "prefork", "continuation_budget": n} for n in (1, 0)))
-    run_ids = start_many(rival, 60, seconds=0.04)
+    run_ids = start_many(rival, 50, seconds=0.03)
     for _ in range(4):
         time.sleep(0.3)
         for worker in fleet:
@@ -47,7 +47,7 @@ def test_killing_prefork_children_again_and_again_loses_nothing(rival: Rival, wo
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 def test_killing_a_whole_worker_loses_nothing(rival: Rival, workers: Workers, ledger: Ledger, pool: str) -> None:
     first, _ = workers.start(ledger.workflow(), 2, pool=pool, concurrency=2)
-    run_ids = start_many(rival, 60, seconds=0.04)
+    run_ids = start_many(rival, 50, seconds=0.03)
     wait_until(lambda: len(ledger.lines()) > 20)
     first.kill()
     wait_for_all(rival, run_ids)

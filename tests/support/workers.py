@@ -31,7 +31,7 @@ class WorkerProcess:
 
     def __init__(self, env: dict[str, str], name: str, pool: str, concurrency: int, events: bool) -> None:
         self.name = name
-        self._log = tempfile.NamedTemporaryFile("w+", suffix=f".{name}.log", delete=False)
+        self._log = tempfile.NamedTemporaryFile("w+", suffix=f".{name}.log", delete=False)  # noqa: SIM115 - open as long as the worker
         command = [sys.executable, "-m", "rival_workers.runtime.worker_main", "--pool", pool, "--name", f"{name}@test"]
         command += ["--concurrency", str(concurrency)] + (["--events"] if events else [])
         self.process = subprocess.Popen(

@@ -91,6 +91,8 @@ def _transport_options(settings: WorkerSettings, concurrency: int) -> dict[str, 
         "max_connections": max(64, concurrency * 2),
         # No message is the only copy of anything, so Redis need not remember what a worker has taken.
         "ack_emulation": False,
+        # One list per queue instead of four: nothing rings with a priority.
+        "priority_steps": [0],
     }  # fmt: skip
 
 

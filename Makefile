@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 WORKFLOWS ?= examples/demo
 export UV_LINK_MODE ?= copy
+# Without compiled files every worker, command and test process would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # A package index that pip has been told of by the environment is good for uv, too.
 ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)

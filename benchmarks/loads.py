@@ -20,14 +20,14 @@ class Load:
     retries: int = 12
     takeovers: int = 3
     finished_runs: tuple[int, ...] = (0, 100_000, 1_000_000)
-    #: How often the table sizes take turns; each turn needs a new fleet and does its share of the repetitions.
-    turns: int = 3
+    #: How often the table sizes take turns: a slow minute must not hit only one of them.
+    turns: int = 5
     system_limit_s: float = 600.0
 
 
 FULL = Load()
 QUICK = Load(
-    runs=150,
+    runs=100,
     starts=200,
     bulk_starts=5_000,
     latency_runs=30,
@@ -35,7 +35,7 @@ QUICK = Load(
     retries=10,
     takeovers=1,
     finished_runs=(0, 100_000),
-    turns=1,
+    turns=3,
     system_limit_s=120.0,
 )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -15,10 +15,11 @@ import redis
 from benchmarks import databases, disciplines, finished_runs
 from benchmarks.disciplines import Done
 from benchmarks.driver import Surroundings, run_driver
-from benchmarks.fleet import wait_until
+from benchmarks.fleet import Fleet, wait_until
 from benchmarks.lines import emit, progress
 from benchmarks.loads import Load
 from rival_client import Rival
+from rival_client.settings import Settings
 
 NAME = "rival"
 LEASE_S = 2.0
@@ -47,7 +48,10 @@ class RivalSystem:
         self.database = databases.name_of(url)
         self._broker_url = surroundings.broker_url
         self._lease_s = lease_s
-        self.producer = Rival(database_url=url, broker_url=surroundings.broker_url)
+        # A queue of its own per database, so that several fleets can be up at once.
+        self.producer = Rival(
+            settings=Settings(database_url=url, broker_url=surroundings.broker_url, queue=self.database)
+        )
         self._referee = psycopg.connect(url, autocommit=True)
 
     def fleets(self) -> Mapping[str, Sequence[Sequence[str]]]:
@@ -57,6 +61,7 @@ class RivalSystem:
         env = {
             "RIVAL_DATABASE_URL": self.url,
             "RIVAL_BROKER_URL": self._broker_url,
+            "RIVAL_QUEUE": self.database,
             "PYTHONPATH": os.getcwd(),
         }
         return env if self._lease_s is None else {**env, "RIVAL_LEASE": str(self._lease_s)}
@@ -157,21 +162,26 @@ def measure_by_finished_runs(load: Load, surroundings: Surroundings, finished_ru
     for size, system in systems.items():
         finished_runs.fill(system.url, finished_run, size)
     rates: dict[int, list[float]] = {size: [] for size in systems}
-    for turn in range(load.turns):
-        for size, system in systems.items():
-            rates[size] += one_turn(system, load, surroundings)
-            shown = ", ".join(f"{one:.0f}" for one in rates[size])
-            progress(NAME, f"{size:,} finished runs, turn {turn + 1} of {load.turns}: {shown} steps/s")
+    with ExitStack() as stack:
+        fleets = {size: stack.enter_context(warm_fleet(system, load, surroundings)) for size, system in systems.items()}
+        for turn in range(load.turns):
+            for size, system in systems.items():
+                rates[size].append(disciplines.steps_per_s(system, fleets[size], load))
+                fleets[size].hold()
+            shown = ", ".join(f"{size:,}: {one[-1]:.0f}" for size, one in rates.items())
+            progress(NAME, f"steps/s by finished runs, turn {turn + 1} of {load.turns}: {shown}")
     for size, system in systems.items():
         emit(NAME, f"steps_per_s_by_finished_runs/{size}", rates[size])
         system.close()
 
 
-def one_turn(system: RivalSystem, load: Load, surroundings: Surroundings) -> list[float]:
-    """Steps per second of a fleet that was started for this."""
+@contextmanager
+def warm_fleet(system: RivalSystem, load: Load, surroundings: Surroundings) -> Iterator[Fleet]:
+    """Two workers that have worked, held until their turn."""
     with disciplines.open_fleet(system, "two workers", surroundings.log) as fleet:
         disciplines.warm_up(system, fleet, load)
-        return [disciplines.steps_per_s(system, fleet, load) for _ in range(load.repeats // load.turns)]
+        fleet.hold()
+        yield fleet
 
 
 def measure(load: Load, surroundings: Surroundings) -> None:

@@ -88,8 +88,11 @@ class AsyncRival:
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
+        status = await self._call(self._rival._status, workflow, run_id)
+        if status in RUN_TERMINAL:
+            return await self.result(run_id)
         async with self._bell.listen(run_id) as listener:
-            while (status := await self._call(self._rival._status, workflow, run_id)) not in RUN_TERMINAL:
+            while (status := await self._call(self._rival._status_if_there, workflow, run_id)) not in RUN_TERMINAL:
                 pause = schedule.pause(time.monotonic())
                 if pause is None:
                     raise WaitTimeout(workflow, run_id, timeout or 0.0, status)

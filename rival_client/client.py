@@ -12,7 +12,7 @@ from rival_client import joining, runs
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
-from rival_client.errors import RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
+from rival_client.errors import DatabaseUnavailable, RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
@@ -152,7 +152,7 @@ class Rival:
         if status in RUN_TERMINAL:
             return self.result(run_id)
         with self._bell.listen(run_id) as listener:
-            while (status := self._status(workflow, run_id)) not in RUN_TERMINAL:
+            while (status := self._status_if_there(workflow, run_id)) not in RUN_TERMINAL:
                 pause = schedule.pause(time.monotonic())
                 if pause is None:
                     raise WaitTimeout(workflow, run_id, timeout or 0.0, status)
@@ -164,6 +164,13 @@ class Rival:
         if found is None or found[0] != workflow:
             raise RunNotFound(run_id, workflow)
         return str(found[1])
+
+    def _status_if_there(self, workflow: str, run_id: str) -> str:
+        """A database that goes away in the middle of a wait is waited for, too."""
+        try:
+            return self._status(workflow, run_id)
+        except DatabaseUnavailable:
+            return "out of reach"
 
     def _read_status(self, run_id: str) -> tuple[str | None, ...] | None:
         if self._hot is not None:

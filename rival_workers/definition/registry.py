@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.errors import DefinitionError
@@ -14,9 +15,10 @@ class Registry:
 
     def add(self, workflow: WorkflowDefinition) -> WorkflowDefinition:
         known = self._workflows.get(workflow.name)
-        if known is not None and known.version != workflow.version:
+        if known is not None and (known.version != workflow.version or _file(known) != _file(workflow)):
+            where = f"from {known.source}" if known.source else "with other steps"
             raise DefinitionError(
-                [f"workflow {workflow.name!r} is registered already, with other steps: give one another name"]
+                [f"workflow {workflow.name!r} is registered already, {where}: give one of them another name"]
             )
         self._workflows[workflow.name] = workflow
         return workflow
@@ -34,6 +36,10 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._workflows)
+
+
+def _file(workflow: WorkflowDefinition) -> Path | None:
+    return None if workflow.source is None else Path(workflow.source).resolve()
 
 
 #: Where `.register()` and the file loaders put workflows unless told otherwise.

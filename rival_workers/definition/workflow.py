@@ -26,7 +26,10 @@ class WorkflowDefinition:
         input_type: Any = None,
         description: str | None = None,
         on_error: Injection | None = None,
+        source: str | None = None,
     ) -> None:
+        #: The file it was read from, if it was.
+        self.source = source
         self.name, self.steps, self.input_type, self.description = name, tuple(steps), input_type, description
         self.on_error = on_error
 
@@ -96,7 +99,7 @@ def define_workflow(
     if problems:
         where = f"{source}: workflow {name!r}" if source else f"workflow {name!r}"
         raise DefinitionError([f"{where}: {problem}" for problem in problems])
-    return WorkflowDefinition(name, defined, input_type=input, description=description, on_error=handler)
+    return WorkflowDefinition(name, defined, input_type=input, description=description, on_error=handler, source=source)
 
 
 def _is_type(value: Any) -> bool:

@@ -27,6 +27,7 @@ from rival_workers.runtime.alarms import Alarms
 from rival_workers.runtime.attempts import Attempt, attempt_of, context_of, following
 from rival_workers.runtime.calling import call
 from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.logs import StepLog
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.telemetry import AttemptObserver, NoObserver
@@ -153,9 +154,16 @@ class Coordinator:
             self._last_resort(position.config),
         ):
             outcome = call(injection, context, self.settings.max_payload)
-        if context.log.entries:
-            self._patience.keep(lambda: self.store.append_logs(claimed.run_id, context.log.entries))
+        self._store_logs(claimed.run_id, context.log)
         return outcome
+
+    def _store_logs(self, run_id: str, written: StepLog) -> None:
+        """Logs must not cost an outcome: what cannot be stored is in the process log."""
+        if written.entries:
+            try:
+                self._patience.keep(lambda: self.store.append_logs(run_id, written.entries))
+            except Exception:
+                log.exception("run %s: %d log entries could not be stored", run_id, len(written.entries))
 
     def _settle(self, attempt: Attempt, decision: End | Retry, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
 
 from rival_workers import DefinitionError, create_workflow, step
+from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.definition.workflow import define_workflow
 
@@ -141,3 +143,11 @@ def test_the_registry_refuses_the_same_name_with_other_steps_and_takes_the_same_
     assert registry.find("w", first.version) is not None
     assert registry.find("w", "another") is None
     assert registry.find("v", first.version) is None
+
+
+def test_two_files_cannot_bring_the_same_workflow(tmp_path: Path) -> None:
+    text = "name = 'same'\ndef only():\n    return 1\nsteps = [only]\n"
+    (tmp_path / "one.py").write_text(text)
+    (tmp_path / "two.py").write_text(text)
+    with pytest.raises(DefinitionError, match=r"'same' is registered already, from .*one\.py"):
+        register_paths([tmp_path], Registry())

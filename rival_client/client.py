@@ -182,12 +182,12 @@ class Rival:
 
     def result(self, run_id: str) -> RunResult:
         """How an ended run ended."""
-        with self.database.transaction() as connection:
+        with self.database.snapshot() as connection:
             return runs.read_result(connection, run_id)
 
     def state(self, run_id: str) -> RunState:
         """The run and its steps as they are now."""
-        with self.database.transaction() as connection:
+        with self.database.snapshot() as connection:
             return runs.read_state(connection, run_id)
 
     def history(self, run_id: str) -> list[HistoryEntry]:

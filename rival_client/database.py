@@ -74,6 +74,16 @@ class Database:
         with self._reachable(), self.engine.connect() as connection:
             yield connection.execution_options(**options)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Several reads that all see the same moment, and hold nobody up."""
+        options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if self.is_postgres else {_NO_BEGIN: True}
+        with self._reachable(), self.engine.connect() as plain:
+            connection = plain.execution_options(**options)
+            if not self.is_postgres:
+                connection.exec_driver_sql("BEGIN")
+            yield connection
+
     def dispose(self) -> None:
         self.engine.dispose()
 

@@ -160,8 +160,13 @@ def retry_timer_errors(system: System, load: Load) -> list[float]:
 
 
 def takeovers(system: System, fleet: Fleet, load: Load) -> list[float]:
-    """Seconds from SIGKILL of a worker in the middle of a step to the step's start in another one."""
-    return [_one_takeover(system, fleet) for _ in range(load.takeovers)]
+    """Seconds from SIGKILL of a worker in the middle of a step to the step's start in another one, which is up."""
+    seconds = []
+    for _ in range(load.takeovers):
+        seconds.append(_one_takeover(system, fleet))
+        fleet.replace_dead()
+        warm_up(system, fleet, load)
+    return seconds
 
 
 def _one_takeover(system: System, fleet: Fleet) -> float:
@@ -172,7 +177,6 @@ def _one_takeover(system: System, fleet: Fleet) -> float:
     killed = fleet.kill_owner(marks("slow", key)[0].pid)
     wait_until(lambda: len(marks("slow", key)) == 2, LIMIT_S, "the slow step's second start")
     system.wait(handle)
-    fleet.replace_dead()
     return marks("slow", key)[1].at - killed
 
 

@@ -26,7 +26,7 @@ LEASE_S = 2.0
 COMMAND = str(Path(sys.executable).with_name("rival"))
 WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
 #: One worker with one process; a fleet has two, so that one can be killed whole and the other lives.
-WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1"]
+WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1", "--concurrency", "4"]
 NAMES = {"noop-5", "noop-10", "pids", "flaky", "slow"}
 SEED = "bench_rival_seed"
 DRAINED = """

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, and_, delete, insert, literal, or_, sele
 from rival_client.database import Database
 from rival_client.tables import RUN_TERMINAL, after, attempts, executors, history, logs, now, runs, steps
 from rival_workers.store.base import NEVER_RUNG, Due, ExecutorRow, Look, RunningAttempt
-from rival_workers.store.guards import RUNNING, backed_off, due_of, running_of
+from rival_workers.store.guards import RUNNING, backed_off, chosen, due_of, running_of
 
 _ANYTHING_DUE = select(
     or_(
@@ -46,7 +46,7 @@ class Keeping:
         return list(
             connection.execute(
                 update(runs)
-                .where(runs.c.id.in_(due.scalar_subquery()))
+                .where(runs.c.id.in_(chosen(due)))
                 .values(ring_at=backed_off(runs.c.rings, look), rings=runs.c.rings + 1)
                 .returning(
                     runs.c.id, literal(None).label("path"), runs.c.status, runs.c.token, literal(0).label("timeout"),
@@ -67,7 +67,7 @@ class Keeping:
         )
         found = connection.execute(
             update(steps)
-            .where(tuple_(steps.c.run_id, steps.c.path).in_(due))
+            .where(tuple_(steps.c.run_id, steps.c.path).in_(chosen(due)))
             .values(ring_at=backed_off(steps.c.rings, look), rings=steps.c.rings + 1)
             .returning(steps.c.run_id, steps.c.path)
         ).all()
@@ -121,15 +121,16 @@ class Keeping:
             .with_for_update(skip_locked=True)
         )  # fmt: skip
         with self.database.transaction() as connection:
-            changed = connection.execute(
-                update(runs).where(runs.c.id.in_(waiting_runs.scalar_subquery())).values(forgotten)
-            ).rowcount
-            return (
-                changed
-                + connection.execute(
-                    update(steps).where(tuple_(steps.c.run_id, steps.c.path).in_(waiting_steps)).values(forgotten)
-                ).rowcount
-            )
+            found_runs = connection.execute(
+                update(runs).where(runs.c.id.in_(chosen(waiting_runs))).values(forgotten).returning(runs.c.id)
+            ).all()
+            found_steps = connection.execute(
+                update(steps)
+                .where(tuple_(steps.c.run_id, steps.c.path).in_(chosen(waiting_steps)))
+                .values(forgotten)
+                .returning(steps.c.run_id)
+            ).all()
+            return len(found_runs) + len(found_steps)
 
     def delete_ended_before(self, age: float, limit: int) -> int:
         """Retention: delete up to `limit` runs that ended more than `age` seconds ago, with all that hangs on them."""

@@ -51,6 +51,12 @@ class Step:
     created_at: dt.datetime
     started_at: dt.datetime | None
     completed_at: dt.datetime | None
+    #: A composite's lanes: how many there are, how many have begun, how many have not ended.
+    total: int | None = None
+    opened: int | None = None
+    remaining: int | None = None
+    #: What one turn of a for_each is about.
+    item: Any = None
 
     @property
     def description(self) -> str | None:

@@ -44,6 +44,9 @@ from rival_client.tables import (
     workflows,
 )
 
+#: The kinds of rows that a person would call a step.
+RESULT_KINDS = ("step", "branch", "parallel", "for_each", "loop", "workflow")
+
 #: One statement for one run or a thousand.
 _INSERT_RUNS = """
 INSERT INTO rival_runs (id, workflow, version, status, input, ring_at, rings, created_at)
@@ -192,16 +195,31 @@ def read_state(connection: Connection, run_id: str) -> RunState:
 
 
 def read_result(connection: Connection, run_id: str) -> RunResult:
-    state = read_state(connection, run_id)
+    run = read_run(connection, run_id)
     return RunResult(
         run_id=run_id,
-        workflow=state.workflow,
-        status=state.status,  # type: ignore[arg-type]
-        result=state.result,
-        results={s.path: s.result for s in state.steps if s.kind == "step" and s.status in ("completed", "skipped")},
-        error=state.error,
-        failed_step=state.failed_step,
+        workflow=run.workflow,
+        status=run.status,  # type: ignore[arg-type]
+        result=run.result,
+        results=_results(connection, run_id),
+        error=run.error,
+        failed_step=run.failed_step,
     )
+
+
+def _results(connection: Connection, run_id: str) -> dict[str, Any]:
+    """Those of steps and composites, but not of each of the turns that a repeated one has taken."""
+    found = connection.execute(
+        select(steps.c.path, steps.c.result)
+        .where(
+            steps.c.run_id == run_id,
+            steps.c.kind.in_(RESULT_KINDS),
+            steps.c.status.in_(("completed", "skipped")),
+            steps.c.path.not_like("%[%"),
+        )
+        .order_by(steps.c.created_at, steps.c.path)
+    )
+    return {row.path: row.result for row in found}
 
 
 def read_history(connection: Connection, run_id: str) -> list[HistoryEntry]:

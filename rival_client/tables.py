@@ -174,6 +174,12 @@ steps = Table(
     Column("created_at", Timestamp, nullable=False),
     Column("started_at", Timestamp),
     Column("completed_at", Timestamp),
+    # A composite's: how many lanes it has, how many of them have begun, how many have not ended.
+    Column("total", Integer),
+    Column("opened", Integer),
+    Column("remaining", Integer),
+    # What one turn of a for_each is about.
+    Column("item", Payload),
     CheckConstraint(
         _possible(
             ("pending", "running", "waiting_retry", "waiting"),

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from rival_workers.definition.builder import create_workflow
+from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.steps import step
 from rival_workers.errors import DefinitionError, ExecutorLost, StepError, StepTimeout
@@ -25,11 +26,16 @@ __all__ = [
     "StepView",
     "Steps",
     "WorkflowState",
+    "branch",
     "create_workflow",
     "embedded",
+    "for_each",
+    "loop",
+    "parallel",
     "register_workflow_file",
     "register_workflows_from_directory",
     "step",
+    "workflow",
 ]
 
 

@@ -52,7 +52,7 @@ class EmbeddedRival(Rival):
         own = WorkerSettings(
             database_url=f"sqlite:///{file}", broker_url=f"{inproc_transport.SCHEME}://{self._namespace}/", **settings
         )
-        store = open_store(own.require_database(), ring_grace=own.ring_grace)
+        store = open_store(own.require_database(), **own.store_options)
         migrations.upgrade(store.database)
         bell = LocalBell()
         doorbell = LocalDoorbell(own.broker_url or "", own.queue, bell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from typing import Any
 
 from rival_client.errors import ConfigurationError
 from rival_client.settings import Settings, masked
@@ -48,6 +49,10 @@ class WorkerSettings(Settings):
     @property
     def workflow_paths(self) -> list[str]:
         return [path for path in self.workflows.split(os.pathsep) if path]
+
+    @property
+    def store_options(self) -> dict[str, Any]:
+        return {"ring_grace": self.ring_grace, "near": self.near, "max_payload": self.max_payload}
 
     def environment(self) -> dict[str, str]:
         """This process's environment with these settings in it: what its child processes are given."""

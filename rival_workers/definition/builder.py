@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from rival_workers.definition import composites
+from rival_workers.definition.composites import Function, Steps
+from rival_workers.definition.files import References
 from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
+from rival_workers.engine.plan import OnFailure
 
 
 class WorkflowBuilder:
-    """Collects; nothing is checked before `build` or `register`, so that all problems come at once."""
+    """Collects; nothing is checked before `build` or `register`, so that all problems come at once.
+
+    It can be a step of another workflow: as it is, or as `workflow(it, …)`.
+    """
 
     def __init__(self, name: str, description: str | None = None) -> None:
         self._name, self._description = name, description
@@ -32,17 +39,47 @@ class WorkflowBuilder:
         self._steps.extend(steps)
         return self
 
+    def branch(self, name: str, *, when: Function, then: Steps, otherwise: Steps = (), **options: Any) -> Self:
+        return self.step(composites.branch(name, when=when, then=then, otherwise=otherwise, **options))
+
+    def parallel(self, name: str, steps: Sequence[Any], *, on_failure: OnFailure = "cancel", **options: Any) -> Self:
+        return self.step(composites.parallel(name, steps, on_failure=on_failure, **options))
+
+    def for_each(
+        self, name: str, *, items: Function, do: Steps, concurrency: int = 1, on_failure: OnFailure = "cancel",
+        collect: bool = True, **options: Any,
+    ) -> Self:  # fmt: skip
+        each = composites.for_each(
+            name, items=items, do=do, concurrency=concurrency, on_failure=on_failure, collect=collect, **options
+        )
+        return self.step(each)
+
+    def loop(
+        self, name: str, *, do: Steps, until: Function | None = None, while_: Function | None = None,
+        max_iterations: int | None = None, **options: Any,
+    ) -> Self:  # fmt: skip
+        again = composites.loop(name, do=do, until=until, while_=while_, max_iterations=max_iterations, **options)
+        return self.step(again)
+
+    def workflow(
+        self, reference: Any, *, name: str | None = None, input: Function | None = None,
+        propagate_failure: bool = True, **options: Any,
+    ) -> Self:  # fmt: skip
+        nested = composites.workflow(reference, name=name, input=input, propagate_failure=propagate_failure, **options)
+        return self.step(nested)
+
     def on_error(self, handler: Callable[..., Any]) -> Self:
         self._on_error = handler
         return self
 
-    def build(self) -> WorkflowDefinition:
+    def build(self, registry: Registry | None = None) -> WorkflowDefinition:
         return define_workflow(
-            self._name, self._steps, input=self._input, description=self._description, on_error=self._on_error
-        )
+            self._name, self._steps, input=self._input, description=self._description, on_error=self._on_error,
+            resolve=References(default_registry if registry is None else registry),
+        )  # fmt: skip
 
     def register(self, registry: Registry | None = None) -> WorkflowDefinition:
-        return (default_registry if registry is None else registry).add(self.build())
+        return (default_registry if registry is None else registry).add(self.build(registry))
 
 
 def create_workflow(name: str, *, description: str | None = None) -> WorkflowBuilder:

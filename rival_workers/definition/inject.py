@@ -10,6 +10,9 @@ from typing import Any
 
 STEP_NAMES = ("ctx", "input", "steps", "last_step", "state", "log", "run")
 HANDLER_NAMES = (*STEP_NAMES, "error", "failed_step", "workflow_state")
+#: What steps of a loop and of a for_each may ask for besides.
+IN_TURN = ("index",)
+IN_ITEM = ("item", "index")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -46,7 +49,7 @@ def injection(function: Callable[..., Any], allowed: tuple[str, ...]) -> Injecti
         raise ValueError(
             f"cannot inject parameter{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}: "
             f"a step may ask for any of {', '.join(allowed)}, or take the whole context as its only argument. "
-            "Rename it, or give it a default."
+            f"Rename it, or give it a default.{_hint(unknown)}"
         )
     wanted = [p for p in needed if p.name in allowed]
     return Injection(
@@ -67,3 +70,11 @@ def _stands_before(parameter: inspect.Parameter, needed: list[inspect.Parameter]
     """A positional-only parameter cannot be left out when another comes after it."""
     positional = [p for p in needed if p.kind is p.POSITIONAL_ONLY]
     return parameter in positional[:-1]
+
+
+def _hint(unknown: list[str]) -> str:
+    return (
+        " (item and index are for the steps of a for_each, index also for those of a loop.)"
+        if (set(unknown) & set(IN_ITEM))
+        else ""
+    )

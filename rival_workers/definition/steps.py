@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
-from rival_workers.definition.inject import HANDLER_NAMES, STEP_NAMES, Injection, injection
-from rival_workers.engine.plan import StepConfig, StepNode
+from rival_workers.definition.inject import Injection, injection
+from rival_workers.engine.plan import StepConfig
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -27,19 +28,6 @@ class StepSpec:
 
     function: Function
     options: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class StepDefinition:
-    """A checked step: what the plan says of it, and how to call it and its handler."""
-
-    node: StepNode
-    injection: Injection
-    handler: Injection | None
-
-    @property
-    def name(self) -> str:
-        return self.node.name
 
 
 @overload
@@ -79,27 +67,19 @@ def name_of(function: Function) -> str:
     return str(name)
 
 
-def define_step(thing: Any) -> StepDefinition:
-    """Check a step; ValueError with every problem, one per line, when it cannot be one."""
-    spec = as_spec(thing)
-    name = spec.options.get("name") or name_of(spec.function)
-    problems: list[str] = []
-    config = _config(spec.options, problems)
-    called = _injection(spec.function, STEP_NAMES, name, problems)
-    on_error = spec.options.get("on_error")
-    handler = _injection(on_error, HANDLER_NAMES, f"{name}'s on_error", problems) if on_error else None
-    if not _is_name(name):
-        problems.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
-    if problems or config is None or called is None:
-        raise ValueError("\n".join(problems))
-    return StepDefinition(StepNode(name=name, config=config, on_error=handler is not None), called, handler)
-
-
-def _is_name(name: Any) -> bool:
+def is_name(name: Any) -> bool:
     return isinstance(name, str) and name.replace("_", "a").replace("-", "a").replace(".", "a").isalnum()
 
 
-def _injection(function: Any, allowed: tuple[str, ...], whose: str, problems: list[str]) -> Injection | None:
+def location(function: Any) -> str:
+    """Where a function was written, for a person to go there."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
+    return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+
+
+def checked_injection(function: Any, allowed: tuple[str, ...], whose: str, problems: list[str]) -> Injection | None:
     try:
         return injection(function, allowed)
     except ValueError as error:
@@ -107,10 +87,13 @@ def _injection(function: Any, allowed: tuple[str, ...], whose: str, problems: li
         return None
 
 
-def _config(options: Mapping[str, Any], problems: list[str]) -> StepConfig | None:
-    unknown = [key for key in options if key not in OPTIONS]
-    for key in unknown:
-        problems.append(f"unknown option {key!r}; known are {', '.join(OPTIONS)}")
+def checked_config(
+    options: Mapping[str, Any], problems: list[str], not_known: tuple[str, ...] = ()
+) -> StepConfig | None:
+    known = [key for key in OPTIONS if key not in not_known]
+    for key in options:
+        if key not in known:
+            problems.append(f"unknown option {key!r}; known are {', '.join(known)}")
     values = {key: seconds(value) if key in _DURATIONS else value for key, value in options.items()}
     values = {key: value for key, value in values.items() if key in StepConfig.model_fields}
     if "max_retries" in options:

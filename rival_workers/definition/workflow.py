@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rival_workers.definition.assembly import Assembly, Call, Resolve, Scope
 from rival_workers.definition.inject import HANDLER_NAMES, Injection, injection
-from rival_workers.definition.steps import StepDefinition, define_step
-from rival_workers.engine.interpreter import HANDLER
-from rival_workers.engine.plan import Plan
+from rival_workers.engine.paths import HANDLER, place_of
+from rival_workers.engine.plan import Body, Plan
 from rival_workers.errors import DefinitionError
 
 
@@ -21,7 +22,8 @@ class WorkflowDefinition:
     def __init__(
         self,
         name: str,
-        steps: Sequence[StepDefinition],
+        body: Body,
+        calls: Mapping[str, Call],
         *,
         input_type: Any = None,
         description: str | None = None,
@@ -30,12 +32,13 @@ class WorkflowDefinition:
     ) -> None:
         #: The file it was read from, if it was.
         self.source = source
-        self.name, self.steps, self.input_type, self.description = name, tuple(steps), input_type, description
+        self.name, self.body, self.input_type, self.description = name, body, input_type, description
         self.on_error = on_error
+        self._own_calls = calls
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(nodes=tuple(s.node for s in self.steps), on_error=self.on_error is not None)
+        return Plan(nodes=self.body, on_error=self.on_error is not None)
 
     @property
     def version(self) -> str:
@@ -59,19 +62,33 @@ class WorkflowDefinition:
             raise ValueError("; ".join(_problem(e) for e in error.errors(include_url=False))) from error
 
     @cached_property
-    def _injections(self) -> dict[str, Injection]:
-        found = {s.name: s.injection for s in self.steps}
-        found |= {s.name + HANDLER: s.handler for s in self.steps if s.handler is not None}
-        return found | ({HANDLER: self.on_error} if self.on_error is not None else {})
+    def calls(self) -> Mapping[str, Call]:
+        """How to call what stands at each place; what has no reader of its input yet gets this workflow's."""
+        found = dict(self._own_calls)
+        if self.on_error is not None:
+            found[HANDLER] = Call(self.on_error)
+        if self._input is None:
+            return found
+        return {
+            place: replace(call, read_input=self.read_input) if call.read_input is None else call
+            for place, call in found.items()
+        }
 
-    def injection(self, path: str) -> Injection | None:
+    def call_at(self, path: str) -> Call | None:
         """How to call the step at this path; None when this definition has no such step."""
-        return self._injections.get(path)
+        return self.calls.get(place_of(path))
 
 
 def _problem(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"])
     return f"{where}: {error['msg']}" if where else str(error["msg"])
+
+
+def only_itself(reference: Any) -> WorkflowDefinition:
+    """A nested workflow given as itself; files and names need somebody who can look them up."""
+    if isinstance(reference, WorkflowDefinition):
+        return reference
+    raise ValueError(f"workflow({reference!r}): give the workflow itself here")
 
 
 def define_workflow(
@@ -82,10 +99,12 @@ def define_workflow(
     description: str | None = None,
     on_error: Callable[..., Any] | None = None,
     source: str | None = None,
+    resolve: Resolve = only_itself,
 ) -> WorkflowDefinition:
     """Check all of it; DefinitionError with every problem, each naming the workflow (and file), step and cure."""
-    problems: list[str] = []
-    defined = _define_steps(steps, problems)
+    assembly = Assembly(resolve)
+    body = _body(assembly, steps)
+    problems = assembly.problems
     handler = None
     if on_error is not None:
         try:
@@ -99,7 +118,16 @@ def define_workflow(
     if problems:
         where = f"{source}: workflow {name!r}" if source else f"workflow {name!r}"
         raise DefinitionError([f"{where}: {problem}" for problem in problems])
-    return WorkflowDefinition(name, defined, input_type=input, description=description, on_error=handler, source=source)
+    return WorkflowDefinition(
+        name, body, assembly.calls, input_type=input, description=description, on_error=handler, source=source
+    )
+
+
+def _body(assembly: Assembly, steps: Any) -> Body:
+    if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
+        assembly.problems.append("a workflow needs at least one step: steps = [first, second, …]")
+        return ()
+    return assembly.body(steps, Scope(), "steps")
 
 
 def _is_type(value: Any) -> bool:
@@ -111,21 +139,3 @@ def _is_type(value: Any) -> bool:
         # pydantic raises many kinds for what it can't describe; any of them means the same here.
         return False
     return True
-
-
-def _define_steps(steps: Any, problems: list[str]) -> list[StepDefinition]:
-    if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
-        problems.append("a workflow needs at least one step: steps = [first, second, …]")
-        return []
-    defined: list[StepDefinition] = []
-    for index, thing in enumerate(steps):
-        try:
-            defined.append(define_step(thing))
-        except (TypeError, ValueError) as error:
-            problems += [f"steps[{index}]: {line}" for line in str(error).splitlines()]
-    seen: set[str] = set()
-    for one in defined:
-        if one.name in seen:
-            problems.append(f"step {one.name!r} appears twice: give one of them another name, step(…, name=…)")
-        seen.add(one.name)
-    return defined

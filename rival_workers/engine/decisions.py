@@ -17,6 +17,8 @@ class Success:
     result: Json
     state: Json | None = None
     skipped: bool = False
+    #: What a for_each is to go through, when this was the question after it.
+    items: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class End:
     #: A hard failure fails the run; a soft one (behavior="continue") does not.
     hard: bool = False
     outcome: str = "completed"
+    items: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def decide(config: StepConfig, attempt: int, outcome: Success | Failure, chance:
     """The one place where an outcome becomes a decision."""
     if isinstance(outcome, Success):
         status: EndStatus = "skipped" if outcome.skipped else "completed"
-        return End(status, outcome.result, outcome.state)
+        return End(status, outcome.result, outcome.state, items=outcome.items)
     if outcome.behavior == "retry" and attempt < effective_max(config.max_attempts, outcome.max_attempts):
         delay = retry_delay(config, outcome.backoff, attempt, chance)
         return Retry(delay, outcome.error, outcome.state, outcome.outcome)

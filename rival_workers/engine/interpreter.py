@@ -1,87 +1,258 @@
-"""Reads a plan: which step comes first, and what opens or ends when a step has ended. Pure; no store, no Celery.
+"""Reads a plan: what comes first, and what opens or ends when a step has ended. Pure; no store, no Celery.
 
-A step's error handler is a step of its own, at `charge!on_error`; the workflow's is at `!on_error`. They run one
-after the other, the step's first, and the run fails after them.
+User code is always a step of its own: a handler hangs on what failed (`charge!on_error`; the workflow's `!on_error`),
+a question on the composite that asks it (`valid?!when`, `lines!items`, `pages[2]!until`, `payment!input`).
+
+A failure goes up from composite to composite until one of them absorbs it or it reaches the run; at each level its
+handler comes first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from rival_client.payload import load
+from rival_workers.engine import paths
 from rival_workers.engine.decisions import End
-from rival_workers.engine.plan import Plan, StepConfig
+from rival_workers.engine.effects import (
+    Advance,
+    Blame,
+    CancelBelow,
+    Close,
+    Effect,
+    EndRun,
+    FailRun,
+    FanOut,
+    Join,
+    Nothing,
+    Opening,
+    Recall,
+    ResultOf,
+    ResultsByName,
+    ResultsOfItems,
+)
+from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.plan import (
+    Body,
+    BranchNode,
+    ForEachNode,
+    LoopNode,
+    ParallelNode,
+    Place,
+    Plan,
+    SleepNode,
+    StepConfig,
+    StepNode,
+    WorkflowNode,
+)
 
-HANDLER = "!on_error"
+#: A handler has no retries and no timeout of its own.
+HANDLER_CONFIG = StepConfig(max_attempts=1)
 
-
-@dataclass(frozen=True)
-class Opening:
-    """A step to be opened: claimed at once by whoever finished, or scheduled."""
-
-    path: str
-    kind: Literal["step", "handler"]
-    config: StepConfig
-
-
-@dataclass(frozen=True)
-class Advance:
-    """What follows from a step's end."""
-
-    opening: Opening | None = None
-    #: The run ends with this status.
-    run_ends: Literal["completed", "failed"] | None = None
-    #: The run is now bound to fail with this step's error; its handlers come first.
-    fails_run: bool = False
-
-
-def is_handler(path: str) -> bool:
-    return path.endswith(HANDLER)
+Effects = tuple[Effect, ...]
 
 
 def config_of(plan: Plan, path: str) -> StepConfig:
-    """A handler has no retries and no timeout of its own."""
-    return StepConfig(max_attempts=1) if is_handler(path) else plan.node(path).config
+    """A question has the options of the composite that asks it."""
+    return HANDLER_CONFIG if paths.is_handler(path) else plan.place(path).node.config
 
 
-def opening(plan: Plan, path: str) -> Opening:
-    return Opening(path, "handler" if is_handler(path) else "step", config_of(plan, path))
+def first(plan: Plan) -> Advance:
+    return Advance(_Reading(plan).open_body(plan.nodes, ""))
 
 
-def first(plan: Plan) -> Opening:
-    return opening(plan, plan.nodes[0].name)
+def advance(plan: Plan, path: str, end: End, kind: str) -> Advance:
+    """`kind` tells the handler of a hard failure from that of a soft one, which does not stop the run."""
+    base, role = paths.role_of(path)
+    reading = _Reading(plan)
+    if role == "on_error":
+        return Advance(reading.handled(base, hard=kind == "handler"))
+    if role:
+        return Advance(reading.answered(base, role, end))
+    return Advance(reading.ended(path, end))
 
 
-def advance(plan: Plan, path: str, end: End, *, failing: bool) -> Advance:
-    """`failing`: the run is bound to fail already, and `path` is one of its handlers."""
-    if is_handler(path):
-        return _after_handler(plan, path.removesuffix(HANDLER), failing)
-    node = plan.node(path)
-    if end.status == "failed" and end.hard:
-        return _unwind(plan, path)
-    if end.status == "failed" and node.on_error:
-        return Advance(opening(plan, path + HANDLER))
-    return _next(plan, path)
+class _Reading:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    # -- what has ended -----------------------------------------------------------------------------------
+
+    def ended(self, path: str, end: End) -> Effects:
+        place = self.plan.place(path)
+        if end.status == "failed" and end.hard:
+            return self._fail(place, path)
+        if end.status == "failed" and place.node.on_error:
+            return (Opening(path + HANDLER, "soft_handler", HANDLER_CONFIG),)
+        return self._go_on(place, path)
+
+    def handled(self, base: str, *, hard: bool) -> Effects:
+        if not base:
+            return (EndRun("failed"),)
+        place = self.plan.place(base)
+        return (Recall(base), *self._failed(place, base)) if hard else self._go_on(place, base)
+
+    def answered(self, base: str, role: str, end: End) -> Effects:
+        """A question's answer decides; one that cannot be answered fails whoever asked."""
+        place = self.plan.place(base)
+        path, turn = paths.turn_of(base) if role in ("until", "while") else (base, None)
+        if end.status == "failed":
+            return self._close_failed(place, path)
+        match place.node:
+            case BranchNode():
+                return self._branch(place, place.node, path, bool(load(end.result)))
+            case ForEachNode():
+                return self._items(place, place.node, path, len(end.items))
+            case LoopNode():
+                return self._condition(place, place.node, path, turn or 0, bool(load(end.result)))
+            case WorkflowNode():
+                return self.open_body(place.node.body, f"{path}/")
+        raise AssertionError(f"{path}: a {place.node.type} asks nothing")
+
+    # -- opening ------------------------------------------------------------------------------------------
+
+    def open_body(self, body: Body, scope: str) -> tuple[Opening, ...]:
+        return self._open(body[0], scope + body[0].name)
+
+    def _open(self, node: Any, path: str) -> tuple[Opening, ...]:
+        match node:
+            case StepNode():
+                return (Opening(path, "step", node.config),)
+            case SleepNode():
+                return (Opening(path, "sleep", node.config, delay=node.seconds),)
+            case BranchNode():
+                return Opening(path, "branch"), Opening(f"{path}!when", "condition", node.config)
+            case ParallelNode():
+                ways = (self.open_body(body, f"{path}/") for body in node.branches)
+                lanes = Opening(path, "parallel", lanes=len(node.branches))
+                return lanes, *(opening for way in ways for opening in way)
+            case ForEachNode():
+                return Opening(path, "for_each"), Opening(f"{path}!items", "items", node.config)
+            case LoopNode():
+                return Opening(path, "loop"), *self._begin_turn(node, path, 0)
+            case WorkflowNode():
+                asked = (Opening(f"{path}!input", "input", node.config),)
+                return Opening(path, "workflow"), *(asked if node.own_input else self.open_body(node.body, f"{path}/"))
+        raise AssertionError(f"{path}: no such kind of node: {node!r}")
+
+    def _begin_turn(self, loop: LoopNode, path: str, turn: int) -> tuple[Opening, ...]:
+        if loop.mode == "while":
+            return (Opening(f"{path}[{turn}]!while", "condition", loop.config),)
+        return self.open_body(loop.do, f"{path}[{turn}]/")
+
+    # -- going on -----------------------------------------------------------------------------------------
+
+    def _go_on(self, place: Place, path: str) -> Effects:
+        """The node at this path is over, and the plan goes on behind it."""
+        if place.after is not None:
+            return self._open(place.after, paths.scope_of(path) + place.after.name)
+        if place.parent is None:
+            return (EndRun("completed"),)
+        up, turn = paths.above(path)
+        match place.parent.node:
+            case ParallelNode() | ForEachNode():
+                return self._lane_over(place.parent, up, turn, "completed")
+            case LoopNode(mode="until") as loop:
+                return (Opening(f"{up}[{turn}]!until", "condition", loop.config),)
+            case LoopNode() as loop:
+                return self._next_turn(place.parent, loop, up, (turn or 0) + 1)
+        return Close(up, "completed"), *self._go_on(place.parent, up)
+
+    def _branch(self, place: Place, node: BranchNode, path: str, answer: bool) -> Effects:
+        body = node.then if answer else node.otherwise
+        if body:
+            return self.open_body(body, f"{path}/")
+        return Close(path, "skipped", Nothing()), *self._go_on(place, path)
+
+    def _items(self, place: Place, node: ForEachNode, path: str, count: int) -> Effects:
+        if count:
+            return (FanOut(path, node.concurrency, self._each(node, path)),)
+        return Close(path, "completed", _items_result(node)), *self._go_on(place, path)
+
+    def _each(self, node: Any, path: str) -> tuple[Opening, ...]:
+        return self.open_body(node.do, f"{path}[]/") if isinstance(node, ForEachNode) else ()
+
+    # -- loops --------------------------------------------------------------------------------------------
+
+    def _condition(self, place: Place, loop: LoopNode, path: str, turn: int, answer: bool) -> Effects:
+        if loop.mode == "until":
+            return self._loop_over(place, loop, path, turn) if answer else self._next_turn(place, loop, path, turn + 1)
+        if not answer:
+            return self._loop_over(place, loop, path, turn - 1)
+        if turn == loop.max_iterations:
+            return self._too_many(place, loop, path)
+        return self.open_body(loop.do, f"{path}[{turn}]/")
+
+    def _next_turn(self, place: Place, loop: LoopNode, path: str, turn: int) -> Effects:
+        if turn < loop.max_iterations or loop.mode == "while":
+            return self._begin_turn(loop, path, turn)
+        if loop.mode == "count":
+            return self._loop_over(place, loop, path, turn - 1)
+        return self._too_many(place, loop, path)
+
+    def _loop_over(self, place: Place, loop: LoopNode, path: str, last: int) -> Effects:
+        """Its result is that of its last turn."""
+        result = ResultOf(f"{path}[{last}]/{loop.do[-1].name}") if last >= 0 else Nothing()
+        return Close(path, "completed", result), *self._go_on(place, path)
+
+    def _too_many(self, place: Place, loop: LoopNode, path: str) -> Effects:
+        message = (
+            f"loop {path!r} did not end within {loop.max_iterations} iterations: "
+            f"its {loop.mode!r} never said so. Look at the condition, or raise max_iterations."
+        )
+        return Blame({"type": "LoopLimit", "message": message}, path), *self._close_failed(place, path)
+
+    # -- lanes --------------------------------------------------------------------------------------------
+
+    def _lane_over(self, place: Place, path: str, turn: int | None, status: Literal["completed", "failed"]) -> Effects:
+        node = place.node
+        assert isinstance(node, ParallelNode | ForEachNode)
+        result = _items_result(node) if isinstance(node, ForEachNode) else _results_by_name(node, path)
+        join = Join(
+            path,
+            each=self._each(node, path),
+            stops=status == "failed" and node.on_failure == "wait",
+            completes=(Close(path, "completed", result), *self._go_on(place, path)),
+            fails=self._close_failed(place, path),
+        )
+        return (join,) if turn is None else (Close(f"{path}[{turn}]", status), join)
+
+    # -- failing ------------------------------------------------------------------------------------------
+
+    def _close_failed(self, place: Place, path: str) -> Effects:
+        return Close(path, "failed"), *self._fail(place, path)
+
+    def _fail(self, place: Place, path: str) -> Effects:
+        """The node at this path has failed for good; its own handler comes first."""
+        mark: Effects = (FailRun(),) if place.parent is None and not _absorbs(place) else ()
+        if place.node.on_error:
+            return *mark, Opening(path + HANDLER, "handler", HANDLER_CONFIG)
+        return *mark, *self._failed(place, path)
+
+    def _failed(self, place: Place, path: str) -> Effects:
+        """After its handler: the failure goes up, or ends here."""
+        if _absorbs(place):
+            return self._go_on(place, path)
+        if place.parent is None:
+            handler = Opening(HANDLER, "handler", HANDLER_CONFIG)
+            return (handler,) if self.plan.on_error else (EndRun("failed"),)
+        up, turn = paths.above(path)
+        match place.parent.node:
+            case ParallelNode(on_failure="cancel") | ForEachNode(on_failure="cancel"):
+                return CancelBelow(up), *self._close_failed(place.parent, up)
+            case ParallelNode() | ForEachNode():
+                return self._lane_over(place.parent, up, turn, "failed")
+        return self._close_failed(place.parent, up)
 
 
-def _next(plan: Plan, path: str) -> Advance:
-    position = plan.position(path) + 1
-    if position == len(plan.nodes):
-        return Advance(run_ends="completed")
-    return Advance(opening(plan, plan.nodes[position].name))
+def _absorbs(place: Place) -> bool:
+    return isinstance(place.node, WorkflowNode) and not place.node.propagate_failure
 
 
-def _unwind(plan: Plan, path: str) -> Advance:
-    if plan.node(path).on_error:
-        return Advance(opening(plan, path + HANDLER), fails_run=True)
-    if plan.on_error:
-        return Advance(opening(plan, HANDLER), fails_run=True)
-    return Advance(run_ends="failed", fails_run=True)
+def _items_result(node: ForEachNode) -> ResultsOfItems | Nothing:
+    return ResultsOfItems() if node.collect else Nothing()
 
 
-def _after_handler(plan: Plan, of: str, failing: bool) -> Advance:
-    if not failing:
-        return _next(plan, of)
-    if of and plan.on_error:
-        return Advance(opening(plan, HANDLER))
-    return Advance(run_ends="failed")
+def _results_by_name(node: ParallelNode, path: str) -> ResultsByName:
+    """Each way's result is that of its last step, under that step's name."""
+    return ResultsByName(tuple((body[-1].name, f"{path}/{body[-1].name}") for body in node.branches))

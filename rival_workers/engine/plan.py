@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rival_workers.engine import paths
 from rival_workers.errors import Backoff
+
+OnFailure = Literal["cancel", "wait", "continue"]
+LoopMode = Literal["until", "while", "count"]
+#: More turns than this are more likely a mistake than a wish.
+MOST_TURNS = 1_000_000
+MOST_AT_ONCE = 1000
 
 
 class StepConfig(BaseModel):
@@ -29,19 +37,140 @@ class StepConfig(BaseModel):
     max_delay: float = Field(default=30.0, ge=0)
 
 
-class StepNode(BaseModel):
+class _Node(BaseModel):
+    """`config` is that of the step, or of the function that is asked on a composite's behalf."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["step"] = "step"
     name: str
     config: StepConfig = StepConfig()
     on_error: bool = False
 
 
+class StepNode(_Node):
+    # A default, so that plans of steps alone keep the version they have always had.
+    type: Literal["step"] = "step"
+
+
+class SleepNode(_Node):
+    """Nothing, for a while. Costs a row and no worker."""
+
+    type: Literal["sleep"]
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+
+
+class BranchNode(_Node):
+    """One of two ways, chosen by `when`."""
+
+    type: Literal["branch"]
+    then: Body
+    otherwise: Body = ()
+
+
+class ParallelNode(_Node):
+    """Several ways at once; it ends when all of them have."""
+
+    type: Literal["parallel"]
+    branches: tuple[Body, ...]
+    on_failure: OnFailure = "cancel"
+
+
+class ForEachNode(_Node):
+    """The same for each of a list of items, so many at a time."""
+
+    type: Literal["for_each"]
+    do: Body
+    concurrency: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
+    on_failure: OnFailure = "cancel"
+    #: Its result is the list of the items' results.
+    collect: bool = True
+
+
+class LoopNode(_Node):
+    """The same again, until or while a condition holds, or a number of times."""
+
+    type: Literal["loop"]
+    do: Body
+    mode: LoopMode
+    max_iterations: int = Field(ge=1, le=MOST_TURNS)
+
+
+class WorkflowNode(_Node):
+    """Another workflow as a step of this one; `on_error` is its own handler."""
+
+    type: Literal["workflow"]
+    workflow: str
+    body: Body
+    #: Its input is made by a function; otherwise it is that of the workflow around it.
+    own_input: bool = False
+    propagate_failure: bool = True
+
+
+Composite = BranchNode | ParallelNode | ForEachNode | LoopNode | WorkflowNode
+Leaf = StepNode | SleepNode
+AnyNode = Leaf | Composite
+Node = Annotated[AnyNode, Field(discriminator="type")]
+Body = tuple[Node, ...]
+
+for _node in (BranchNode, ParallelNode, ForEachNode, LoopNode, WorkflowNode):
+    _node.model_rebuild()
+
+
+def bodies(node: AnyNode) -> tuple[Body, ...]:
+    """The sequences of which a composite consists; a step has none."""
+    match node:
+        case BranchNode():
+            return (node.then, node.otherwise)
+        case ParallelNode():
+            return node.branches
+        case ForEachNode() | LoopNode():
+            return (node.do,)
+        case WorkflowNode():
+            return (node.body,)
+        case _:
+            return ()
+
+
+def repeats(node: AnyNode) -> bool:
+    """Its children have a number in their paths."""
+    return isinstance(node, ForEachNode | LoopNode)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A node where it stands in its plan. `path` has no numbers: `batches[]/process`."""
+
+    node: AnyNode
+    path: str
+    body: Body
+    position: int
+    parent: Place | None
+
+    @property
+    def scope(self) -> str:
+        """What the places of its children begin with."""
+        return f"{self.path}[]/" if repeats(self.node) else f"{self.path}/"
+
+    @property
+    def before(self) -> AnyNode | None:
+        return self.body[self.position - 1] if self.position else None
+
+    @property
+    def after(self) -> AnyNode | None:
+        return self.body[self.position + 1] if self.position + 1 < len(self.body) else None
+
+    def lineage(self) -> Iterator[Place]:
+        """The composites around it, the innermost first."""
+        place = self.parent
+        while place is not None:
+            yield place
+            place = place.parent
+
+
 class Plan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    nodes: tuple[StepNode, ...]
+    nodes: Body
     on_error: bool = False
 
     @cached_property
@@ -50,25 +179,34 @@ class Plan(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {node.name: index for index, node in enumerate(self.nodes)}
+    def places(self) -> dict[str, Place]:
+        """Every node by its place, in the order of the plan."""
+        return {place.path: place for place in _places(self.nodes, "", None)}
+
+    @cached_property
+    def scopes(self) -> dict[str, dict[str, Place]]:
+        """The nodes of each scope by name: what a step can see at once."""
+        found: dict[str, dict[str, Place]] = {"": {}}
+        for place in self.places.values():
+            found.setdefault(paths.scope_of(place.path), {})[place.node.name] = place
+        return found
+
+    def place(self, path: str) -> Place:
+        """Where the step at this path stands; for what hangs on it or is a turn of it, the node."""
+        return self.places[paths.place_of(paths.role_of(path)[0]).removesuffix("[]")]
 
     @property
-    def names(self) -> Mapping[str, int]:
-        """Step names and their positions, in order."""
-        return self._positions
-
-    def before(self, name: str) -> str | None:
-        """The step before this one."""
-        position = self._positions[name]
-        return self.nodes[position - 1].name if position else None
-
-    def position(self, name: str) -> int:
-        return self._positions[name]
-
-    def node(self, name: str) -> StepNode:
-        return self.nodes[self._positions[name]]
+    def step_count(self) -> int:
+        return sum(isinstance(place.node, Leaf) for place in self.places.values())
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Plan:
         return cls.model_validate(data)
+
+
+def _places(body: Body, scope: str, parent: Place | None) -> Iterator[Place]:
+    for position, node in enumerate(body):
+        place = Place(node, scope + node.name, body, position, parent)
+        yield place
+        for inner in bodies(node):
+            yield from _places(inner, place.scope, place)

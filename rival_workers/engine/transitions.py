@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Guard = Literal["execution_token", "timeout_token", "token"]
+#: "child": the token is that of the step below, whose finish it is part of.
+Guard = Literal["execution_token", "timeout_token", "token", "child"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ STEP_TRANSITIONS: dict[str, Transition] = {
            "lost with its executor or handed back; does not use up an attempt"),
         _t("park_step", "pending waiting_retry waiting", "pending waiting_retry waiting", "execution_token",
            "no worker here knows the step; looked at again later"),
+        _t("close_step", "waiting", "completed skipped failed", "child",
+           "a composite ends within the finish of the last step below it"),
+        _t("cancel_below", OPEN, "cancelled", "child", "with the composite around it, which has failed"),
         _t("cancel_run", OPEN, "cancelled", "token", "with the whole run"),
     )
 }  # fmt: skip

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rival_client.errors import InvalidInput
+from rival_client.payload import load
 from rival_client.records import Step
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.engine import paths, sight
 from rival_workers.engine.decisions import End
-from rival_workers.engine.interpreter import HANDLER, Advance
+from rival_workers.engine.effects import Opening
+from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.plan import Plan
+from rival_workers.engine.sight import Sight
 from rival_workers.runtime.context import Context, Ended, RunInfo, Steps, StepState
 from rival_workers.runtime.logs import StepLog
 from rival_workers.runtime.moves import Position
 from rival_workers.store.base import Claimed, Held
 
 ReadStep = Callable[[str, str], Step | None]
+#: The step that has failed a run, and its error.
+ReadRun = Callable[[str], tuple[str | None, dict[str, Any] | None]]
+View = Callable[[str], Step | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,52 +45,88 @@ class Attempt:
 
 def attempt_of(claimed: Claimed, definition: WorkflowDefinition, ended: dict[str, Ended] | None = None) -> Attempt:
     held = Held(claimed.run_id, claimed.path, claimed.token)
-    failing = claimed.failed_step is not None
-    plan = definition.plan
-    position = Position(held, definition.name, definition.version, plan, claimed.attempt, claimed.lost, failing)
+    position = Position(
+        held, definition.name, definition.version, definition.plan, claimed.attempt, claimed.lost, claimed.kind
+    )
     return Attempt(claimed, definition, position, {} if ended is None else ended)
 
 
-def following(attempt: Attempt, end: End, advance: Advance) -> Attempt | None:
+def begun(run_id: str, run_input: Any, opening: Opening, definition: WorkflowDefinition) -> Attempt:
+    """The first step of a run, claimed by the statement that started it."""
+    return attempt_of(_first_claim(run_id, opening, run_input), definition)
+
+
+def following(attempt: Attempt, end: End, opening: Opening) -> Attempt:
     """The next step, claimed by the commit that finished this one."""
-    opening, claimed = advance.opening, attempt.claimed
-    if opening is None:
-        return None
+    claimed = attempt.claimed
     attempt.ended[claimed.path] = Ended(end.status, end.result, end.state)
-    failed_step = claimed.path if advance.fails_run else claimed.failed_step
-    error = end.error if advance.fails_run else claimed.error
-    claim = Claimed(claimed.run_id, opening.path, 1, 1, 1, 0, claimed.input, failed_step, error)
-    return attempt_of(claim, attempt.definition, attempt.ended)
+    return attempt_of(_first_claim(claimed.run_id, opening, claimed.input), attempt.definition, attempt.ended)
 
 
-def context_of(attempt: Attempt, read_step: ReadStep) -> Context:
-    claimed, definition = attempt.claimed, attempt.definition
-    of = claimed.path.removesuffix(HANDLER)
-    is_handler = of != claimed.path
-    # The workflow's own handler hangs on no step: what it is about is the step that failed.
-    subject = (of or claimed.failed_step) if is_handler else None
-    return Context(
-        run=RunInfo(claimed.run_id, definition.name, definition.version, claimed.path, claimed.attempt),
-        steps=Steps(definition.plan.names, lambda name: read_step(claimed.run_id, name), attempt.ended),
-        log=StepLog(claimed.run_id, f"{definition.name}.{claimed.path}", claimed.path, claimed.attempt),
-        state=StepState(),
-        read_input=lambda: _input(definition, claimed.input),
-        previous=subject if is_handler else definition.plan.before(claimed.path),
-        error=_error(attempt, of, read_step) if is_handler else None,
-        failed_step_name=subject,
+def _first_claim(run_id: str, opening: Opening, run_input: Any) -> Claimed:
+    """A step's first attempt, as an insert leaves it."""
+    return Claimed(
+        run_id, opening.path, token=1, timeout_token=1, attempt=1, lost=0, input=run_input, kind=opening.kind
     )
 
 
-def _error(attempt: Attempt, of: str, read_step: ReadStep) -> dict[str, Any] | None:
-    """The run's error; or, for the handler of a step that failed softly, that step's."""
-    if attempt.claimed.error is not None:
-        return attempt.claimed.error
-    step = read_step(attempt.claimed.run_id, of)
-    return step.error if step else None
+def context_of(attempt: Attempt, read_step: ReadStep, read_run: ReadRun) -> Context:
+    claimed, definition = attempt.claimed, attempt.definition
+    plan, path = definition.plan, claimed.path
+    view = partial(read_step, claimed.run_id)
+    failure = _failure(attempt, view, read_run) if paths.is_handler(path) else NO_FAILURE
+    return Context(
+        run=RunInfo(claimed.run_id, definition.name, definition.version, path, claimed.attempt),
+        steps=Steps(Sight(plan, path), view, attempt.ended),
+        log=StepLog(claimed.run_id, f"{definition.name}.{path}", path, claimed.attempt),
+        state=StepState(),
+        read_input=lambda: _input(attempt, view),
+        previous=failure.step if paths.is_handler(path) else sight.before(plan, path),
+        read_item=lambda: _item(plan, path, view),
+        index=None if "[" not in path else sight.index_of(plan, path),
+        error=failure.error,
+        failed_step_name=failure.step,
+    )
 
 
-def _input(definition: WorkflowDefinition, value: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class FailureSeen:
+    """What a handler is told: the step that failed, and with what."""
+
+    step: str | None
+    error: dict[str, Any] | None
+
+
+NO_FAILURE = FailureSeen(None, None)
+
+
+def _failure(attempt: Attempt, view: View, read_run: ReadRun) -> FailureSeen:
+    """A step's handler is about that step; the workflow's is about the step that has failed the run."""
+    of = attempt.claimed.path.removesuffix(HANDLER)
+    if not of:
+        return FailureSeen(*read_run(attempt.claimed.run_id))
+    step = view(of)
+    error = dict(step.error or {}) if step else {}
+    # A composite's error says which of its steps is to blame.
+    return FailureSeen(error.pop("step", of), error)
+
+
+def _item(plan: Plan, path: str, view: View) -> Any:
+    row = sight.item_of(plan, path)
+    found = view(row) if row else None
+    return None if found is None else found.item
+
+
+def _input(attempt: Attempt, view: View) -> Any:
+    claimed, definition = attempt.claimed, attempt.definition
+    made_by = sight.input_of(definition.plan, claimed.path)
+    value = claimed.input
+    if made_by is not None:
+        made = attempt.ended.get(made_by)
+        found = None if made else view(made_by)
+        value = load(made.result) if made else found.result if found else None
+    call = definition.call_at(claimed.path)
     try:
-        return definition.read_input(value)
+        return value if call is None or call.read_input is None else call.read_input(value)
     except ValueError as error:
         raise InvalidInput(definition.name, [str(error)]) from error

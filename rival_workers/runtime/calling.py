@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from rival_client.errors import InvalidPayload
@@ -41,23 +41,39 @@ class AsyncLoop:
 async_steps = AsyncLoop()
 
 
-def call(injection: Injection, context: Context, max_payload: int) -> Success | Failure:
+def call(injection: Injection, context: Context, max_payload: int, kind: str = "step") -> Success | Failure:
     """Run the attempt. Every exception but the process's own end is the step's failure."""
     where = f"step {context.run.step!r} of run {context.run.id!r}"
     try:
         value = injection.call(context)
         if inspect.iscoroutine(value):
             value = async_steps.run(value)
-        return Success(
-            dump(value, what=f"the result of {where}", limit=max_payload),
-            _state(context, where, max_payload),
-            skipped=bool(context.state.get("skipped")),
-        )
+        result, items = _answer(value, kind, where, max_payload)
+        state = _state(context, where, max_payload)
+        return Success(result, state, skipped=bool(context.state.get("skipped")), items=items)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         # SystemExit and CancelledError too: a step that calls sys.exit() has failed, the worker has not.
         return failure(error, context.run.attempt, _state_if_storable(context, max_payload))
+
+
+def _answer(value: Any, kind: str, where: str, max_payload: int) -> tuple[Json, tuple[Json, ...]]:
+    """A condition's answer is yes or no; that of a for_each's question is its items, each a payload of its own."""
+    if kind == "condition":
+        value = bool(value)
+    if kind != "items":
+        return dump(value, what=f"the result of {where}", limit=max_payload), ()
+    items = tuple(
+        dump(item, what=f"item {index} of {where}", limit=max_payload) for index, item in enumerate(_listed(value))
+    )
+    return dump(len(items), what="their number"), items
+
+
+def _listed(value: Any) -> Iterable[Any]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(f"items must give a list (or anything else to go through), not {type(value).__name__}")
+    return value
 
 
 def _state(context: Context, where: str, max_payload: int) -> Json | None:

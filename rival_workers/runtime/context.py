@@ -10,6 +10,7 @@ from typing import Any
 from rival_client.errors import RivalError
 from rival_client.payload import Json, load
 from rival_client.records import Step
+from rival_workers.engine.sight import Sight
 from rival_workers.runtime.logs import StepLog
 
 
@@ -57,10 +58,12 @@ Loader = Callable[[str], Step | None]
 
 
 class Steps:
-    """The run's other steps by name: `steps.find_tree.result` or `steps["find-tree"].result`."""
+    """The run's other steps by name: `steps.find_tree.result`, `steps["find-tree"].result`, or by their whole path:
+    `steps["lines[3]/pack"].result`.
+    """
 
-    def __init__(self, names: Collection[str], load: Loader, ended: Mapping[str, Ended]) -> None:
-        self._names, self._load, self._ended = names, load, ended
+    def __init__(self, sight: Sight, load: Loader, ended: Mapping[str, Ended]) -> None:
+        self._sight, self._load, self._ended = sight, load, ended
         self._seen: dict[str, StepView] = {}
 
     def __getattr__(self, name: str) -> StepView:
@@ -69,25 +72,31 @@ class Steps:
         return self[name]
 
     def __getitem__(self, name: str) -> StepView:
-        if name not in self._names:
-            raise UnknownStep(name, self._names)
         if name not in self._seen:
-            self._seen[name] = self._view(name)
+            found = self._sight.find(name)
+            if not found:
+                raise UnknownStep(name, list(self._sight))
+            self._seen[name] = self._first_there(name, found)
         return self._seen[name]
 
-    def _view(self, name: str) -> StepView:
+    def _first_there(self, name: str, paths: tuple[str, ...]) -> StepView:
+        views = (self.at(path, name) for path in paths)
+        return next((view for view in views if view is not None), StepView(name))
+
+    def at(self, path: str, name: str) -> StepView | None:
+        """The step at a path; None when the run has not come there."""
         # Read anew for each attempt, also what is at hand: a step must not see what another did to a shared object.
-        if name in self._ended:
-            ended = self._ended[name]
+        if path in self._ended:
+            ended = self._ended[path]
             return StepView(name, ended.status, load(ended.result), load(ended.state) or {})
-        step = self._load(name)
-        return StepView(name) if step is None else StepView(name, step.status, step.result, step.state)
+        step = self._load(path)
+        return None if step is None else StepView(name, step.status, step.result, step.state)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in self._sight
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._sight)
 
 
 class UnknownStep(RivalError, AttributeError, KeyError):
@@ -107,7 +116,11 @@ class Context:
     log: StepLog
     state: StepState
     read_input: Callable[[], Any]
+    #: The path of the step before this one.
     previous: str | None
+    read_item: Callable[[], Any] = lambda: None
+    #: The number of this turn in a loop or for_each.
+    index: int | None = None
     #: Only in `on_error` handlers.
     error: dict[str, Any] | None = None
     failed_step_name: str | None = None
@@ -117,12 +130,23 @@ class Context:
         return self.read_input()
 
     @cached_property
+    def item(self) -> Any:
+        """What this turn of a for_each is about."""
+        return self.read_item()
+
+    @cached_property
     def last_step(self) -> StepView:
-        return StepView() if self.previous is None else self.steps[self.previous]
+        return self._at(self.previous)
 
     @cached_property
     def failed_step(self) -> StepView:
-        return StepView() if self.failed_step_name is None else self.steps[self.failed_step_name]
+        return self._at(self.failed_step_name)
+
+    def _at(self, path: str | None) -> StepView:
+        if path is None:
+            return StepView()
+        name = path.rpartition("/")[2]
+        return self.steps.at(path, name) or StepView(name)
 
     @cached_property
     def workflow_state(self) -> WorkflowState:

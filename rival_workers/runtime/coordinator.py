@@ -24,7 +24,7 @@ from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
 from rival_workers.engine.plan import StepConfig
 from rival_workers.runtime.alarms import Alarms
-from rival_workers.runtime.attempts import Attempt, attempt_of, context_of, following
+from rival_workers.runtime.attempts import Attempt, attempt_of, begun, context_of, following
 from rival_workers.runtime.calling import call
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.logs import StepLog
@@ -32,7 +32,7 @@ from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.telemetry import AttemptObserver, NoObserver
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import Held, NotYet, Store
+from rival_workers.store.base import Followed, Held, NotYet, Store
 
 log = logging.getLogger("rival.coordinator")
 
@@ -79,22 +79,25 @@ class Coordinator:
         definition = self.registry.find(workflow, version)
         if definition is None:
             return self._park(run_id, None, token, workflow, version)
-        opening = interpreter.first(definition.plan)
         claim_for = self.executor.id if self._goes_on(self._deadline()) else None
         with self.executor.claiming():
-            claimed = self.store.begin_run(run_id, token, opening, claim_for=claim_for)
-        if claimed is None:
+            begun_run = self.store.begin_run(run_id, token, interpreter.first(definition.plan), claim_for=claim_for)
+        if begun_run is None:
             log.debug("run %s: stale start", run_id)
-        elif claim_for is None:
-            self.doorbell.ring([Ring(run_id, opening.path, 0, workflow, version)])
-        else:
-            self._carry_on(attempt_of(claimed, definition), self._deadline(), observed=True)
+            return None
+        followed = begun_run.followed
+        self.doorbell.ring([
+            Ring(run_id, opening.path, 0, workflow, version, countdown=opening.delay) for opening in followed.opened
+        ])  # fmt: skip
+        if followed.claimed is not None:
+            first = begun(run_id, begun_run.input, followed.claimed, definition)
+            self._carry_on(first, self._deadline(), observed=True)
         return None
 
     def attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         """Claim one step's next attempt and run it."""
         definition = self.registry.find(workflow, version)
-        if definition is None or definition.injection(path) is None:
+        if definition is None or definition.call_at(path) is None:
             self._park(run_id, path, token, workflow, version)
             return Verdict("stale")
         timeout = interpreter.config_of(definition.plan, path).timeout
@@ -146,14 +149,14 @@ class Coordinator:
     def _call(self, attempt: Attempt) -> Success | Failure:
         """User code runs here, and only here: no transaction is open, and its alarm is set."""
         claimed, position = attempt.claimed, attempt.position
-        injection = attempt.definition.injection(claimed.path)
-        assert injection is not None, "a claim is only made for a step that is known"
-        context = context_of(attempt, self._read_step)
+        its_call = attempt.definition.call_at(claimed.path)
+        assert its_call is not None, "a claim is only made for a step that is known"
+        context = context_of(attempt, self._read_step, self._read_failure)
         with (
             self._alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
             self._last_resort(position.config),
         ):
-            outcome = call(injection, context, self.settings.max_payload)
+            outcome = call(its_call.injection, context, self.settings.max_payload, claimed.kind)
         self._store_logs(claimed.run_id, context.log)
         return outcome
 
@@ -172,15 +175,19 @@ class Coordinator:
             landed = self._patience.land(position.held, "waiting_retry", lambda _: moves.retry(position, decision))
             return (self._late(position) if landed == "late" else Verdict("retried", decision.error)), None
         claim_for = self.executor.id if self._goes_on(deadline) else None
-        advance = position.advance(decision)
-        landed = self._patience.land(
-            position.held, decision.status,
-            lambda again: moves.finish(position, decision, advance, claim_for=None if again else claim_for),
-        )  # fmt: skip
+        followed: list[Followed] = []
+
+        def commit(again: bool) -> bool:
+            done = moves.finish(position, decision, claim_for=None if again else claim_for)
+            followed.extend([done] if done else [])
+            return done is not None
+
+        landed = self._patience.land(position.held, decision.status, commit)
         if landed == "late":
             return self._late(position), None
-        goes_on = landed == "at once" and claim_for is not None
-        return Verdict(decision.status, decision.error), following(attempt, decision, advance) if goes_on else None
+        claimed = followed[0].claimed if landed == "at once" else None
+        after = None if claimed is None else following(attempt, decision, claimed)
+        return Verdict(decision.status, decision.error), after
 
     def _late(self, position: Position) -> Verdict:
         held = position.held
@@ -193,6 +200,9 @@ class Coordinator:
     def _read_step(self, run_id: str, path: str) -> Step | None:
         """A step reads this in the middle of user code: a database that is away is not the step's failure."""
         return self._patience.keep(lambda: self.store.read_step(run_id, path))
+
+    def _read_failure(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
+        return self._patience.keep(lambda: self.store.failure_of(run_id))
 
     def _deadline(self) -> float:
         return time.monotonic() + self.settings.continuation_budget

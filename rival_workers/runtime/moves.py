@@ -15,11 +15,11 @@ from rival_client.message import Ring
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Retry, decide, decide_lost, timed_out
-from rival_workers.engine.interpreter import Advance
+from rival_workers.engine.effects import Advance
 from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import Due, Held, ReleaseReason, RunningAttempt, Store
+from rival_workers.store.base import Due, Followed, Held, ReleaseReason, RunningAttempt, Store
 
 log = logging.getLogger("rival.moves")
 
@@ -34,15 +34,15 @@ class Position:
     plan: Plan
     attempt: int
     lost: int
-    #: The run is bound to fail already; this is one of its handlers.
-    failing: bool
+    #: What its row is: a handler of a hard failure goes on otherwise than that of a soft one.
+    kind: str
 
     @property
     def config(self) -> StepConfig:
         return interpreter.config_of(self.plan, self.held.path)
 
     def advance(self, end: End) -> Advance:
-        return interpreter.advance(self.plan, self.held.path, end, failing=self.failing)
+        return interpreter.advance(self.plan, self.held.path, end, self.kind)
 
     def ring(self, path: str, token: int, *, attempt: int = 1, lost: int = 0, countdown: float = 0.0) -> Ring:
         return Ring(self.held.run_id, path, token, self.workflow, self.version, attempt, lost, countdown)
@@ -53,16 +53,20 @@ class Moves:
         self._settings, self._store, self._registry, self._doorbell = settings, store, registry, doorbell
         self._plans: dict[tuple[str, str], Plan] = {}
 
-    def finish(self, position: Position, end: End, advance: Advance, *, claim_for: str | None) -> bool:
-        """The step is over; what follows is claimed for `claim_for`, or rung. False: it had moved on before."""
-        if not self._store.finish_step(position.held, end, advance, claim_for=claim_for):
-            return False
+    def finish(self, position: Position, end: End, *, claim_for: str | None) -> Followed | None:
+        """The step is over; what follows is claimed for `claim_for`, or rung. None: it had moved on before."""
+        followed = self._store.finish_step(position.held, end, position.advance(end), claim_for=claim_for)
+        if followed is None:
+            return None
         failpoint("after_finish_commit")
-        if advance.run_ends:
-            self._doorbell.ring([], changed=[position.held.run_id])
-        elif advance.opening is not None and claim_for is None:
-            self._doorbell.ring([position.ring(advance.opening.path, 0)])
-        return True
+        self.ring(position, followed)
+        return followed
+
+    def ring(self, position: Position, followed: Followed) -> None:
+        """For all that a commit has opened and nobody goes on with."""
+        rings = [position.ring(opening.path, 0, countdown=opening.delay) for opening in followed.opened]
+        if rings or followed.run_ended:
+            self._doorbell.ring(rings, changed=[position.held.run_id] if followed.run_ended else [])
 
     def retry(self, position: Position, retry: Retry) -> bool:
         """The step is tried again: soon by a countdown, later by the keeper."""
@@ -95,7 +99,7 @@ class Moves:
         decision = decide(config, position.attempt, timed_out(config, error), random.random())
         if isinstance(decision, Retry):
             return self.retry(position, decision)
-        return self.finish(position, decision, position.advance(decision), claim_for=None)
+        return self.finish(position, decision, claim_for=None) is not None
 
     # -- what the keeper finds ----------------------------------------------------------------------------
 
@@ -104,8 +108,7 @@ class Moves:
         if plan is None or due.path is None:
             return
         held = Held(due.run_id, due.path, due.timeout_token, "timeout_token")
-        failing = due.failed_step is not None
-        self.time_out(Position(held, due.workflow, due.version, plan, due.attempts, due.lost, failing))
+        self.time_out(Position(held, due.workflow, due.version, plan, due.attempts, due.lost, due.kind))
 
     def take_over(self, lost: RunningAttempt) -> None:
         """Start a lost attempt again, or fail its step when it was lost once too often."""
@@ -116,9 +119,8 @@ class Moves:
             return self.release(lost, "lost")
         plan = self._plan(lost.workflow, lost.version)
         if plan is not None:
-            failing = lost.failed_step is not None
-            position = Position(lost.held, lost.workflow, lost.version, plan, lost.attempts, lost.lost, failing)
-            self.finish(position, end, position.advance(end), claim_for=None)
+            position = Position(lost.held, lost.workflow, lost.version, plan, lost.attempts, lost.lost, lost.kind)
+            self.finish(position, end, claim_for=None)
         return None
 
     def _plan(self, workflow: str, version: str) -> Plan | None:

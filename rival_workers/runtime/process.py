@@ -46,7 +46,7 @@ class Process:
     ) -> None:
         failpoints.arm(settings.failpoint)
         self.settings = settings
-        self.store = store or open_store(settings.require_database(), ring_grace=settings.ring_grace)
+        self.store = store or open_store(settings.require_database(), **settings.store_options)
         self.doorbell = doorbell or open_doorbell(settings.broker_url, settings.queue)
         self.executor = Executor(self.store, settings.lease, worker)
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from rival_client.database import Clock, Database
 from rival_workers.store.base import Store
@@ -12,11 +13,10 @@ from rival_workers.store.sql import SqlStore
 DEFAULT_POOL = 10
 
 
-def open_store(url: str, *, ring_grace: float = 10.0, pool_size: int = DEFAULT_POOL, clock: Clock = time.time) -> Store:
+def open_store(url: str, *, pool_size: int = DEFAULT_POOL, clock: Clock = time.time, **options: Any) -> Store:
+    """`options`: ring_grace, near and max_payload, as the settings have them."""
     database = Database(url, pool_size=pool_size, clock=clock)
-    if database.is_postgres:
-        return PostgresStore(database, ring_grace=ring_grace)
-    return SqlStore(database, ring_grace=ring_grace)
+    return (PostgresStore if database.is_postgres else SqlStore)(database, **options)
 
 
 __all__ = ["Store", "open_store"]

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from rival_client.database import Database
 from rival_client.records import LogEntry, Step, WorkflowInfo
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.interpreter import Advance, Opening
+from rival_workers.engine.effects import Advance, Opening
 from rival_workers.engine.plan import Plan
 
 #: `rings` of a row that its committer did not ring for: a far timer, an insert in somebody else's transaction.
@@ -43,9 +43,24 @@ class Claimed:
     attempt: int
     lost: int
     input: Any
-    #: The run is bound to fail with this error at this step; the attempt is one of its handlers.
-    failed_step: str | None = None
-    error: dict[str, Any] | None = None
+    kind: str = "step"
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a commit has brought about: the step that the committer goes on with, those it must ring for, the end."""
+
+    claimed: Opening | None = None
+    opened: tuple[Opening, ...] = ()
+    run_ended: bool = False
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run that has started."""
+
+    input: Any
+    followed: Followed
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,7 @@ class Due:
     rings: int
     workflow: str
     version: str
-    failed_step: str | None
+    kind: str
     #: Seconds until the step may start.
     due_in: float
 
@@ -85,7 +100,7 @@ class RunningAttempt:
     executor: str
     workflow: str
     version: str
-    failed_step: str | None
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -115,15 +130,16 @@ class Store(Protocol):
     def load_workflow(self, name: str, version: str) -> WorkflowInfo | None: ...
 
     # -- moving a run
-    def begin_run(self, run_id: str, token: int, opening: Opening, *, claim_for: str | None) -> Claimed | None: ...
+    def begin_run(self, run_id: str, token: int, advance: Advance, *, claim_for: str | None) -> Begun | None: ...
     def claim_step(self, held: Held, timeout: float | None, executor: str) -> Claimed | NotYet | None: ...
-    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> bool: ...
+    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None: ...
     def retry_step(self, held: Held, retry: Retry, *, rung: bool) -> int | None: ...
     def release_step(self, held: Held, reason: ReleaseReason) -> int | None: ...
     def park(self, run_id: str, path: str | None, token: int, reason: str, delay: float) -> bool: ...
 
     # -- reading, for attempts
     def read_step(self, run_id: str, path: str) -> Step | None: ...
+    def failure_of(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]: ...
     def token_of(self, run_id: str, path: str) -> tuple[str, int, str | None] | None: ...
     def running_on(self, executor: str) -> list[RunningAttempt]: ...
 

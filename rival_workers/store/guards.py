@@ -7,9 +7,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, Update, and_, case, insert, literal, select, true, update
 
 from rival_client.tables import RUN_TERMINAL, after, attempts, now, runs, steps
-from rival_workers.engine.interpreter import Opening
 from rival_workers.engine.transitions import run_sources, step_sources
-from rival_workers.store.base import Claimed, Due, Held, Look, RunningAttempt
+from rival_workers.store.base import Due, Held, Look, RunningAttempt
 
 ATTEMPT_COLUMNS = (
     steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id, steps.c.started_at,
@@ -19,7 +18,7 @@ ATTEMPT_COLUMNS = (
 RUNNING = (
     select(
         steps.c.run_id, steps.c.path, steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id,
-        runs.c.workflow, runs.c.version, runs.c.failed_step,
+        runs.c.workflow, runs.c.version, steps.c.kind,
     )
     .join(runs, runs.c.id == steps.c.run_id)
     .where(runs.c.status == "running", steps.c.status == "running")
@@ -28,7 +27,7 @@ RUNNING = (
 
 def running_of(row: Any) -> RunningAttempt:
     held = Held(row.run_id, row.path, row.execution_token)
-    return RunningAttempt(held, row.attempts, row.lost, row.executor_id, row.workflow, row.version, row.failed_step)
+    return RunningAttempt(held, row.attempts, row.lost, row.executor_id, row.workflow, row.version, row.kind)
 
 
 def guard(held: Held, verb: str) -> Any:
@@ -98,8 +97,3 @@ def record_attempt(
             outcome=outcome, error=error, executor_id=step.executor_id, started_at=step.started_at, ended_at=now(),
         )
     )  # fmt: skip
-
-
-def first_claim(run_id: str, opening: Opening, its_input: Any) -> Claimed:
-    """A step's first attempt, as an insert leaves it."""
-    return Claimed(run_id, opening.path, token=1, timeout_token=1, attempt=1, lost=0, input=its_input)

@@ -51,7 +51,7 @@ class Keeping:
                 .returning(
                     runs.c.id, literal(None).label("path"), runs.c.status, runs.c.token, literal(0).label("timeout"),
                     literal(0).label("attempts"), literal(0).label("lost"), runs.c.rings - 1,
-                    runs.c.workflow, runs.c.version, runs.c.failed_step,
+                    runs.c.workflow, runs.c.version, literal("run").label("kind"),
                     literal(None).label("due_at"), now().label("now"),
                 )
             )
@@ -73,7 +73,7 @@ class Keeping:
         ).all()
         columns = (
             steps.c.run_id, steps.c.path, steps.c.status, steps.c.execution_token, steps.c.timeout_token,
-            steps.c.attempts, steps.c.lost, steps.c.rings - 1, runs.c.workflow, runs.c.version, runs.c.failed_step,
+            steps.c.attempts, steps.c.lost, steps.c.rings - 1, runs.c.workflow, runs.c.version, steps.c.kind,
             steps.c.due_at, now().label("now"),
         )  # fmt: skip
         keys = [(row.run_id, row.path) for row in found]

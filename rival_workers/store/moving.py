@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, or_, select, update
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
+from rival_client.errors import RivalError
+from rival_client.payload import NULL
 from rival_client.records import Step
 from rival_client.tables import after, now, runs, steps
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.interpreter import Advance, Opening, is_handler
+from rival_workers.engine.effects import Advance
+from rival_workers.engine.paths import is_handler
 from rival_workers.engine.transitions import run_sources
-from rival_workers.store.base import NEVER_RUNG, Claimed, Held, NotYet, ReleaseReason, RunningAttempt
+from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, NotYet, ReleaseReason, RunningAttempt
+from rival_workers.store.following import LEAD, Following, Outcome, ScopeNeeded, Unsettled, lock_scope
 from rival_workers.store.guards import (
     ATTEMPT_COLUMNS,
     RUNNING,
     after_or_never,
-    first_claim,
     guard,
     record_attempt,
     run_is_open,
@@ -32,22 +35,25 @@ from rival_workers.store.guards import (
 
 #: A countdown that fires this much early still counts as due.
 EARLY = 0.005
-#: A far timer is rung this long before it is due, so that a countdown can make it precise.
-LEAD = 5.0
+#: How often a scope that keeps moving is tried to be locked.
+_SCOPE_TRIES = 50
 
 
 class Moving:
     database: Database
     ring_grace: float
+    near: float
+    max_payload: int
 
-    def begin_run(self, run_id: str, token: int, opening: Opening, *, claim_for: str | None) -> Claimed | None:
+    def begin_run(self, run_id: str, token: int, advance: Advance, *, claim_for: str | None) -> Begun | None:
         """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message."""
         with self.database.transaction() as connection:
             run = connection.execute(run_leaves_pending(run_id, token).returning(runs.c.input)).first()
             if run is None:
                 return None
-            self._open(connection, run_id, opening, claim_for)
-            return first_claim(run_id, opening, run.input)
+            following = self._following(connection, run_id, claim_for)
+            following.apply(advance.effects)
+            return Begun(run.input, following.followed)
 
     def claim_step(self, held: Held, timeout: float | None, executor: str) -> Claimed | NotYet | None:
         due = or_(steps.c.due_at.is_(None), steps.c.due_at <= after(EARLY))
@@ -59,19 +65,15 @@ class Moving:
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
                 timeout_at=after_or_never(timeout), ring_at=after_or_never(timeout), rings=0, parked=None,
             )
-            .returning(steps.c.execution_token, steps.c.timeout_token, steps.c.attempts, steps.c.lost)
+            .returning(steps.c.execution_token, steps.c.timeout_token, steps.c.attempts, steps.c.lost, steps.c.kind)
         )  # fmt: skip
         with self.database.transaction() as connection:
             step = connection.execute(statement).first()
             if step is None:
                 return self._too_early(connection, held)
-            run = connection.execute(
-                select(runs.c.input, runs.c.failed_step, runs.c.error).where(runs.c.id == held.run_id)
-            ).one()
-            token, timeout_token, attempt, lost = step
-            return Claimed(
-                held.run_id, held.path, token, timeout_token, attempt, lost, run.input, run.failed_step, run.error
-            )
+            run_input = connection.scalar(select(runs.c.input).where(runs.c.id == held.run_id))
+            token, timeout_token, attempt, lost, kind = step
+            return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, run_input, kind)
 
     def _too_early(self, connection: Connection, held: Held) -> NotYet | None:
         row = connection.execute(
@@ -79,54 +81,45 @@ class Moving:
         ).first()
         return None if row is None else NotYet((row.due_at - row.now).total_seconds())
 
-    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> bool:
+    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
+        """The step is over, and what follows from that has happened. None: it had moved on before."""
+        scope: str | None = None
+        for _ in range(_SCOPE_TRIES):
+            try:
+                return self._finish(held, end, advance, claim_for, scope)
+            except ScopeNeeded as needed:
+                scope = needed.path
+            except Unsettled:
+                continue
+        raise RivalError(f"Run {held.run_id!r} kept moving below {scope!r} while it was being stopped. Try again.")
+
+    def _finish(
+        self, held: Held, end: End, advance: Advance, claim_for: str | None, scope: str | None
+    ) -> Followed | None:
         verb = "finish_step" if held.guard == "execution_token" else "time_out_finish"
         with self.database.transaction() as connection:
+            if scope is not None:
+                lock_scope(connection, held.run_id, scope)
             step = connection.execute(
                 step_leaves_running(held, verb, end.status)
                 .values(result=end.result, state=end.state, error=end.error, completed_at=now(), ring_at=None)
                 .returning(*ATTEMPT_COLUMNS)
             ).first()
             if step is None:
-                return False
+                return None
             if end.status == "failed" or step.attempts > 1:
                 record_attempt(connection, held, step, end.outcome, end.error)
             if end.status == "failed":
                 run_statements.record(connection, held.run_id, held.path, end.outcome, {"error": end.error})
-            self._follow(connection, held.run_id, held.path, end, advance, claim_for)
-            return True
+            following = self._following(connection, held.run_id, claim_for, scope)
+            following.outcome = _outcome(held.path, end)
+            following.apply(advance.effects)
+            return following.followed
 
-    def _follow(
-        self, connection: Connection, run_id: str, path: str, end: End, advance: Advance, claim_for: str | None
-    ) -> None:
-        """What follows from a step's end: the next step opens, the run is marked, the run ends."""
-        if advance.opening is not None:
-            self._open(connection, run_id, advance.opening, claim_for)
-        changes: dict[str, Any] = {}
-        if advance.fails_run:
-            changes |= {"error": end.error, "failed_step": path}
-        if advance.run_ends is not None:
-            changes |= {"status": advance.run_ends, "completed_at": now(), "ring_at": None, "token": runs.c.token + 1}
-        if advance.run_ends == "completed" and not is_handler(path):
-            changes["result"] = end.result
-        if changes:
-            connection.execute(
-                update(runs).where(runs.c.id == run_id, runs.c.status.in_(run_sources("end_run"))).values(changes)
-            )
-
-    def _open(self, connection: Connection, run_id: str, opening: Opening, claim_for: str | None) -> None:
-        values: dict[str, Any] = {
-            "run_id": run_id, "path": opening.path, "kind": opening.kind, "created_at": now(),
-        }  # fmt: skip
-        if claim_for is None:
-            values |= {"status": "pending", "ring_at": after(self.ring_grace)}
-        else:
-            timeout = after_or_never(opening.config.timeout)
-            values |= {
-                "status": "running", "attempts": 1, "execution_token": 1, "timeout_token": 1,
-                "executor_id": claim_for, "started_at": now(), "timeout_at": timeout, "ring_at": timeout,
-            }  # fmt: skip
-        connection.execute(insert(steps).values(values))
+    def _following(
+        self, connection: Connection, run_id: str, claim_for: str | None, scope: str | None = None
+    ) -> Following:
+        return Following(connection, run_id, claim_for, self.ring_grace, self.near, self.max_payload, scope)
 
     def retry_step(self, held: Held, retry: Retry, *, rung: bool) -> int | None:
         """`rung`: the caller rings with a countdown. Otherwise the keeper does, shortly before it is due."""
@@ -190,6 +183,12 @@ class Moving:
         with self.database.autocommit() as connection:
             return run_statements.read_step(connection, run_id, path)
 
+    def failure_of(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
+        """The step that has failed the run, and its error."""
+        with self.database.autocommit() as connection:
+            row = connection.execute(select(runs.c.failed_step, runs.c.error).where(runs.c.id == run_id)).one()
+        return row.failed_step, row.error
+
     def token_of(self, run_id: str, path: str) -> tuple[str, int, str | None] | None:
         """(status, execution token, executor): what there is to know after a commit whose answer was lost."""
         with self.database.autocommit() as connection:
@@ -204,3 +203,9 @@ class Moving:
         with self.database.autocommit() as connection:
             found = connection.execute(RUNNING.where(steps.c.executor_id == executor))
             return [running_of(row) for row in found]
+
+
+def _outcome(path: str, end: End) -> Outcome:
+    """A handler's result is nobody's."""
+    result = NULL if end.result is None or is_handler(path) else end.result
+    return Outcome(result, end.error, path, end.items)

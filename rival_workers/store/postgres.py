@@ -12,9 +12,9 @@ from rival_client.database import Database
 from rival_client.hotline import HotLine, Statement
 from rival_client.payload import load
 from rival_workers.engine.decisions import End
-from rival_workers.engine.interpreter import Advance, Opening, is_handler
-from rival_workers.store.base import Claimed, Held
-from rival_workers.store.guards import first_claim
+from rival_workers.engine.effects import Advance, Opening
+from rival_workers.engine.paths import is_handler
+from rival_workers.store.base import Begun, Followed, Held
 from rival_workers.store.sql import SqlStore
 
 _CLAIMED_STEP = """
@@ -70,37 +70,42 @@ FINISH_AND_COMPLETE = Statement.of("rival_finish_and_complete", _FINISH_AND_COMP
 
 
 class PostgresStore(SqlStore):
-    def __init__(self, database: Database, *, ring_grace: float = 10.0) -> None:
-        super().__init__(database, ring_grace=ring_grace)
+    def __init__(self, database: Database, **options: Any) -> None:
+        super().__init__(database, **options)
         self._hot = HotLine(database.url)
 
     def close(self) -> None:
         self._hot.close()
         super().close()
 
-    def begin_run(self, run_id: str, token: int, opening: Opening, *, claim_for: str | None) -> Claimed | None:
-        if claim_for is None:
-            return super().begin_run(run_id, token, opening, claim_for=None)
+    def begin_run(self, run_id: str, token: int, advance: Advance, *, claim_for: str | None) -> Begun | None:
+        opening = advance.next_leaf
+        if claim_for is None or opening is None:
+            return super().begin_run(run_id, token, advance, claim_for=claim_for)
         row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_next(opening, claim_for)})
-        return None if row is None else first_claim(run_id, opening, load(row[0]))
+        return None if row is None else Begun(load(row[0]), Followed(claimed=opening))
 
-    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> bool:
-        if not _is_plain(held, end):
+    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
+        opening = advance.next_leaf
+        if not _is_plain(held, end) or not (opening or advance.completes_run):
             return super().finish_step(held, end, advance, claim_for=claim_for)
         parameters: dict[str, Any] = {
             "run_id": held.run_id, "path": held.path, "token": held.token,
             "status": end.status, "result": end.result, "state": end.state,
         }  # fmt: skip
-        if advance.opening is None:
-            return self._hot.fetch(FINISH_AND_COMPLETE, parameters) is not None
-        parameters |= _next(advance.opening, claim_for)
+        if opening is None:
+            return self._hot_finish(FINISH_AND_COMPLETE, parameters, Followed(run_ended=True))
+        parameters |= _next(opening, claim_for)
         if claim_for is not None:
-            return self._hot.fetch(FINISH_AND_CLAIM, parameters) is not None
-        return self._hot.fetch(FINISH_AND_OPEN, parameters | {"grace": self.ring_grace}) is not None
+            return self._hot_finish(FINISH_AND_CLAIM, parameters, Followed(claimed=opening))
+        return self._hot_finish(FINISH_AND_OPEN, parameters | {"grace": self.ring_grace}, Followed(opened=(opening,)))
+
+    def _hot_finish(self, statement: Statement, parameters: dict[str, Any], followed: Followed) -> Followed | None:
+        return None if self._hot.fetch(statement, parameters) is None else followed
 
 
 def _is_plain(held: Held, end: End) -> bool:
-    """The happy path: a step's first attempt that succeeded, and the plan simply goes on or is complete."""
+    """The happy path: a step's first attempt that succeeded."""
     return held.token == 1 and end.status != "failed" and not is_handler(held.path)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
+from rival_client.payload import DEFAULT_LIMIT
 from rival_client.records import LogEntry, WorkflowInfo
 from rival_client.tables import logs, now, workflows
 from rival_workers.engine.plan import Plan
@@ -18,9 +19,11 @@ from rival_workers.store.moving import Moving
 
 
 class SqlStore(Moving, Keeping):
-    def __init__(self, database: Database, *, ring_grace: float = 10.0) -> None:
+    def __init__(
+        self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
+    ) -> None:
         self.database = database
-        self.ring_grace = ring_grace
+        self.ring_grace, self.near, self.max_payload = ring_grace, near, max_payload
 
     def close(self) -> None:
         self.database.dispose()

@@ -12,7 +12,8 @@ from rival_client.payload import Json
 from rival_client.records import WorkflowInfo
 from rival_client.tables import Timestamp, executors, metadata, runs, steps
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.interpreter import Advance, Opening, first, opening
+from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
+from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepConfig, StepNode
 from rival_workers.store.base import Claimed, Held
 from rival_workers.store.sql import SqlStore
@@ -20,13 +21,13 @@ from tests.support.inline import Clock
 
 ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
 PLAN = Plan(nodes=(StepNode(name="a", on_error=True), StepNode(name="b")), on_error=True)
-TIMED = Opening("a", "step", StepConfig(timeout=60))
+TIMED = Advance((Opening("a", "step", StepConfig(timeout=60)),))
 DONE = End("completed", Json('{"n":1}'), Json('{"description":"done"}'))
 SKIPPED = End("skipped", Json("null"))
 FAILED = End("failed", error=ERROR, hard=True, outcome="failed")
-GOES_ON = Advance(opening(PLAN, "b"))
-COMPLETES = Advance(run_ends="completed")
-FAILS = Advance(run_ends="failed", fails_run=True)
+GOES_ON = Advance((Opening("b", "step"),))
+COMPLETES = Advance((EndRun("completed"),))
+FAILS = Advance((FailRun(), EndRun("failed")))
 SOON = Retry(0.0, ERROR, Json('{"page":2}'))
 
 
@@ -49,7 +50,7 @@ class Stage:
         with self.database.transaction() as connection:
             run_statements.insert_runs(connection, workflow, {run_id: Json(its_input)}, grace)
 
-    def begin(self, run_id: str = "r", executor: str | None = "e1", what: Opening | None = None) -> Held:
+    def begin(self, run_id: str = "r", executor: str | None = "e1", what: Advance | None = None) -> Held:
         self.add_run(run_id)
         claimed = self.store.begin_run(run_id, 0, what or first(PLAN), claim_for=executor)
         assert claimed is not None

@@ -79,7 +79,7 @@ def test_a_hot_statement_uses_its_index(crowded: Stage, statement: Statement) ->
 LOOK = Look(limit=100, backoff=10.0, backoff_max=600.0)
 HELD = Held("running", "a", 1)
 OPERATIONS: dict[str, Callable[[Stage], object]] = {
-    "begin_run": lambda s: s.store.begin_run("new", 0, GOES_ON.opening, claim_for="e1"),  # type: ignore[arg-type]
+    "begin_run": lambda s: s.store.begin_run("new", 0, GOES_ON, claim_for="e1"),
     "claim_step": lambda s: s.store.claim_step(Held("pending", "a", 0), 60.0, "e1"),
     "claim_step too early": lambda s: s.store.claim_step(Held("pending", "a", 7), 60.0, "e1"),
     "finish_step": lambda s: s.store.finish_step(HELD, DONE, GOES_ON, claim_for="e1"),

@@ -152,7 +152,7 @@ def test_finish_and_cancel_in_either_order_leave_one_truth(
     claim_for = "e1" if following == "claimed" else None
 
     def finish() -> bool:
-        return pg_stage.store.finish_step(held, DONE, advance, claim_for=claim_for)
+        return pg_stage.store.finish_step(held, DONE, advance, claim_for=claim_for) is not None
 
     operations = [finish, cancel(pg_stage)] if first_comes == "finish" else [cancel(pg_stage), finish]
     found = cross(crossing, HOLD_STEP, *operations)
@@ -176,7 +176,7 @@ def test_failing_and_cancel_in_either_order_leave_one_truth(
     held = pg_stage.begin()
 
     def fail() -> bool:
-        return pg_stage.store.finish_step(held, FAILED, FAILS, claim_for=None)
+        return pg_stage.store.finish_step(held, FAILED, FAILS, claim_for=None) is not None
 
     operations = [fail, cancel(pg_stage)] if first_comes == "fail" else [cancel(pg_stage), fail]
     assert cross(crossing, HOLD_STEP, *operations) == [True, False]
@@ -234,11 +234,11 @@ def test_of_finish_and_timeout_one_wins(pg_stage: Stage, crossing: Crossing, fir
     held = pg_stage.begin(what=TIMED)
 
     def finish() -> bool:
-        return pg_stage.store.finish_step(held, DONE, COMPLETES, claim_for=None)
+        return pg_stage.store.finish_step(held, DONE, COMPLETES, claim_for=None) is not None
 
     def time_out() -> bool:
         late = Held("r", "a", 1, "timeout_token")
-        return pg_stage.store.finish_step(late, FAILED, FAILS, claim_for=None)
+        return pg_stage.store.finish_step(late, FAILED, FAILS, claim_for=None) is not None
 
     operations = [finish, time_out] if first_comes == "finish" else [time_out, finish]
     assert cross(crossing, HOLD_STEP, *operations) == [True, False]
@@ -251,7 +251,7 @@ def test_of_finish_and_takeover_one_wins(pg_stage: Stage, crossing: Crossing, fi
     held = pg_stage.begin()
 
     def finish() -> bool:
-        return pg_stage.store.finish_step(held, DONE, COMPLETES, claim_for=None)
+        return pg_stage.store.finish_step(held, DONE, COMPLETES, claim_for=None) is not None
 
     def take_over() -> bool:
         return pg_stage.store.release_step(held, "lost") is not None

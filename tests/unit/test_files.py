@@ -91,7 +91,7 @@ def test_a_relative_path_through_a_parent_works(tmp_path: Path, monkeypatch: pyt
 def test_a_file_can_import_its_neighbours(tmp_path: Path) -> None:
     write(tmp_path, "shared_by_unit_test.py", "def one(): return 1\n")
     file = write(tmp_path, "w.py", "from shared_by_unit_test import one\nsteps = [one]\n")
-    assert register_workflow_file(file, Registry()).steps[0].name == "one"
+    assert register_workflow_file(file, Registry()).body[0].name == "one"
 
 
 def test_two_files_of_the_same_name_in_two_directories_do_not_meet(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_all_problems_of_all_files_come_at_once(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as caught:
         register_paths([tmp_path, tmp_path / "nowhere"], Registry())
     problems = caught.value.problems
-    assert [Path(p.split(":")[0]).name for p in problems] == ["a.py", "b.py", "c.py", "c.py", "nowhere"]
+    assert [Path(p.split(":")[0]).name for p in problems] == ["a.py", "nowhere", "b.py", "c.py", "c.py"]
 
 
 def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rival_client.payload import Json
-from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Failure, Retry, decide
-from rival_workers.engine.interpreter import HANDLER, advance, config_of, first
+from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
+from rival_workers.engine.interpreter import advance, config_of, first
+from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.plan import Plan, StepConfig, StepNode
 
 OK = End("completed", Json("1"))
@@ -25,8 +26,14 @@ def plan_of(*names: str, handled: tuple[str, ...] = (), on_error: bool = False) 
 
 def follow(plan: Plan, path: str, end: End, *, failing: bool = False) -> tuple[str | None, str | None, bool]:
     """(the path that opens, how the run ends, whether it is bound to fail)."""
-    found = advance(plan, path, end, failing=failing)
-    return (found.opening.path if found.opening else None, found.run_ends, found.fails_run)
+    return read(advance(plan, path, end, "handler" if failing else "soft_handler"))
+
+
+def read(found: Advance) -> tuple[str | None, str | None, bool]:
+    opened = [effect.path for effect in found.effects if isinstance(effect, Opening)]
+    ends = [effect.status for effect in found.effects if isinstance(effect, EndRun)]
+    assert len(opened) + len(ends) == 1, "one step opens, or the run ends"
+    return next(iter(opened), None), next(iter(ends), None), FailRun() in found.effects
 
 
 @pytest.mark.parametrize("step_handler", [True, False])
@@ -70,13 +77,13 @@ def test_after_a_soft_failures_handler_the_plan_goes_on_however_the_handler_ends
 def test_the_first_step_opens_with_its_own_config() -> None:
     config = StepConfig(timeout=7)
     plan = Plan(nodes=(StepNode(name="a", config=config), StepNode(name="b")))
-    assert first(plan) == interpreter.Opening("a", "step", config)
+    assert first(plan) == Advance((Opening("a", "step", config),))
 
 
 def test_a_handler_is_opened_as_a_handler_without_timeout_and_is_never_retried() -> None:
     node = StepNode(name="a", config=StepConfig(timeout=7, max_attempts=5), on_error=True)
-    opening = advance(Plan(nodes=(node,)), "a", HARD, failing=False).opening
-    assert opening is not None
+    opening = advance(Plan(nodes=(node,)), "a", HARD, "step").effects[-1]
+    assert isinstance(opening, Opening)
     assert (opening.path, opening.kind, opening.config.timeout) == ("a!on_error", "handler", None)
     asks_for_more = Failure({}, behavior="retry", max_attempts=9)
     assert isinstance(decide(config_of(Plan(nodes=(node,)), "a!on_error"), 1, asks_for_more), End)
@@ -103,15 +110,14 @@ def drive(plan: Plan, outcomes: dict[str, End]) -> tuple[list[str], list[str]]:
     """The same by `advance`: the paths in order, and every end of the run that it announced."""
     visited: list[str] = []
     ends: list[str] = []
-    opening, failing = first(plan), False
-    while opening is not None:
+    path, failing = read(first(plan))[0], False
+    while path is not None:
         assert len(visited) <= 2 * len(plan.nodes) + 1, "it goes in circles"
-        visited.append(opening.path)
-        found = advance(plan, opening.path, outcomes.get(opening.path, OK), failing=failing)
-        failing = failing or found.fails_run
-        ends += [found.run_ends] if found.run_ends else []
-        assert (found.opening is None) == (found.run_ends is not None)
-        opening = found.opening  # type: ignore[assignment]
+        visited.append(path)
+        opened, ended, fails = follow(plan, path, outcomes.get(path, OK), failing=failing)
+        failing = failing or fails
+        ends += [ended] if ended else []
+        path = opened
     return visited, ends
 
 

@@ -84,6 +84,6 @@ def test_a_duration_that_no_database_could_store_is_refused(duration: str, value
         StepConfig(**{duration: value})
 
 
-def test_a_step_is_found_by_its_name() -> None:
-    assert plan().position("b") == 1
-    assert plan().node("a").name == "a"
+def test_a_step_is_found_by_its_path() -> None:
+    assert plan().place("b").position == 1
+    assert plan().place("a!on_error").node.name == "a"

@@ -4,13 +4,39 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from rival_workers import step
-from rival_workers.definition.steps import OPTIONS, as_spec, define_step, name_of
-from rival_workers.engine.plan import StepConfig
+from rival_workers.definition.assembly import Assembly, Scope
+from rival_workers.definition.inject import Injection
+from rival_workers.definition.steps import OPTIONS, as_spec, name_of
+from rival_workers.definition.workflow import only_itself
+from rival_workers.engine.plan import StepConfig, StepNode
+
+
+@dataclass(frozen=True)
+class Defined:
+    node: StepNode
+    handler: Injection | None
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+
+def define_step(thing: Any) -> Defined:
+    """A step as a workflow would have it; ValueError with every problem, one per line."""
+    assembly = Assembly(only_itself)
+    [*nodes] = assembly.body([thing], Scope(), "steps")
+    if assembly.problems:
+        raise ValueError("\n".join(assembly.problems))
+    [node] = nodes
+    assert isinstance(node, StepNode)
+    handler = assembly.calls.get(f"{node.name}!on_error")
+    return Defined(node, handler.injection if handler else None)
 
 
 def chop(input: Any) -> Any:

@@ -53,7 +53,8 @@ def test_every_open_status_can_be_cancelled_and_every_terminal_one_reached(
 def test_every_verb_is_guarded_by_a_token(
     table: dict[str, Transition], statuses: tuple[str, ...], terminal: tuple[str, ...], rows: object
 ) -> None:
-    tokens = {"execution_token", "timeout_token", "token"}
+    # A composite moves within the finish of a step below it, under that step's token.
+    tokens = {"execution_token", "timeout_token", "token", "child"}
     for verb, transition in table.items():
         assert transition.verb == verb
         assert transition.guard in tokens
@@ -78,6 +79,7 @@ def test_open_is_everything_that_is_not_terminal() -> None:
 def test_a_running_step_leaves_by_finish_retry_timeout_release_or_cancel_and_by_nothing_else() -> None:
     verbs = {verb for verb in STEP_TRANSITIONS if "running" in step_sources(verb)}
     assert verbs == {
-        "finish_step", "retry_step", "time_out_finish", "time_out_retry", "release_step", "cancel_run",
+        "finish_step", "retry_step", "time_out_finish", "time_out_retry", "release_step", "cancel_below",
+        "cancel_run",
     }  # fmt: skip
     assert run_sources("begin_run") == {"pending"}

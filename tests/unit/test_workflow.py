@@ -44,7 +44,7 @@ def test_the_builder_and_the_list_make_the_same_workflow() -> None:
 
 
 def test_the_builder_takes_several_steps_at_once() -> None:
-    assert [s.name for s in create_workflow("t").steps([find, chop]).build().steps] == ["find", "chop"]
+    assert [node.name for node in create_workflow("t").steps([find, chop]).build().body] == ["find", "chop"]
 
 
 def test_register_puts_it_where_it_is_told_to_and_otherwise_where_workers_look() -> None:
@@ -128,9 +128,9 @@ def test_without_an_input_type_anything_goes_through_as_it_is() -> None:
 def test_a_path_leads_to_the_step_or_handler_and_an_unknown_one_to_nothing() -> None:
     workflow = define_workflow("w", [step(find, on_error=tell), chop], on_error=tell)
     for path in ("find", "chop", "find!on_error", "!on_error"):
-        assert workflow.injection(path) is not None, path
+        assert workflow.call_at(path) is not None, path
     for path in ("chop!on_error", "nobody", ""):
-        assert workflow.injection(path) is None, path
+        assert workflow.call_at(path) is None, path
 
 
 def test_the_registry_refuses_the_same_name_with_other_steps_and_takes_the_same_again() -> None:

@@ -1,0 +1,310 @@
+"""A list of what users write becomes a body of the plan, and a table of how to call each function in it.
+
+Every problem is collected, with the place it was found at; nothing is raised before all of it has been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from rival_workers.definition.composites import (
+    DEFAULT_ITERATIONS,
+    BranchSpec,
+    CompositeSpec,
+    ForEachSpec,
+    LoopSpec,
+    ParallelSpec,
+    WorkflowSpec,
+    workflow,
+)
+from rival_workers.definition.inject import HANDLER_NAMES, IN_ITEM, IN_TURN, STEP_NAMES, Injection
+from rival_workers.definition.steps import (
+    as_spec,
+    checked_config,
+    checked_injection,
+    is_name,
+    location,
+    name_of,
+)
+from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.plan import (
+    AnyNode,
+    Body,
+    BranchNode,
+    ForEachNode,
+    LoopNode,
+    ParallelNode,
+    SleepNode,
+    StepConfig,
+    StepNode,
+    WorkflowNode,
+)
+
+ReadInput = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """How to call what stands at one place of the plan."""
+
+    injection: Injection
+    #: Reads the input of the workflow that the function was written for; None: that of the one around it.
+    read_input: ReadInput | None = None
+
+
+class Assembled(Protocol):
+    """A workflow that can be a step of another."""
+
+    name: str
+    on_error: Injection | None
+
+    @property
+    def body(self) -> Body: ...
+    @property
+    def calls(self) -> Mapping[str, Call]: ...
+
+
+#: Finds the workflow that another one refers to, by file, by name or itself; ValueError says why not.
+Resolve = Callable[[Any], Assembled]
+
+
+@dataclass
+class Scope:
+    """Where a body stands: what its places begin with, and what its functions may ask for."""
+
+    prefix: str = ""
+    allowed: tuple[str, ...] = STEP_NAMES
+    names: set[str] = field(default_factory=set)
+
+    @property
+    def handlers(self) -> tuple[str, ...]:
+        return (*self.allowed, *HANDLER_NAMES[len(STEP_NAMES) :])
+
+    def inner(self, prefix: str, *more: str) -> Scope:
+        return Scope(prefix, tuple(dict.fromkeys((*self.allowed, *more))))
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """`delay_step(seconds=20)`."""
+
+    name: str
+    seconds: Any
+
+
+@dataclass
+class Assembly:
+    resolve: Resolve
+    calls: dict[str, Call] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    _where: str = ""
+
+    # -- problems -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _at(self, where: str) -> Iterator[None]:
+        before, self._where = self._where, f"{self._where}{where}"
+        try:
+            yield
+        finally:
+            self._where = before
+
+    def _problem(self, text: str) -> None:
+        self.problems.append(f"{self._where}: {text}" if self._where else text)
+
+    # -- bodies -------------------------------------------------------------------------------------------
+
+    def body(self, things: Any, scope: Scope, where: str) -> Body:
+        if not isinstance(things, Sequence) or isinstance(things, str):
+            things = [things]
+        nodes: list[AnyNode] = []
+        for index, thing in enumerate(things):
+            with self._at(f"{where}[{index}]"):
+                node = self._node(thing, scope)
+            if node is not None:
+                self._unique(node.name, scope)
+                nodes.append(node)
+        return tuple(nodes)
+
+    def _filled(self, things: Any, scope: Scope, where: str) -> Body:
+        if isinstance(things, Sequence) and not things:
+            self._problem(f"{where} is empty: give at least one step")
+        return self.body(things, scope, f".{where}")
+
+    def _unique(self, name: str, scope: Scope) -> None:
+        if name in scope.names:
+            self._problem(f"step {name!r} appears twice: give one of them another name, step(…, name=…)")
+        scope.names.add(name)
+
+    def _node(self, thing: Any, scope: Scope) -> AnyNode | None:
+        before = len(self.problems)
+        if hasattr(thing, "build") or hasattr(thing, "calls"):
+            # A workflow itself, as it is.
+            thing = workflow(thing)
+        node = self._composite(thing, scope) if isinstance(thing, CompositeSpec) else self._leaf(thing, scope)
+        return node if len(self.problems) == before else None
+
+    # -- steps --------------------------------------------------------------------------------------------
+
+    def _leaf(self, thing: Any, scope: Scope) -> AnyNode | None:
+        if isinstance(thing, Sleep):
+            return self._sleep(thing, scope)
+        try:
+            spec = as_spec(thing)
+        except ValueError as error:
+            self._problem(str(error))
+            return None
+        name = spec.options.get("name") or name_of(spec.function)
+        found: list[str] = []
+        config = checked_config(spec.options, found)
+        called = checked_injection(spec.function, scope.allowed, name, found)
+        on_error = spec.options.get("on_error")
+        handler = checked_injection(on_error, scope.handlers, f"{name}'s on_error", found) if on_error else None
+        if not is_name(name):
+            found.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
+        for problem in found:
+            self._problem(f"{problem}{location(spec.function)}")
+        if found or config is None or called is None:
+            return None
+        self._add(scope.prefix + name, called, handler)
+        return StepNode(name=name, config=config, on_error=handler is not None)
+
+    def _sleep(self, sleep: Sleep, scope: Scope) -> AnyNode | None:
+        self._add(scope.prefix + sleep.name, Injection(_wake_up, (), ()), None)
+        try:
+            return SleepNode(type="sleep", name=sleep.name, seconds=sleep.seconds)
+        except ValidationError as error:
+            self._invalid(sleep.name, error)
+            return None
+
+    def _add(self, place: str, called: Injection, handler: Injection | None) -> None:
+        self.calls[place] = Call(called)
+        if handler is not None:
+            self.calls[place + HANDLER] = Call(handler)
+
+    # -- composites ---------------------------------------------------------------------------------------
+
+    def _composite(self, spec: CompositeSpec, scope: Scope) -> AnyNode | None:
+        if isinstance(spec, WorkflowSpec):
+            return self._workflow(spec, scope)
+        if not is_name(spec.name.removesuffix("?") if isinstance(spec.name, str) else spec.name):
+            self._problem(f"name {spec.name!r}: use letters, digits, _ and -, and a ? at the end if you like")
+            return None
+        with self._at(f" {spec.name!r}"):
+            common = self._common(spec, scope)
+            try:
+                return self._made(spec, scope, common)
+            except ValidationError as error:
+                self._invalid(spec.name, error)
+                return None
+
+    def _common(self, spec: CompositeSpec, scope: Scope) -> dict[str, Any]:
+        """What all composites have: a name, options, a handler."""
+        found: list[str] = []
+        config = checked_config(spec.options, found, not_known=("name",)) or StepConfig()
+        on_error = spec.options.get("on_error")
+        handler = checked_injection(on_error, scope.handlers, "on_error", found) if on_error else None
+        for problem in found:
+            self._problem(problem)
+        if handler is not None:
+            self.calls[scope.prefix + spec.name + HANDLER] = Call(handler)
+        return {"name": spec.name, "config": config, "on_error": handler is not None}
+
+    def _made(self, spec: CompositeSpec, scope: Scope, common: dict[str, Any]) -> AnyNode | None:
+        path = scope.prefix + spec.name
+        match spec:
+            case BranchSpec():
+                self._ask(path, "when", spec.when, scope)
+                inner = scope.inner(f"{path}/")
+                then = self._filled(spec.then, inner, "then")
+                return BranchNode(
+                    type="branch", then=then, otherwise=self.body(spec.otherwise, inner, ".otherwise"), **common
+                )
+            case ParallelSpec():
+                return self._parallel(spec, scope.inner(f"{path}/"), common)
+            case ForEachSpec():
+                self._ask(path, "items", spec.items, scope)
+                do = self._filled(spec.do, scope.inner(f"{path}[]/", *IN_ITEM), "do")
+                return ForEachNode(
+                    type="for_each", do=do, concurrency=spec.concurrency, on_failure=spec.on_failure,
+                    collect=spec.collect, **common,
+                )  # fmt: skip
+            case LoopSpec():
+                return self._loop(spec, path, scope, common)
+        raise AssertionError(f"{spec!r} is no composite")
+
+    def _parallel(self, spec: ParallelSpec, inner: Scope, common: dict[str, Any]) -> AnyNode:
+        if not spec.branches:
+            self._problem("has no steps: give at least one")
+        bodies = tuple(self.body(way, inner, f"[{n}]") for n, way in enumerate(spec.branches))
+        return ParallelNode(type="parallel", branches=bodies, on_failure=spec.on_failure, **common)
+
+    def _loop(self, spec: LoopSpec, path: str, scope: Scope, common: dict[str, Any]) -> AnyNode:
+        inner = scope.inner(f"{path}[]/", *IN_TURN)
+        if spec.until is not None and spec.while_ is not None:
+            self._problem("has both until and while_: give one")
+        if spec.until is None and spec.while_ is None and spec.max_iterations is None:
+            self._problem("has no end: give until=…, while_=… or max_iterations=…")
+        mode = "until" if spec.until else "while" if spec.while_ else "count"
+        if mode != "count":
+            self._ask(f"{path}[]", mode, spec.until or spec.while_, inner)
+        most = DEFAULT_ITERATIONS if spec.max_iterations is None else spec.max_iterations
+        do = self._filled(spec.do, inner, "do")
+        return LoopNode(type="loop", do=do, mode=mode, max_iterations=most, **common)  # type: ignore[arg-type]
+
+    def _ask(self, place: str, role: str, function: Any, scope: Scope) -> None:
+        """A question is a user's function, so it is called as a step is."""
+        found: list[str] = []
+        called = checked_injection(function, scope.allowed, role, found)
+        for problem in found:
+            self._problem(f"{problem}{location(function)}")
+        if called is not None:
+            self.calls[f"{place}!{role}"] = Call(called)
+
+    def _workflow(self, spec: WorkflowSpec, scope: Scope) -> AnyNode | None:
+        try:
+            nested = self.resolve(spec.reference)
+        except ValueError as error:
+            for problem in str(error).splitlines():
+                self._problem(problem)
+            return None
+        spec = replace(spec, name=spec.name or nested.name)
+        path = scope.prefix + spec.name
+        with self._at(f" {spec.name!r}"):
+            common = self._common(spec, scope)
+            if spec.input is not None:
+                self._ask(path, "input", spec.input, scope)
+        if nested.on_error is not None:
+            if common["on_error"]:
+                self._problem(f"workflow {spec.name!r} has an on_error of its own: give it none here")
+            common["on_error"] = True
+        for place, call in nested.calls.items():
+            # An input of its own is not read as that of the workflow around it.
+            reader = call.read_input or (_as_it_is if spec.input is not None else None)
+            self.calls[_placed(path, place)] = replace(call, read_input=reader)
+        return WorkflowNode(
+            type="workflow", workflow=nested.name, body=nested.body, own_input=spec.input is not None,
+            propagate_failure=spec.propagate_failure, **common,
+        )  # fmt: skip
+
+    def _invalid(self, name: str, error: ValidationError) -> None:
+        for one in error.errors():
+            self._problem(f"option {'.'.join(map(str, one['loc']))} of {name!r}: {one['msg']}")
+
+
+def _placed(path: str, place: str) -> str:
+    """A nested workflow's place within the one around it; its handler is that of the step it has become."""
+    return path + place if place == HANDLER else f"{path}/{place}"
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _wake_up() -> None:
+    """A sleep's function."""

@@ -1,0 +1,165 @@
+"""What follows from a step's end, as a list of effects that a store applies in order, in one transaction.
+
+While it does, a store carries an outcome along: the ended step's result or error at first, then that of each composite
+that ends with it. Only a join has to look into the tables to know which way it goes, so it brings both ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from rival_workers.engine.plan import StepConfig
+
+#: What runs a user's function.
+LeafKind = Literal["step", "sleep", "handler", "soft_handler", "condition", "items", "input"]
+#: What stands for others: its row waits until they have ended.
+SupervisorKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item"]
+LEAVES: tuple[str, ...] = ("step", "sleep", "handler", "soft_handler", "condition", "items", "input")
+HANDLERS: tuple[str, ...] = ("handler", "soft_handler")
+
+_NO_OPTIONS = StepConfig()
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A row to be opened: a leaf is claimed at once by whoever finished, or scheduled; a composite waits."""
+
+    path: str
+    kind: LeafKind | SupervisorKind
+    config: StepConfig = _NO_OPTIONS
+    #: How many ways a parallel composite has to wait for.
+    lanes: int | None = None
+    #: Seconds before a leaf may start.
+    delay: float = 0.0
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.kind in LEAVES
+
+    def at_item(self, of: str, index: int) -> Opening:
+        """A template of one item's steps, for the item with this index."""
+        return replace(self, path=self.path.replace(f"{of}[]", f"{of}[{index}]", 1))
+
+
+# -- where a composite's result comes from ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Carried:
+    """From what ended just before."""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """There is none."""
+
+
+@dataclass(frozen=True)
+class ResultOf:
+    """From another step's row."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class ResultsOfItems:
+    """A list, in the order of the items."""
+
+
+@dataclass(frozen=True)
+class ResultsByName:
+    """A mapping: (name, path) of each."""
+
+    of: tuple[tuple[str, str], ...]
+
+
+ResultSource = Carried | Nothing | ResultOf | ResultsOfItems | ResultsByName
+
+
+# -- effects ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Close:
+    """A composite is over; "failed" with the error that is carried along."""
+
+    path: str
+    status: Literal["completed", "skipped", "failed"]
+    result: ResultSource = Carried()
+
+
+@dataclass(frozen=True)
+class CancelBelow:
+    """Whatever is open below this composite is cancelled."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """The ended step's items become rows, and the first of them are begun."""
+
+    path: str
+    concurrency: int
+    #: What opens for an item.
+    each: tuple[Opening, ...]
+
+
+@dataclass(frozen=True)
+class Join:
+    """One lane of a composite is over. The next item is begun, or the composite ends when it was the last one."""
+
+    path: str
+    #: What opens for the next item; nothing in a parallel composite.
+    each: tuple[Opening, ...]
+    #: The lane failed, and with it the composite will: nothing new begins.
+    stops: bool
+    completes: tuple[Effect, ...]
+    fails: tuple[Effect, ...]
+
+
+@dataclass(frozen=True)
+class Recall:
+    """The error that is carried along is that of the step at this path."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The error that is carried along is this one."""
+
+    error: dict[str, Any]
+    step: str
+
+
+@dataclass(frozen=True)
+class FailRun:
+    """The run is now bound to fail with the error that is carried along; its handlers may come first."""
+
+
+@dataclass(frozen=True)
+class EndRun:
+    status: Literal["completed", "failed"]
+
+
+Effect = Opening | Close | CancelBelow | FanOut | Join | Recall | Blame | FailRun | EndRun
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What follows from a step's end."""
+
+    effects: tuple[Effect, ...]
+
+    @cached_property
+    def next_leaf(self) -> Opening | None:
+        """The one step that opens, when nothing else follows: the way most steps end."""
+        [only, *more] = self.effects
+        return only if not more and isinstance(only, Opening) and only.is_leaf and not only.delay else None
+
+    @cached_property
+    def completes_run(self) -> bool:
+        return self.effects == (EndRun("completed"),)

@@ -1,0 +1,55 @@
+"""The address of a step in its run: `charge`, `notify/send_email`, `batches[3]/process`, `charge!on_error`.
+
+A composite's children are below it (`/`), those of a repeated one below the number of their turn (`[3]/`), and what is
+asked on its behalf hangs on it (`!when`, `!items`). A path without its numbers is a place in the plan.
+"""
+
+from __future__ import annotations
+
+import re
+
+HANDLER = "!on_error"
+#: What may not be part of a name, since it is part of a path.
+RESERVED = "/[]!"
+
+_NUMBER = re.compile(r"\[\d+\]")
+
+
+def place_of(path: str) -> str:
+    """`batches[3]/process` → `batches[]/process`."""
+    return _NUMBER.sub("[]", path) if "[" in path else path
+
+
+def role_of(path: str) -> tuple[str, str]:
+    """`pages[2]!until` → (`pages[2]`, `until`); a plain step has no role."""
+    base, _, role = path.partition("!")
+    return base, role
+
+
+def scope_of(path: str) -> str:
+    """What the path's siblings begin with: `batches[3]/process` → `batches[3]/`; at the top, nothing."""
+    return path[: path.rfind("/") + 1]
+
+
+def above(path: str) -> tuple[str, int | None]:
+    """The composite that a step is in, and in which of its turns: `batches[3]/process` → (`batches`, 3)."""
+    return turn_of(scope_of(path)[:-1])
+
+
+def turn_of(path: str) -> tuple[str, int | None]:
+    """`pages[2]` → (`pages`, 2); a path that does not end in a number is no turn."""
+    if not path.endswith("]"):
+        return path, None
+    base, _, number = path[:-1].rpartition("[")
+    return base, int(number)
+
+
+def enclosing(path: str, place: str) -> str:
+    """The beginning of a path that stands at the given place: (`a[3]/b/c`, `a[]/b`) → `a[3]/b`."""
+    parts = path.split("/")[: place.count("/") + 1]
+    found = "/".join(parts).partition("!")[0]
+    return found if place.endswith("]") or not found.endswith("]") else turn_of(found)[0]
+
+
+def is_handler(path: str) -> bool:
+    return path.endswith(HANDLER)

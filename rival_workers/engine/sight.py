@@ -1,0 +1,155 @@
+"""What a step can see of its run from where it stands: which step a name means, what came before it, its item.
+
+Pure: it gives paths, and whoever needs what is there reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rival_workers.engine import paths
+from rival_workers.engine.plan import (
+    BranchNode,
+    ForEachNode,
+    LoopNode,
+    ParallelNode,
+    Place,
+    Plan,
+    WorkflowNode,
+    repeats,
+)
+
+
+class Sight:
+    """The names that a step can use: those around it, the nearest first, and those within branches and parallels
+    there. In a loop a step of this turn that has not run yet means that of the turn before.
+    """
+
+    def __init__(self, plan: Plan, path: str) -> None:
+        self._plan, self._path = plan, path
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self.find(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for scope in self._scopes() for name in names_in(self._plan, scope)))
+
+    def find(self, name: str) -> tuple[str, ...]:
+        """The paths that a name may mean, the likeliest first; none: there is no such step."""
+        if "/" in name or "[" in name:
+            return (name,) if paths.place_of(name) in self._plan.places else ()
+        for scope in self._scopes():
+            below = names_in(self._plan, scope).get(name)
+            if below is not None:
+                return tuple(begin + below for begin in self._turns(scope))
+        return ()
+
+    def _scopes(self) -> Iterator[str]:
+        """The scopes around the step as places, the innermost first."""
+        place = paths.place_of(self._path)
+        base, role = paths.role_of(place)
+        if role in ("until", "while"):
+            yield f"{base}/"
+        while place:
+            place = paths.scope_of(place).rstrip("/")
+            yield f"{place}/" if place else ""
+            if not place:
+                return
+
+    def _turns(self, scope: str) -> Iterator[str]:
+        """The scope in this run: in a loop this turn's, then that of the turn before."""
+        if not scope:
+            yield ""
+            return
+        here = paths.enclosing(self._path, scope[:-1])
+        yield f"{here}/"
+        above, turn = paths.turn_of(here)
+        if turn and isinstance(self._plan.place(above).node, LoopNode):
+            yield f"{above}[{turn - 1}]/"
+
+
+def names_in(plan: Plan, scope: str) -> dict[str, str]:
+    """What each name means in a scope: the node itself, or one within its branches and parallels."""
+    cache: dict[str, dict[str, str]] = plan.__dict__.setdefault("_names_in", {})
+    if scope not in cache:
+        cache[scope] = _names_in(plan, scope)
+    return cache[scope]
+
+
+def _names_in(plan: Plan, scope: str) -> dict[str, str]:
+    own = {name: name for name in plan.scopes.get(scope, {})}
+    deeper: dict[str, str] = {}
+    ambiguous: set[str] = set()
+    for place in plan.scopes.get(scope, {}).values():
+        if isinstance(place.node, BranchNode | ParallelNode):
+            for name, below in _names_in(plan, place.scope).items():
+                ambiguous |= {name} & deeper.keys()
+                deeper[name] = f"{place.node.name}/{below}"
+    return {name: below for name, below in deeper.items() if name not in ambiguous} | own
+
+
+def before(plan: Plan, path: str) -> str | None:
+    """The step that came before the one at this path."""
+    base, role = paths.role_of(path)
+    if role in ("until", "while"):
+        return _before_condition(plan, base, role)
+    place = plan.place(base)
+    if place.before is not None:
+        return paths.scope_of(base) + place.before.name
+    return _before_body(plan, place, base)
+
+
+def _before_condition(plan: Plan, base: str, role: str) -> str | None:
+    loop, turn = paths.turn_of(base)
+    turn = (turn or 0) - (role == "while")
+    return before(plan, loop) if turn < 0 else _last_of_turn(plan, loop, turn)
+
+
+def _before_body(plan: Plan, place: Place, path: str) -> str | None:
+    """The first of a body comes after what came before the composite, or after the turn before."""
+    if place.parent is None:
+        return None
+    up, turn = paths.above(path)
+    if turn and isinstance(place.parent.node, LoopNode):
+        return _last_of_turn(plan, up, turn - 1)
+    return before(plan, up)
+
+
+def _last_of_turn(plan: Plan, loop: str, turn: int) -> str:
+    node = plan.place(loop).node
+    assert isinstance(node, LoopNode)
+    return f"{loop}[{turn}]/{node.do[-1].name}"
+
+
+def item_of(plan: Plan, path: str) -> str | None:
+    """The row of the innermost item that the step is about."""
+    for place in plan.place(path).lineage():
+        if isinstance(place.node, ForEachNode):
+            return paths.enclosing(path, f"{place.path}[]")
+    return None
+
+
+def index_of(plan: Plan, path: str) -> int | None:
+    """The number of the innermost turn, of a loop or of a for_each."""
+    base, role = paths.role_of(path)
+    if role in ("until", "while"):
+        return paths.turn_of(base)[1]
+    for place in plan.place(path).lineage():
+        if repeats(place.node):
+            return paths.turn_of(paths.enclosing(path, f"{place.path}[]"))[1]
+    return None
+
+
+def input_of(plan: Plan, path: str) -> str | None:
+    """The step whose result is the input here; None: it is the run's."""
+    if not paths.role_of(path)[0]:
+        return None
+    place = plan.place(path)
+    around = list(place.lineage())
+    if paths.is_handler(path):
+        # A nested workflow's own handler is part of it.
+        around.insert(0, place)
+    for one in around:
+        if isinstance(one.node, WorkflowNode) and one.node.own_input:
+            return paths.enclosing(path, one.path) + "!input"
+    return None

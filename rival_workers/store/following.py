@@ -1,0 +1,342 @@
+"""What follows from a step's end, in portable SQL: an advance's effects, one after the other, in one transaction.
+
+Locks are taken from the leaves up (descending paths), then the run. An effect that reaches down again, to cancel what
+is open below a composite, would break that order; so it asks for the whole scope to be locked first, and the
+transaction is begun anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, insert, or_, select, update
+
+from rival_client.payload import NULL, Json, serialise
+from rival_client.tables import STEP_TERMINAL, after, now, runs, steps
+from rival_workers.engine import effects as fx
+from rival_workers.engine.effects import Effect, Opening
+from rival_workers.engine.transitions import run_sources, step_sources
+from rival_workers.store.base import NEVER_RUNG, Followed
+from rival_workers.store.guards import after_or_never
+
+#: A far timer is rung this long before it is due, so that a countdown can make it precise.
+LEAD = 5.0
+
+
+class ScopeNeeded(Exception):
+    """Everything open below this path must be locked before anything else is."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class Unsettled(Exception):
+    """The scope moved while it was being locked."""
+
+
+@dataclass
+class Outcome:
+    """What is carried along: the result or the error of what ended last, and the step whose error it is."""
+
+    result: Json = NULL
+    error: dict[str, Any] | None = None
+    step: str = ""
+    items: tuple[Json, ...] = ()
+
+
+@dataclass
+class Following:
+    """Applies effects; afterwards it knows what has opened."""
+
+    connection: Connection
+    run_id: str
+    claim_for: str | None
+    ring_grace: float
+    near: float
+    max_payload: int
+    #: The path below which everything is locked.
+    scope: str | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+    opened: list[Opening] = field(default_factory=list)
+    claimed: Opening | None = None
+    run_ended: bool = False
+
+    def apply(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            self._apply(effect)
+
+    @property
+    def followed(self) -> Followed:
+        return Followed(self.claimed, tuple(self.opened), self.run_ended)
+
+    def _apply(self, effect: Effect) -> None:
+        match effect:
+            case Opening():
+                self._open(effect)
+            case fx.Close():
+                self._close(effect)
+            case fx.Join():
+                self._join(effect)
+            case fx.FanOut():
+                self._fan_out(effect)
+            case fx.CancelBelow():
+                self._cancel_below(effect.path)
+            case fx.Recall():
+                self._recall(effect.path)
+            case fx.Blame():
+                self.outcome.error, self.outcome.step = effect.error, effect.step
+            case fx.FailRun():
+                self._change_run(error=self.outcome.error, failed_step=self.outcome.step)
+            case fx.EndRun():
+                self._end_run(effect)
+
+    # -- the run ------------------------------------------------------------------------------------------
+
+    def _end_run(self, effect: fx.EndRun) -> None:
+        result = {"result": self.outcome.result} if effect.status == "completed" else {}
+        self._change_run(status=effect.status, completed_at=now(), ring_at=None, token=runs.c.token + 1, **result)
+        self.run_ended = True
+
+    def _change_run(self, **changes: Any) -> None:
+        self.connection.execute(
+            update(runs).where(runs.c.id == self.run_id, runs.c.status.in_(run_sources("end_run"))).values(changes)
+        )
+
+    # -- opening ------------------------------------------------------------------------------------------
+
+    def _open(self, opening: Opening) -> None:
+        values: dict[str, Any] = {
+            "run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now(),
+        }  # fmt: skip
+        if not opening.is_leaf:
+            lanes = opening.lanes
+            values |= {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
+        elif opening.delay > 0:
+            rung = opening.delay <= self.near
+            values |= {
+                "status": "waiting", "due_at": after(opening.delay),
+                "ring_at": after(opening.delay + (self.ring_grace if rung else -LEAD)),
+                "rings": 0 if rung else NEVER_RUNG,
+            }  # fmt: skip
+            self.opened += [opening] if rung else []
+        elif self.claim_for is None or self.claimed is not None:
+            values |= {"status": "pending", "ring_at": after(self.ring_grace)}
+            self.opened.append(opening)
+        else:
+            timeout = after_or_never(opening.config.timeout)
+            values |= {
+                "status": "running", "attempts": 1, "execution_token": 1, "timeout_token": 1,
+                "executor_id": self.claim_for, "started_at": now(), "timeout_at": timeout, "ring_at": timeout,
+            }  # fmt: skip
+            self.claimed = opening
+        self.connection.execute(insert(steps).values(values))
+
+    def _fan_out(self, effect: fx.FanOut) -> None:
+        items = self.outcome.items
+        rows = insert(steps).values(
+            run_id=self.run_id, path=bindparam("its_path"), kind="item", status="waiting",
+            item=bindparam("its_item"), created_at=now(),
+        )  # fmt: skip
+        self.connection.execute(
+            rows, [{"its_path": f"{effect.path}[{n}]", "its_item": item} for n, item in enumerate(items)]
+        )
+        lanes = min(effect.concurrency, len(items))
+        self.connection.execute(
+            update(steps).where(self._waits(effect.path)).values(total=len(items), opened=lanes, remaining=len(items))
+        )
+        for index in range(lanes):
+            self._open_item(effect.path, effect.each, index)
+
+    def _open_item(self, path: str, each: tuple[Opening, ...], index: int) -> None:
+        for opening in each:
+            self._open(opening.at_item(path, index))
+
+    # -- joining ------------------------------------------------------------------------------------------
+
+    def _join(self, join: fx.Join) -> None:
+        if join.stops:
+            self._need(join.path)
+        row = self.connection.execute(
+            select(steps.c.total, steps.c.opened, steps.c.remaining, steps.c.error)
+            .where(self._waits(join.path))
+            .with_for_update()
+        ).one()
+        total, opened, remaining, error = row
+        index = None
+        if join.stops:
+            self._cancel_items(join.path, opened, total)
+            error = error or self._blamed()
+            remaining, opened = remaining - 1 - (total - opened), total
+        else:
+            remaining -= 1
+            if opened < total:
+                index, opened = opened, opened + 1
+        self.connection.execute(
+            update(steps).where(self._waits(join.path)).values(opened=opened, remaining=remaining, error=error)
+        )
+        if index is not None:
+            self._open_item(join.path, join.each, index)
+        elif remaining == 0:
+            self._last_lane(join, error)
+
+    def _last_lane(self, join: fx.Join, error: dict[str, Any] | None) -> None:
+        if error is not None:
+            self.outcome = _failed(error, join.path)
+        elif (problem := self._too_large(join)) is not None:
+            self.outcome = _failed(problem, join.path)
+        else:
+            return self.apply(join.completes)
+        return self.apply(join.fails)
+
+    def _too_large(self, join: fx.Join) -> dict[str, Any] | None:
+        """A list of results has the same limit as any result; what would not fit is not even read."""
+        close = join.completes[0]
+        if not isinstance(close, fx.Close) or not isinstance(close.result, fx.ResultsOfItems):
+            return None
+        size = self.connection.scalar(
+            select(func.coalesce(func.sum(func.length(cast(steps.c.result, Text)) + 1), 0)).where(
+                self._is_item_of(close.path)
+            )
+        )
+        if size is None or size <= self.max_payload:
+            return None
+        return {
+            "type": "InvalidPayload",
+            "message": f"the results of {close.path!r}'s items are {size:,} bytes together, over the limit of "
+            f"{self.max_payload:,}. Use for_each(…, collect=False) and read the items' own results, or raise "
+            "RIVAL_MAX_PAYLOAD.",
+        }
+
+    def _cancel_items(self, path: str, opened: int, total: int) -> None:
+        """Those whose turn will not come."""
+        never = [f"{path}[{index}]" for index in range(opened, total)]
+        if never:
+            self._cancel(steps.c.path.in_(never))
+
+    # -- closing ------------------------------------------------------------------------------------------
+
+    def _close(self, effect: fx.Close) -> None:
+        if effect.status == "failed":
+            self.outcome.result = NULL
+            values: dict[str, Any] = {"error": self._blamed()}
+        else:
+            self.outcome.result = self._result(effect)
+            values = {"result": self.outcome.result}
+        closed = self.connection.execute(
+            update(steps)
+            .where(self._waits(effect.path))
+            .values(
+                status=effect.status, completed_at=now(), ring_at=None,
+                execution_token=steps.c.execution_token + 1, **values,
+            )
+        )  # fmt: skip
+        if closed.rowcount != 1:
+            raise RuntimeError(f"run {self.run_id!r}: composite {effect.path!r} is not open, but a step below it was")
+
+    def _result(self, effect: fx.Close) -> Json:
+        match effect.result:
+            case fx.Carried():
+                return self.outcome.result
+            case fx.Nothing():
+                return NULL
+            case fx.ResultOf(path):
+                return self._results([path]).get(path, NULL)
+            case fx.ResultsByName(of):
+                found = self._results([path for _, path in of])
+                pairs = (f"{serialise(name)}:{found.get(path, NULL)}" for name, path in of)
+                return Json("{" + ",".join(pairs) + "}")
+            case fx.ResultsOfItems():
+                return self._items_results(effect.path)
+
+    def _results(self, paths: list[str]) -> dict[str, Json]:
+        found = self.connection.execute(
+            select(steps.c.path, steps.c.result).where(steps.c.run_id == self.run_id, steps.c.path.in_(paths))
+        )
+        return {row.path: Json(serialise(row.result)) for row in found}
+
+    def _items_results(self, path: str) -> Json:
+        found = self.connection.execute(
+            select(steps.c.result)
+            .where(self._is_item_of(path))
+            # Numbers of the same length compare like their digits.
+            .order_by(func.length(steps.c.path), steps.c.path)
+        )
+        return Json("[" + ",".join(serialise(row.result) for row in found) + "]")
+
+    def _recall(self, path: str) -> None:
+        error = self.connection.scalar(select(steps.c.error).where(steps.c.run_id == self.run_id, steps.c.path == path))
+        self.outcome = _failed(error or {}, path)
+
+    def _blamed(self) -> dict[str, Any]:
+        """The error as a composite keeps it: with the step that is to blame."""
+        return {**(self.outcome.error or {}), "step": self.outcome.step}
+
+    # -- cancelling ---------------------------------------------------------------------------------------
+
+    def _cancel_below(self, path: str) -> None:
+        self._need(path)
+        self._cancel(and_(below(path), steps.c.path != path))
+
+    def _cancel(self, which: ColumnElement[bool]) -> None:
+        self.connection.execute(
+            update(steps)
+            .where(steps.c.run_id == self.run_id, which, steps.c.status.not_in(STEP_TERMINAL))
+            .values(
+                status="cancelled", completed_at=now(), ring_at=None, timeout_at=None,
+                execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
+            )
+        )  # fmt: skip
+
+    def _need(self, path: str) -> None:
+        if self.scope is None or not is_below(path, self.scope):
+            raise ScopeNeeded(path)
+
+    # -- which rows ---------------------------------------------------------------------------------------
+
+    def _waits(self, path: str) -> ColumnElement[bool]:
+        return and_(steps.c.run_id == self.run_id, steps.c.path == path, steps.c.status.in_(step_sources("close_step")))
+
+    def _is_item_of(self, path: str) -> ColumnElement[bool]:
+        begin = f"{path}["
+        return and_(
+            steps.c.run_id == self.run_id, steps.c.kind == "item", _between(begin),
+            # Those of another for_each, within an item of this one, are further down.
+            func.substr(steps.c.path, len(begin) + 1).not_like("%/%"),
+        )  # fmt: skip
+
+
+def _failed(error: dict[str, Any], path: str) -> Outcome:
+    blamed = dict(error)
+    step = blamed.pop("step", path)
+    return Outcome(error=blamed, step=step)
+
+
+def _between(begin: str) -> ColumnElement[bool]:
+    """Paths that begin like this, as a range that the primary key can serve."""
+    return and_(steps.c.path >= begin, steps.c.path < begin[:-1] + chr(ord(begin[-1]) + 1))
+
+
+def below(path: str) -> ColumnElement[bool]:
+    """A composite and all that belongs to it."""
+    return or_(steps.c.path == path, *(_between(path + sign) for sign in "/[!"))
+
+
+def is_below(path: str, scope: str) -> bool:
+    return path == scope or path.startswith((f"{scope}/", f"{scope}[", f"{scope}!"))
+
+
+def lock_scope(connection: Connection, run_id: str, scope: str) -> None:
+    """Lock all that is open below a composite, and itself, from the leaves up. Rows are only ever added there by a
+    transition of one of them, so once all are locked the set cannot change; Unsettled: it had changed before that.
+    """
+    open_paths = (
+        select(steps.c.path)
+        .where(steps.c.run_id == run_id, below(scope), steps.c.status.not_in(STEP_TERMINAL))
+        .order_by(steps.c.path.desc())
+    )
+    locked = list(connection.scalars(open_paths.with_for_update()))
+    if list(connection.scalars(open_paths)) != locked:
+        raise Unsettled

@@ -1,0 +1,72 @@
+"""Every composite on SQLite, in process: each message delivered by hand, in order, shuffled and twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rival_client.message import Ring
+from rival_workers.definition.registry import default_registry
+from tests.support import gallery
+from tests.support.gallery import CASES, assert_as_expected
+from tests.support.inline import Clock, Inline
+
+
+@pytest.fixture(params=[1.0, 0.0], ids=["in place", "by messages"])
+def inline(request: pytest.FixtureRequest, file_url: str) -> Iterator[Inline]:
+    opened = Inline(file_url, clock=Clock(), continuation_budget=request.param)
+    for workflow in default_registry:
+        opened.registry.add(workflow)
+    opened.process.register_workflows()
+    yield opened
+    opened.close()
+
+
+def settle(inline: Inline, order: random.Random | None = None, copies: int = 1) -> None:
+    """Until nothing is rung and nothing is due any more."""
+    for _ in range(1000):
+        rung = inline.doorbell.take()
+        if not rung and not inline.later:
+            return
+        inline.later += [(inline.clock() + ring.countdown, ring) for ring in rung for _ in range(copies)]  # type: ignore[misc]
+        if order is not None:
+            order.shuffle(inline.later)
+        index = next((n for n, (at, _) in enumerate(inline.later) if at <= inline.clock()), None)  # type: ignore[misc]
+        if index is None:
+            inline.clock.advance(1)  # type: ignore[union-attr]
+            continue
+        inline.deliver(inline.later.pop(index)[1])
+    raise AssertionError("it goes on for ever")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_control_flow_goes_as_it_is_written(inline: Inline, name: str) -> None:
+    case = CASES[name]
+    run_id = inline.rival.run(case.workflow, case.input).run_id
+    settle(inline)
+    assert_as_expected(case, inline.rival.state(run_id))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_order_and_copies_of_messages_change_nothing(inline: Inline, seed: int) -> None:
+    runs: dict[str, Any] = {name: inline.rival.run(case.workflow, case.input).run_id for name, case in CASES.items()}
+    settle_all(inline, random.Random(seed))
+    for name, run_id in runs.items():
+        assert_as_expected(CASES[name], inline.rival.state(run_id))
+
+
+def settle_all(inline: Inline, order: random.Random) -> None:
+    """Every message twice, the copies in any order."""
+    waiting: list[Ring] = []
+    while waiting or inline.doorbell.rings:
+        waiting += [ring for ring in inline.doorbell.take() for _ in range(2)]
+        inline.clock.advance(0.1)  # type: ignore[union-attr]
+        inline.deliver(waiting.pop(order.randrange(len(waiting))))
+
+
+def test_the_gallery_is_all_registered() -> None:
+    assert {case.workflow for case in CASES.values()} <= {workflow.name for workflow in default_registry}
+    assert gallery.CASES

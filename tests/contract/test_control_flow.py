@@ -50,6 +50,7 @@ def test_control_flow_goes_as_it_is_written(inline: Inline, name: str) -> None:
     assert_as_expected(case, inline.rival.state(run_id))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_order_and_copies_of_messages_change_nothing(inline: Inline, seed: int) -> None:
     runs: dict[str, Any] = {name: inline.rival.run(case.workflow, case.input).run_id for name, case in CASES.items()}

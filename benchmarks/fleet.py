@@ -106,7 +106,7 @@ class Fleet:
 
     def kill_owner(self, pid: int) -> float:
         """SIGKILL for the whole worker that process `pid` belongs to; returns the moment."""
-        owner = next(pids for pids in map(tree, self._pids()) if pid in pids)
+        owner = next(pids for pids in map(tree, self.pids()) if pid in pids)
         at = time.time()
         signal_all(owner, signal.SIGKILL)
         return at
@@ -125,7 +125,8 @@ class Fleet:
                 tail = self._log.read_text()[-2000:]
                 raise RuntimeError(f"a worker ended with {process.returncode}; end of {self._log}:\n{tail}")
 
-    def _pids(self) -> list[int]:
+    def pids(self) -> list[int]:
+        """The workers' own processes."""
         return [process.pid for process in self._processes]
 
 

@@ -22,6 +22,9 @@ class Load:
     finished_runs: tuple[int, ...] = (0, 100_000, 1_000_000)
     #: How often the table sizes take turns: a slow minute must not hit only one of them.
     turns: int = 5
+    #: Items of one for_each, and steps of one long run.
+    items: int = 10_000
+    long_run: int = 1_000
     system_limit_s: float = 600.0
 
 
@@ -36,6 +39,7 @@ QUICK = Load(
     takeovers=1,
     finished_runs=(0, 100_000),
     turns=3,
+    items=1_000,
     system_limit_s=120.0,
 )
 

@@ -30,6 +30,15 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def memory_mb(roots: Iterable[int]) -> float:
+    """What the processes and all below them hold of the machine's memory; Linux only, 0 elsewhere."""
+    total = 0
+    for pid in (pid for root in roots for pid in tree(root)):
+        with contextlib.suppress(OSError):
+            total += int((PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return total / 1e6
+
+
 def _parents() -> list[tuple[int, int]]:
     """(pid, parent's pid) of all processes."""
     return _from_proc() if (PROC / "self" / "stat").exists() else _from_ps()

@@ -20,6 +20,14 @@ DISCIPLINES = (
     ("takeover_s", "takeover after SIGKILL (s)", False),
     ("commits_per_step", "commits per step", False),
 )
+#: What only Rival has.
+BIG_RUNS = (
+    ("for_each_items_per_s", "for_each of no-op items: items/s", True),
+    ("for_each_last_to_first", "its last quarter's speed to its first's", True),
+    ("for_each_memory_mb", "its fleet's growth in memory (MB)", False),
+    ("long_run_ms_per_step/first", "1,000-step run: ms per step, first tenth", False),
+    ("long_run_ms_per_step/last", "1,000-step run: ms per step, last tenth", False),
+)
 FINISHED = "steps_per_s_by_finished_runs"
 FINISHED_SIZES = ("0", "100000", "1000000")
 NONE = "-"
@@ -46,6 +54,7 @@ def latest(scores: Scores) -> dict[str, Any]:
     }
     result["starts_per_s"]["rival_run_many"] = figure(scores, "rival_run_many", "starts_per_s")
     result["lease_s"] = figure(scores, "rival", "lease_s")
+    result |= {name: figure(scores, "rival", name) for name, _, _ in BIG_RUNS}
     result[FINISHED] = {size: figure(scores, "rival", f"{FINISHED}/{size}") for size in FINISHED_SIZES}
     return result
 
@@ -86,6 +95,10 @@ def table(scores: Scores) -> str:
             "more",
         ],
     )
+    rows += [
+        [words, cell(scores.get(("rival", name))), *[NONE] * 4, "more" if more else "less"]
+        for name, words, more in BIG_RUNS
+    ]
     rows += _finished_rows(scores)
     return "\n".join([*_aligned([head, *rows]), "", *_notes(scores)])
 

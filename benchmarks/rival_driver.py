@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import redis
 
-from benchmarks import databases, disciplines, finished_runs
+from benchmarks import big_runs, databases, disciplines, finished_runs
 from benchmarks.disciplines import Done
 from benchmarks.driver import Surroundings, run_driver
 from benchmarks.fleet import Fleet, wait_until
@@ -27,7 +27,7 @@ COMMAND = str(Path(sys.executable).with_name("rival"))
 WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
 #: One worker with one process; a fleet has two, so that one can be killed whole and the other lives.
 WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1", "--concurrency", "4"]
-NAMES = {"noop-5", "noop-10", "pids", "flaky", "slow"}
+NAMES = {"noop-5", "noop-10", "noop-1000", "items", "pids", "flaky", "slow"}
 SEED = "bench_rival_seed"
 DRAINED = """
     SELECT count(*) FILTER (WHERE completed_at IS NULL), extract(epoch FROM max(completed_at))
@@ -156,6 +156,17 @@ def measure_takeover(load: Load, surroundings: Surroundings) -> None:
         emit(NAME, "takeover_s", disciplines.takeovers(system, fleet, load))
 
 
+def measure_big_runs(load: Load, surroundings: Surroundings) -> None:
+    """One run with many items, one with many steps."""
+    with (
+        closing(open_copy("big_runs", surroundings)) as system,
+        disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
+    ):
+        disciplines.warm_up(system, fleet, load)
+        big_runs.measure_items(system, fleet, load)
+        big_runs.measure_steps(system, load)
+
+
 def measure_by_finished_runs(load: Load, surroundings: Surroundings, finished_run: str) -> None:
     """The same load on tables of different sizes, taking turns so that a slow minute does not hit only one of them."""
     systems = {size: open_copy(f"finished_{size}", surroundings) for size in load.finished_runs}
@@ -194,6 +205,7 @@ def measure(load: Load, surroundings: Surroundings) -> None:
     counted = open_copy("commits", surroundings)
     emit(NAME, "commits_per_step", [disciplines.commits_per_step(counted, DRAINED, load, surroundings)])
     measure_takeover(load, surroundings)
+    measure_big_runs(load, surroundings)
     measure_by_finished_runs(load, surroundings, finished_run)
 
 

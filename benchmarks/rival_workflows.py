@@ -53,8 +53,20 @@ def sleep_once(input: Input) -> None:
         time.sleep(SLOW_S)
 
 
-register_no_op(5)
-register_no_op(10)
+class Many(Input):
+    """How many items."""
+
+    count: int
+
+
+def items(input: Many) -> range:
+    """The items of a fan-out."""
+    return range(input.count)
+
+
+for length in (5, 10, 1000):
+    register_no_op(length)
+create_workflow("items").input(Many).for_each("all", items=items, do=[nothing], concurrency=8).register()
 create_workflow("pids").input(Input).step(leave_pid).register()
 create_workflow("flaky").input(Input).step(fail_once, max_attempts=2, backoff="linear", base_delay=1.0).register()
 create_workflow("slow").input(Input).step(sleep_once).register()

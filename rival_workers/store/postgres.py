@@ -12,7 +12,7 @@ from rival_client.database import Database
 from rival_client.hotline import HotLine, Statement
 from rival_client.payload import load
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import Advance, Opening
+from rival_workers.engine.effects import Advance, Close, Join, Opening
 from rival_workers.engine.paths import is_handler
 from rival_workers.store.base import Begun, Followed, Held
 from rival_workers.store.sql import SqlStore
@@ -20,10 +20,16 @@ from rival_workers.store.sql import SqlStore
 _CLAIMED_STEP = """
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
                              created_at, started_at, timeout_at, ring_at)
-    SELECT {source}, %(next_path)s, %(next_kind)s, 'running', 1, 1, 1, %(executor)s, now(), now(),
+    SELECT {source}, {path}, %(next_kind)s, 'running', 1, 1, 1, %(executor)s, now(), now(),
            now() + make_interval(secs => %(timeout)s), now() + make_interval(secs => %(timeout)s)
     FROM {table}
 """
+_OPENED_STEP = """
+    INSERT INTO rival_steps (run_id, path, kind, status, created_at, ring_at)
+    SELECT run_id, {path}, %(next_kind)s, 'pending', now(), now() + make_interval(secs => %(grace)s)
+    FROM {table}
+"""
+_NEXT = "%(next_path)s"
 
 _BEGIN_RUN = f"""
 WITH run AS (
@@ -31,7 +37,7 @@ WITH run AS (
     SET status = 'running', started_at = now(), token = token + 1, ring_at = NULL, rings = 0, parked = NULL
     WHERE id = %(run_id)s AND token = %(token)s AND status = 'pending'
     RETURNING id, input
-), step AS ({_CLAIMED_STEP.format(source="id", table="run")})
+), step AS ({_CLAIMED_STEP.format(source="id", path=_NEXT, table="run")})
 SELECT input FROM run
 """
 
@@ -45,14 +51,9 @@ WITH done AS (
 )
 """
 
-_FINISH_AND_CLAIM = f"{_DONE} {_CLAIMED_STEP.format(source='run_id', table='done')} RETURNING 1"
+_FINISH_AND_CLAIM = f"{_DONE} {_CLAIMED_STEP.format(source='run_id', path=_NEXT, table='done')} RETURNING 1"
 
-_FINISH_AND_OPEN = f"""{_DONE}
-    INSERT INTO rival_steps (run_id, path, kind, status, created_at, ring_at)
-    SELECT run_id, %(next_path)s, %(next_kind)s, 'pending', now(), now() + make_interval(secs => %(grace)s)
-    FROM done
-    RETURNING 1
-"""
+_FINISH_AND_OPEN = f"{_DONE} {_OPENED_STEP.format(path=_NEXT, table='done')} RETURNING 1"
 
 _FINISH_AND_COMPLETE = f"""{_DONE}
     UPDATE rival_runs
@@ -63,10 +64,41 @@ _FINISH_AND_COMPLETE = f"""{_DONE}
 """
 
 
+# A lane of a for_each ends and takes the next item. The composite is locked before anything is written, after the
+# step itself: from the leaf up, as everywhere. When it was the last lane nothing is found, and the long way is taken.
+_LANE = """
+WITH held AS (
+    SELECT run_id FROM rival_steps
+    WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running'
+    FOR UPDATE
+), lane AS (
+    SELECT composite.run_id, composite.opened, composite.opened < composite.total AS goes_on
+    FROM rival_steps composite JOIN held USING (run_id)
+    WHERE composite.path = %(join)s AND composite.status = 'waiting' AND composite.remaining > 1
+    FOR UPDATE OF composite
+), joined AS (
+    UPDATE rival_steps composite
+    SET remaining = remaining - 1, opened = composite.opened + goes_on::int
+    FROM lane WHERE composite.run_id = lane.run_id AND composite.path = %(join)s
+), ended AS (
+    UPDATE rival_steps step
+    SET status = CASE WHEN path = %(path)s THEN %(status)s ELSE 'completed' END, result = %(result)s::jsonb,
+        state = CASE WHEN path = %(path)s THEN %(state)s::jsonb END, completed_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
+    FROM lane WHERE step.run_id = lane.run_id AND step.path IN (%(path)s, %(item)s)
+), next AS ({next} WHERE goes_on)
+SELECT CASE WHEN goes_on THEN opened END FROM lane
+"""
+_NEXT_ITEM = "%(join)s || '[' || opened || %(next_path)s"
+_FINISH_LANE_AND_CLAIM = _LANE.format(next=_CLAIMED_STEP.format(source="run_id", path=_NEXT_ITEM, table="lane"))
+_FINISH_LANE_AND_OPEN = _LANE.format(next=_OPENED_STEP.format(path=_NEXT_ITEM, table="lane"))
+
 BEGIN_RUN = Statement.of("rival_begin_run", _BEGIN_RUN)
 FINISH_AND_CLAIM = Statement.of("rival_finish_and_claim", _FINISH_AND_CLAIM)
 FINISH_AND_OPEN = Statement.of("rival_finish_and_open", _FINISH_AND_OPEN)
 FINISH_AND_COMPLETE = Statement.of("rival_finish_and_complete", _FINISH_AND_COMPLETE)
+FINISH_LANE_AND_CLAIM = Statement.of("rival_finish_lane_and_claim", _FINISH_LANE_AND_CLAIM)
+FINISH_LANE_AND_OPEN = Statement.of("rival_finish_lane_and_open", _FINISH_LANE_AND_OPEN)
 
 
 class PostgresStore(SqlStore):
@@ -88,7 +120,8 @@ class PostgresStore(SqlStore):
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         opening = advance.next_leaf
         if not _is_plain(held, end) or not (opening or advance.completes_run):
-            return super().finish_step(held, end, advance, claim_for=claim_for)
+            followed = self._finish_lane(held, end, advance, claim_for)
+            return followed or super().finish_step(held, end, advance, claim_for=claim_for)
         parameters: dict[str, Any] = {
             "run_id": held.run_id, "path": held.path, "token": held.token,
             "status": end.status, "result": end.result, "state": end.state,
@@ -100,8 +133,35 @@ class PostgresStore(SqlStore):
             return self._hot_finish(FINISH_AND_CLAIM, parameters, Followed(claimed=opening))
         return self._hot_finish(FINISH_AND_OPEN, parameters | {"grace": self.ring_grace}, Followed(opened=(opening,)))
 
+    def _finish_lane(self, held: Held, end: End, advance: Advance, claim_for: str | None) -> Followed | None:
+        """None: it is no lane of a for_each, or the last one, or stale."""
+        lane = _lane_of(advance) if _is_plain(held, end) else None
+        if lane is None:
+            return None
+        item, join, opening = lane
+        parameters = {
+            "run_id": held.run_id, "path": held.path, "token": held.token, "status": end.status,
+            "result": end.result, "state": end.state, "item": item, "join": join, "grace": self.ring_grace,
+            **_next(opening, claim_for), "next_path": opening.path.removeprefix(f"{join}["),
+        }  # fmt: skip
+        row = self._hot.fetch(FINISH_LANE_AND_OPEN if claim_for is None else FINISH_LANE_AND_CLAIM, parameters)
+        if row is None:
+            return None
+        if row[0] is None:
+            return Followed()
+        begun = opening.at_item(join, int(row[0]))
+        return Followed(opened=(begun,)) if claim_for is None else Followed(claimed=begun)
+
     def _hot_finish(self, statement: Statement, parameters: dict[str, Any], followed: Followed) -> Followed | None:
         return None if self._hot.fetch(statement, parameters) is None else followed
+
+
+def _lane_of(advance: Advance) -> tuple[str, str, Opening] | None:
+    """The item that ends, the composite it belongs to, and the one step that opens for the next item."""
+    match advance.effects:
+        case (Close(path=item, status="completed"), Join(path=join, stops=False, each=(opening,))):
+            return (item, join, opening) if opening.is_leaf and not opening.delay else None
+    return None
 
 
 def _is_plain(held: Held, end: End) -> bool:

@@ -17,7 +17,14 @@ from rival_client.hotline import Statement
 from rival_client.runs import INSERT_RUN, READ_STATUS
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.base import Held, Look
-from rival_workers.store.postgres import BEGIN_RUN, FINISH_AND_CLAIM, FINISH_AND_COMPLETE, FINISH_AND_OPEN
+from rival_workers.store.postgres import (
+    BEGIN_RUN,
+    FINISH_AND_CLAIM,
+    FINISH_AND_COMPLETE,
+    FINISH_AND_OPEN,
+    FINISH_LANE_AND_CLAIM,
+    FINISH_LANE_AND_OPEN,
+)
 from rival_workers.store.sql import SqlStore
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
 from tests.support.inline import Clock
@@ -67,7 +74,16 @@ BIG = {"rival_runs", "rival_steps"}
 
 @pytest.mark.parametrize(
     "statement",
-    [BEGIN_RUN, FINISH_AND_CLAIM, FINISH_AND_OPEN, FINISH_AND_COMPLETE, READ_STATUS, INSERT_RUN],
+    [
+        BEGIN_RUN,
+        FINISH_AND_CLAIM,
+        FINISH_AND_OPEN,
+        FINISH_AND_COMPLETE,
+        FINISH_LANE_AND_CLAIM,
+        FINISH_LANE_AND_OPEN,
+        READ_STATUS,
+        INSERT_RUN,
+    ],
     ids=lambda statement: statement.name.decode(),
 )
 def test_a_hot_statement_uses_its_index(crowded: Stage, statement: Statement) -> None:

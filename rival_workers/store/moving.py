@@ -75,6 +75,10 @@ class Moving:
             token, timeout_token, attempt, lost, kind = step
             return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, run_input, kind)
 
+    def _why_not(self, held: Held) -> NotYet | None:
+        with self.database.autocommit() as connection:
+            return self._too_early(connection, held)
+
     def _too_early(self, connection: Connection, held: Held) -> NotYet | None:
         row = connection.execute(
             select(steps.c.due_at, now().label("now")).where(guard(held, "claim_step"), steps.c.due_at > now())

@@ -14,7 +14,8 @@ from rival_client.payload import load
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, Close, Join, Opening
 from rival_workers.engine.paths import is_handler
-from rival_workers.store.base import Begun, Followed, Held
+from rival_workers.store.base import Begun, Claimed, Followed, Held, NotYet
+from rival_workers.store.moving import EARLY
 from rival_workers.store.sql import SqlStore
 
 _CLAIMED_STEP = """
@@ -39,6 +40,19 @@ WITH run AS (
     RETURNING id, input
 ), step AS ({_CLAIMED_STEP.format(source="id", path=_NEXT, table="run")})
 SELECT input FROM run
+"""
+
+_CLAIM = f"""
+UPDATE rival_steps step
+SET status = 'running', attempts = attempts + 1, executor_id = %(executor)s, started_at = now(),
+    execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
+    timeout_at = now() + make_interval(secs => %(timeout)s), ring_at = now() + make_interval(secs => %(timeout)s)
+FROM rival_runs run
+WHERE step.run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s
+  AND step.status IN ('pending', 'waiting_retry', 'waiting')
+  AND (due_at IS NULL OR due_at <= now() + interval '{EARLY} s')
+  AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
+RETURNING execution_token, timeout_token, attempts, lost, input, kind
 """
 
 _DONE = """
@@ -94,6 +108,7 @@ _FINISH_LANE_AND_CLAIM = _LANE.format(next=_CLAIMED_STEP.format(source="run_id",
 _FINISH_LANE_AND_OPEN = _LANE.format(next=_OPENED_STEP.format(path=_NEXT_ITEM, table="lane"))
 
 BEGIN_RUN = Statement.of("rival_begin_run", _BEGIN_RUN)
+CLAIM_STEP = Statement.of("rival_claim_step", _CLAIM)
 FINISH_AND_CLAIM = Statement.of("rival_finish_and_claim", _FINISH_AND_CLAIM)
 FINISH_AND_OPEN = Statement.of("rival_finish_and_open", _FINISH_AND_OPEN)
 FINISH_AND_COMPLETE = Statement.of("rival_finish_and_complete", _FINISH_AND_COMPLETE)
@@ -116,6 +131,16 @@ class PostgresStore(SqlStore):
             return super().begin_run(run_id, token, advance, claim_for=claim_for)
         row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_next(opening, claim_for)})
         return None if row is None else Begun(load(row[0]), Followed(claimed=opening))
+
+    def claim_step(self, held: Held, timeout: float | None, executor: str) -> Claimed | NotYet | None:
+        parameters: dict[str, Any] = {
+            "run_id": held.run_id, "path": held.path, "token": held.token, "executor": executor, "timeout": timeout,
+        }  # fmt: skip
+        row = self._hot.fetch(CLAIM_STEP, parameters)
+        if row is None:
+            return self._why_not(held)
+        token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
+        return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         opening = advance.next_leaf

@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic import BaseModel
+
 from rival_client import joining, runs
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
 from rival_client.errors import DatabaseUnavailable, RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
+from rival_client.events import KEPT_FOR, Delivery, Event, EventRecord, Sent, insert_event, list_events, made_event
 from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
-from rival_client.message import Ring
+from rival_client.message import EventRing, Ring
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
 from rival_client.settings import Settings
@@ -136,6 +139,42 @@ class Rival:
             gate = InputGate(info, self.settings.max_payload)
         self._gates[workflow] = (time.monotonic(), gate)
         return gate
+
+    # -- telling ------------------------------------------------------------------------------------------
+
+    def send_event(
+        self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
+        delivery: Delivery = "one", expires: float | dt.timedelta = KEPT_FOR, event_id: str | None = None,
+        connection: Any = None,
+    ) -> Sent:  # fmt: skip
+        """Tell the runs that wait for this topic (and key, if they asked for one): the one that has waited longest, or
+        "all" of them. Kept for `expires` seconds while nobody waits. The same `event_id` twice is one event.
+
+        A pydantic model as the topic is a typed event: its fields are the payload.
+        """
+        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings.max_payload)
+        ring = self.event_ringer(event)
+        if connection is not None:
+            sent = joining.send_in(connection, event, self.settings.ring_grace, ring)
+            return Sent(event.id, "sent" if sent else "duplicate")
+        with self.database.transaction() as own:
+            sent = insert_event(own, event, self.settings.ring_grace)
+        if sent:
+            ring()
+        return Sent(event.id, "sent" if sent else "duplicate")
+
+    def event_ringer(self, event: Event) -> Callable[[], None]:
+        """Rings for a freshly committed event."""
+
+        def ring() -> None:
+            self._doorbell.ring([EventRing(event.id, event.topic)])
+
+        return ring
+
+    def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
+        """The newest events first."""
+        with self.database.autocommit() as connection:
+            return list_events(connection, topic, limit)
 
     # -- waiting ------------------------------------------------------------------------------------------
 

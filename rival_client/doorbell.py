@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import kombu
 import redis
 
-from rival_client.message import Ring, celery_body, celery_headers, redis_envelope
+from rival_client.message import AnyRing, celery_body, celery_headers, redis_envelope
 from rival_client.settings import masked
 
 log = logging.getLogger("rival.doorbell")
@@ -37,7 +37,7 @@ REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1
 
 
 class Doorbell(Protocol):
-    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
         """Publish, and tell whoever waits for the `changed` runs; False when the broker could not be reached."""
 
     def backlog(self) -> int | None:
@@ -75,14 +75,14 @@ class Missed:
     LIMIT = 1000
 
     def __init__(self) -> None:
-        self._rings: deque[Ring] = deque(maxlen=self.LIMIT)
+        self._rings: deque[AnyRing] = deque(maxlen=self.LIMIT)
 
-    def keep(self, rings: Sequence[Ring]) -> None:
+    def keep(self, rings: Sequence[AnyRing]) -> None:
         # Without the countdown, which runs meanwhile: one that comes too early is told when to come again.
         self._rings.extend(replace(ring, countdown=0.0) for ring in rings)
 
-    def take(self) -> list[Ring]:
-        taken: list[Ring] = []
+    def take(self) -> list[AnyRing]:
+        taken: list[AnyRing] = []
         with contextlib.suppress(IndexError):
             while True:
                 taken.append(self._rings.popleft())
@@ -100,7 +100,7 @@ class RedisDoorbell:
         self._breaker = Breaker()
         self._missed = Missed()
 
-    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
         if not self._breaker.allows():
             self._missed.keep(rings)
             return False
@@ -116,7 +116,7 @@ class RedisDoorbell:
             return False
         return True
 
-    def _send(self, rings: Sequence[Ring], changed: Sequence[str]) -> None:
+    def _send(self, rings: Sequence[AnyRing], changed: Sequence[str]) -> None:
         envelopes = [redis_envelope(ring, self._queue) for ring in rings]
         if len(envelopes) + len(changed) == 1:
             if envelopes:
@@ -174,7 +174,7 @@ class KombuDoorbell:
         self._breaker = Breaker()
         self._missed = Missed()
 
-    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
         if not rings:
             return True
         if not self._breaker.allows():
@@ -193,7 +193,7 @@ class KombuDoorbell:
             return False
         return True
 
-    def _publish(self, rings: Sequence[Ring]) -> None:
+    def _publish(self, rings: Sequence[AnyRing]) -> None:
         with self._connection.Producer(serializer="json") as producer:
             for ring in rings:
                 producer.publish(
@@ -226,7 +226,7 @@ class KombuDoorbell:
 class SilentDoorbell:
     """No broker is given: every run waits for the keeper's look."""
 
-    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
         return False
 
     def backlog(self) -> int | None:

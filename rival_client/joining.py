@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
+from sqlalchemy import event as sqlalchemy_event
 
 from rival_client import runs
 from rival_client.database import teach_sqlite
 from rival_client.errors import ConfigurationError
+from rival_client.events import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
+from rival_client.events import Event, insert_event
 from rival_client.payload import Json
 from rival_client.records import WorkflowInfo
 
@@ -48,6 +51,31 @@ def insert_in(
             found = connection.execute(_sql(runs.SELECT_EXISTING_PSYCOPG), {"ids": missing}).fetchall()
             runs.refuse_conflicts(workflow.name, inputs, found)
         return created
+    raise _unfit(connection)
+
+
+def send_in(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
+    """The same for an event."""
+    connection = _session_of(connection)
+    if _is_session(connection):
+        _bring_the_clock(connection.connection())
+        _after_commit(connection, ring)
+        return insert_event(connection.connection(), event, grace)
+    if isinstance(connection, Connection):
+        _bring_the_clock(connection)
+        return insert_event(connection, event, 0)
+    if isinstance(connection, psycopg.Connection):
+        return connection.execute(_sql(INSERT_EVENT_PSYCOPG), event.parameters(0)).fetchone() is not None
+    raise _unfit(connection)
+
+
+async def send_in_async(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
+    if hasattr(connection, "run_sync"):
+        sent: bool = await connection.run_sync(send_in, event, grace, ring)
+        return sent
+    if isinstance(connection, psycopg.AsyncConnection):
+        cursor = await connection.execute(_sql(INSERT_EVENT_PSYCOPG), event.parameters(0))
+        return await cursor.fetchone() is not None
     raise _unfit(connection)
 
 
@@ -107,8 +135,8 @@ def _after_commit(session: Session, ring: Callable[[], None]) -> None:
     if _WAITING not in session.info:
         session.info[_WAITING] = []
         # Once per session and for good: SQLAlchemy does not bear listeners that remove themselves while it calls them.
-        event.listen(session, "after_commit", _committed)
-        event.listen(session, "after_rollback", _rolled_back)
+        sqlalchemy_event.listen(session, "after_commit", _committed)
+        sqlalchemy_event.listen(session, "after_rollback", _rolled_back)
     session.info[_WAITING].append(ring)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 RUN_TASK = "rival.run"
 ATTEMPT_TASK = "rival.attempt"
+EVENT_TASK = "rival.event"
 _ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
 
 
@@ -49,6 +50,43 @@ class Ring:
     def label(self) -> str:
         return self.workflow if self.path is None else step_label(self.workflow, self.path)
 
+    @property
+    def described(self) -> str:
+        return f"(run={self.run_id!r}, step={self.path!r}, attempt={self.attempt})"
+
+
+@dataclass(frozen=True)
+class EventRing:
+    """Look who waits for this event."""
+
+    event_id: str
+    topic: str
+    countdown: float = 0.0
+    run_id: str | None = None
+    path: str | None = None
+    attempt: int = 1
+
+    task = EVENT_TASK
+
+    @property
+    def task_id(self) -> str:
+        return f"event:{self.event_id}"
+
+    @property
+    def args(self) -> list[Any]:
+        return [self.event_id]
+
+    @property
+    def label(self) -> str:
+        return f"event.{self.topic}"
+
+    @property
+    def described(self) -> str:
+        return f"(event={self.event_id!r})"
+
+
+AnyRing = Ring | EventRing
+
 
 def attempt_id(run_id: str, path: str, attempt: int, lost: int = 0) -> str:
     """One Celery task id per attempt: a try that was lost and is started again is another one."""
@@ -60,7 +98,7 @@ def step_label(workflow: str, path: str) -> str:
     return f"{workflow}.{path.rsplit('/', 1)[-1]}"
 
 
-def celery_headers(ring: Ring) -> dict[str, Any]:
+def celery_headers(ring: AnyRing) -> dict[str, Any]:
     """The headers of Celery's message protocol 2."""
     eta = None
     if ring.countdown > 0:
@@ -70,17 +108,17 @@ def celery_headers(ring: Ring) -> dict[str, Any]:
         "eta": eta, "expires": None, "group": None, "group_index": None,
         "retries": ring.attempt - 1, "timelimit": [None, None],
         "root_id": ring.run_id, "parent_id": None if ring.path is None else ring.run_id,
-        "argsrepr": f"(run={ring.run_id!r}, step={ring.path!r}, attempt={ring.attempt})",
+        "argsrepr": ring.described,
         "kwargsrepr": "{}", "origin": _ORIGIN, "ignore_result": True,
         "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {}, "rung_at": time.time(),
     }  # fmt: skip
 
 
-def celery_body(ring: Ring) -> list[Any]:
+def celery_body(ring: AnyRing) -> list[Any]:
     return [ring.args, {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
 
 
-def redis_envelope(ring: Ring, queue: str) -> str:
+def redis_envelope(ring: AnyRing, queue: str) -> str:
     """The message as kombu's Redis transport keeps it in the list that is the queue."""
     body = json.dumps(celery_body(ring), separators=(",", ":")).encode()
     return json.dumps(

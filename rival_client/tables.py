@@ -242,9 +242,62 @@ executors = Table(
     Column("expires_at", Timestamp, nullable=False),
 )
 
+EVENT_STATUSES = ("sent", "kept", "consumed")
+
+# What somebody has told the runs. "sent": nobody has looked yet who waits for it; "kept": nobody did.
+events = Table(
+    "rival_events",
+    metadata,
+    Column("id", Name, primary_key=True),
+    Column("topic", Name, nullable=False),
+    Column("key", Name),
+    # Only for this run.
+    Column("run_id", Name),
+    Column("payload", Payload),
+    Column("delivery", Name, nullable=False),
+    Column("status", Name, nullable=False),
+    Column("ring_at", Timestamp),
+    Column("rings", Integer, nullable=False, server_default="0"),
+    Column("created_at", Timestamp, nullable=False),
+    Column("expires_at", Timestamp, nullable=False),
+    CheckConstraint(
+        f"{_one_of(EVENT_STATUSES)} AND delivery IN ('one', 'all') AND (status = 'sent') = (ring_at IS NOT NULL)",
+        name="rival_events_possible",
+    ),
+)
+
+# Steps that wait for an event; one that has moved on since is told by its token.
+waits = Table(
+    "rival_waits",
+    metadata,
+    Column("run_id", Name, primary_key=True),
+    Column("path", Name, primary_key=True),
+    Column("topic", Name, nullable=False),
+    Column("key", Name),
+    # The payload must hold this.
+    Column("filter", Payload),
+    Column("token", Integer, nullable=False),
+    Column("created_at", Timestamp, nullable=False),
+)
+
+# Which step has got which event: one that is for all is for each run once.
+deliveries = Table(
+    "rival_deliveries",
+    metadata,
+    Column("event_id", Name, primary_key=True),
+    Column("run_id", Name, primary_key=True),
+    Column("path", Name, nullable=False),
+    Column("at", Timestamp, nullable=False),
+)
+
 # The keeper's whole work list: what must be looked at, and when.
 Index("rival_runs_ring", runs.c.ring_at, postgresql_where=text("ring_at IS NOT NULL"))
 Index("rival_steps_ring", steps.c.ring_at, postgresql_where=text("ring_at IS NOT NULL"))
+Index("rival_events_ring", events.c.ring_at, postgresql_where=text("ring_at IS NOT NULL"))
+Index("rival_events_open", events.c.topic, events.c.created_at, postgresql_where=text("status <> 'consumed'"))
+Index("rival_events_expiry", events.c.expires_at)
+Index("rival_waits_topic", waits.c.topic, waits.c.key, waits.c.created_at)
+Index("rival_deliveries_run", deliveries.c.run_id)
 # There is none for the attempts in flight: its upkeep cost a quarter of each step's commit. When an executor dies
 # they are found through the running runs.
 # Listing, takeover and retention.

@@ -15,7 +15,7 @@ from rival_client.bell import LocalBell
 from rival_client.client import Rival
 from rival_client.doorbell import KombuDoorbell
 from rival_client.inputs import InputGate
-from rival_client.message import Ring
+from rival_client.message import AnyRing
 from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.dev import inproc_transport
 from rival_workers.dev.inproc_worker import InprocWorker, PoolName
@@ -32,7 +32,7 @@ class LocalDoorbell(KombuDoorbell):
         super().__init__(url, queue)
         self._bell = bell
 
-    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
         rung = super().ring(rings)
         for run_id in changed:
             self._bell.announce(run_id)

@@ -31,6 +31,7 @@ from rival_workers.definition.steps import (
     location,
     name_of,
 )
+from rival_workers.definition.waits import WaitSpec, receive
 from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.plan import (
     AnyNode,
@@ -42,6 +43,7 @@ from rival_workers.engine.plan import (
     SleepNode,
     StepConfig,
     StepNode,
+    WaitNode,
     WorkflowNode,
 )
 
@@ -154,6 +156,8 @@ class Assembly:
     def _leaf(self, thing: Any, scope: Scope) -> AnyNode | None:
         if isinstance(thing, Sleep):
             return self._sleep(thing, scope)
+        if isinstance(thing, WaitSpec):
+            return self._wait(thing, scope)
         try:
             spec = as_spec(thing)
         except ValueError as error:
@@ -182,6 +186,28 @@ class Assembly:
             self._invalid(sleep.name, error)
             return None
 
+    def _wait(self, spec: WaitSpec, scope: Scope) -> AnyNode | None:
+        if not is_name(spec.name):
+            self._problem(f"step name {spec.name!r}: use letters, digits, _ and -; give one with name=…")
+            return None
+        with self._at(f" {spec.name!r}"):
+            common = self._common(spec, scope)
+            place = scope.prefix + spec.name
+            key = None if callable(spec.key) else spec.key
+            if callable(spec.key):
+                self._ask(place, "key", spec.key, scope)
+            received = receive(spec.topic, spec.timeout, spec.on_timeout)
+            self.calls[place] = Call(Injection(received, ("event",), ()))
+            try:
+                return WaitNode(
+                    type="wait_event", topic=spec.topic, key=key, own_key=callable(spec.key),
+                    where=None if spec.where is None else dict(spec.where), timeout=spec.timeout,
+                    on_timeout=spec.on_timeout, **common,
+                )  # fmt: skip
+            except ValidationError as error:
+                self._invalid(spec.name, error)
+                return None
+
     def _add(self, place: str, called: Injection, handler: Injection | None) -> None:
         self.calls[place] = Call(called)
         if handler is not None:
@@ -203,7 +229,7 @@ class Assembly:
                 self._invalid(spec.name, error)
                 return None
 
-    def _common(self, spec: CompositeSpec, scope: Scope) -> dict[str, Any]:
+    def _common(self, spec: CompositeSpec | WaitSpec, scope: Scope) -> dict[str, Any]:
         """What all composites have: a name, options, a handler."""
         found: list[str] = []
         config = checked_config(spec.options, found, not_known=("name",)) or StepConfig()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from rival_workers.definition import composites
@@ -10,6 +10,7 @@ from rival_workers.definition.composites import Function, Steps
 from rival_workers.definition.files import References
 from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.definition.steps import StepSpec
+from rival_workers.definition.waits import OnTimeout, wait_event_step
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 from rival_workers.engine.plan import OnFailure
 
@@ -67,6 +68,15 @@ class WorkflowBuilder:
     ) -> Self:  # fmt: skip
         nested = composites.workflow(reference, name=name, input=input, propagate_failure=propagate_failure, **options)
         return self.step(nested)
+
+    def wait_event(
+        self, name: str, topic: Any, *, key: str | Function | None = None, where: Mapping[str, Any] | None = None,
+        timeout: Any = None, on_timeout: OnTimeout = "stop", **options: Any,
+    ) -> Self:  # fmt: skip
+        waits = wait_event_step(
+            topic, key=key, where=where, timeout=timeout, on_timeout=on_timeout, name=name, **options
+        )
+        return self.step(waits)
 
     def on_error(self, handler: Callable[..., Any]) -> Self:
         self._on_error = handler

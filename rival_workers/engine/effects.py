@@ -13,13 +13,23 @@ from typing import Any, Literal
 from rival_workers.engine.plan import StepConfig
 
 #: What runs a user's function.
-LeafKind = Literal["step", "sleep", "handler", "soft_handler", "condition", "items", "input"]
+LeafKind = Literal["step", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input"]
 #: What stands for others: its row waits until they have ended.
 SupervisorKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item"]
-LEAVES: tuple[str, ...] = ("step", "sleep", "handler", "soft_handler", "condition", "items", "input")
+LEAVES: tuple[str, ...] = ("step", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input")
 HANDLERS: tuple[str, ...] = ("handler", "soft_handler")
 
 _NO_OPTIONS = StepConfig()
+
+
+@dataclass(frozen=True)
+class WaitFor:
+    """The event that a step waits for."""
+
+    topic: str
+    key: str | None = None
+    where: dict[str, Any] | None = None
+    timeout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -33,10 +43,16 @@ class Opening:
     lanes: int | None = None
     #: Seconds before a leaf may start.
     delay: float = 0.0
+    #: It may start when this has come, or when its time is up.
+    wait: WaitFor | None = None
 
     @property
     def is_leaf(self) -> bool:
         return self.kind in LEAVES
+
+    @property
+    def starts_at_once(self) -> bool:
+        return self.is_leaf and not self.delay and self.wait is None
 
     def at_item(self, of: str, index: int) -> Opening:
         """A template of one item's steps, for the item with this index."""
@@ -158,7 +174,7 @@ class Advance:
     def next_leaf(self) -> Opening | None:
         """The one step that opens, when nothing else follows: the way most steps end."""
         [only, *more] = self.effects
-        return only if not more and isinstance(only, Opening) and only.is_leaf and not only.delay else None
+        return only if not more and isinstance(only, Opening) and only.starts_at_once else None
 
     @cached_property
     def completes_run(self) -> bool:

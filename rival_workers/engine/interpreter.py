@@ -30,6 +30,7 @@ from rival_workers.engine.effects import (
     ResultOf,
     ResultsByName,
     ResultsOfItems,
+    WaitFor,
 )
 from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.plan import (
@@ -43,6 +44,7 @@ from rival_workers.engine.plan import (
     SleepNode,
     StepConfig,
     StepNode,
+    WaitNode,
     WorkflowNode,
 )
 
@@ -53,8 +55,11 @@ Effects = tuple[Effect, ...]
 
 
 def config_of(plan: Plan, path: str) -> StepConfig:
-    """A question has the options of the composite that asks it."""
-    return HANDLER_CONFIG if paths.is_handler(path) else plan.place(path).node.config
+    """A question has the options of whoever asks it; a wait that is over has none."""
+    if paths.is_handler(path):
+        return HANDLER_CONFIG
+    node = plan.place(path).node
+    return HANDLER_CONFIG if isinstance(node, WaitNode) and path.endswith(node.name) else node.config
 
 
 def first(plan: Plan) -> Advance:
@@ -96,6 +101,8 @@ class _Reading:
         """A question's answer decides; one that cannot be answered fails whoever asked."""
         place = self.plan.place(base)
         path, turn = paths.turn_of(base) if role in ("until", "while") else (base, None)
+        if isinstance(place.node, WaitNode):
+            return self._keyed(place, place.node, path, end)
         if end.status == "failed":
             return self._close_failed(place, path)
         match place.node:
@@ -118,6 +125,10 @@ class _Reading:
         match node:
             case StepNode():
                 return (Opening(path, "step", node.config),)
+            case WaitNode(own_key=True):
+                return (Opening(f"{path}!key", "input", node.config),)
+            case WaitNode():
+                return (_waiting(node, path, node.key),)
             case SleepNode():
                 return (Opening(path, "sleep", node.config, delay=node.seconds),)
             case BranchNode():
@@ -157,6 +168,12 @@ class _Reading:
             case LoopNode() as loop:
                 return self._next_turn(place.parent, loop, up, (turn or 0) + 1)
         return Close(up, "completed"), *self._go_on(place.parent, up)
+
+    def _keyed(self, place: Place, node: WaitNode, path: str, end: End) -> Effects:
+        """The key is known, and the wait begins; without one there is nothing to wait for."""
+        if end.status == "failed":
+            return self._fail(place, path)
+        return (_waiting(node, path, str(load(end.result))),)
 
     def _branch(self, place: Place, node: BranchNode, path: str, answer: bool) -> Effects:
         body = node.then if answer else node.otherwise
@@ -243,6 +260,10 @@ class _Reading:
             case ParallelNode() | ForEachNode():
                 return self._lane_over(place.parent, up, turn, "failed")
         return self._close_failed(place.parent, up)
+
+
+def _waiting(node: WaitNode, path: str, key: str | None) -> Opening:
+    return Opening(path, "wait", wait=WaitFor(node.topic, key, node.where, node.timeout))
 
 
 def _absorbs(place: Place) -> bool:

@@ -59,6 +59,21 @@ class SleepNode(_Node):
     seconds: float = Field(ge=0, allow_inf_nan=False)
 
 
+class WaitNode(_Node):
+    """Until an event comes. `config` is that of the function that makes its key."""
+
+    type: Literal["wait_event"]
+    topic: str
+    key: str | None = None
+    #: Its key is made by a function.
+    own_key: bool = False
+    #: The event's payload must hold this.
+    where: dict[str, Any] | None = None
+    #: Seconds after which nobody waits any more.
+    timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    on_timeout: Literal["stop", "continue"] = "stop"
+
+
 class BranchNode(_Node):
     """One of two ways, chosen by `when`."""
 
@@ -107,7 +122,7 @@ class WorkflowNode(_Node):
 
 
 Composite = BranchNode | ParallelNode | ForEachNode | LoopNode | WorkflowNode
-Leaf = StepNode | SleepNode
+Leaf = StepNode | SleepNode | WaitNode
 AnyNode = Leaf | Composite
 Node = Annotated[AnyNode, Field(discriminator="type")]
 Body = tuple[Node, ...]

@@ -83,6 +83,7 @@ def context_of(attempt: Attempt, read_step: ReadStep, read_run: ReadRun) -> Cont
         read_input=lambda: _input(attempt, view),
         previous=failure.step if paths.is_handler(path) else sight.before(plan, path),
         read_item=lambda: _item(plan, path, view),
+        read_event=lambda: _own_item(path, view),
         index=None if "[" not in path else sight.index_of(plan, path),
         error=failure.error,
         failed_step_name=failure.step,
@@ -114,6 +115,11 @@ def _failure(attempt: Attempt, view: View, read_run: ReadRun) -> FailureSeen:
 def _item(plan: Plan, path: str, view: View) -> Any:
     row = sight.item_of(plan, path)
     found = view(row) if row else None
+    return None if found is None else found.item
+
+
+def _own_item(path: str, view: View) -> Any:
+    found = view(path)
     return None if found is None else found.item
 
 

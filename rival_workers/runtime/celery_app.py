@@ -1,4 +1,4 @@
-"""The Celery app: settings that fit an engine whose truth is in Postgres, and two tasks. Only here is Celery known."""
+"""The Celery app: settings that fit an engine whose truth is in Postgres, and its tasks. Only here is Celery known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celery.worker.consumer import Consumer
 from celery.worker.strategy import default as default_strategy
 
 from rival_client.errors import RivalError
-from rival_client.message import ATTEMPT_TASK, RUN_TASK
+from rival_client.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK
 from rival_workers.runtime.coordinator import Coordinator, Verdict
 from rival_workers.runtime.telemetry import counters
 from rival_workers.settings import WorkerSettings
@@ -97,7 +97,7 @@ def _transport_options(settings: WorkerSettings, concurrency: int) -> dict[str, 
 
 
 class Tasks:
-    """The two tasks. They find this process's coordinator when they run, since a pool's children make their own."""
+    """The tasks. They find this process's coordinator when they run, since a pool's children make their own."""
 
     def __init__(self, app: Celery) -> None:
         self.coordinator: Coordinator | None = None
@@ -107,6 +107,7 @@ class Tasks:
         }  # fmt: skip
         app.task(name=RUN_TASK, **options)(self.run)
         app.task(name=ATTEMPT_TASK, **options)(self.attempt)
+        app.task(name=EVENT_TASK, **options)(self.event)
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Start a run."""
@@ -124,6 +125,13 @@ class Tasks:
         if path is None:
             return _count_garbage(f"an attempt without a step: {args!r}")
         _tell_celery(self._ready().attempt(run_id, path, token, workflow, version))
+        return None
+
+    def event(self, *args: Any, **kwargs: Any) -> None:
+        """Look who waits for an event."""
+        if kwargs or len(args) != 1 or not isinstance(args[0], str):
+            return _count_garbage(f"an event of the wrong form: {str(args)[:200]}")
+        self._ready().deliver(args[0])
         return None
 
     def _ready(self) -> Coordinator:

@@ -119,6 +119,8 @@ class Context:
     #: The path of the step before this one.
     previous: str | None
     read_item: Callable[[], Any] = lambda: None
+    #: What has come for a step that waited; only for the step itself.
+    read_event: Callable[[], Any] = lambda: None
     #: The number of this turn in a loop or for_each.
     index: int | None = None
     #: Only in `on_error` handlers.
@@ -133,6 +135,10 @@ class Context:
     def item(self) -> Any:
         """What this turn of a for_each is about."""
         return self.read_item()
+
+    @property
+    def event(self) -> Any:
+        return self.read_event()
 
     @cached_property
     def last_step(self) -> StepView:

@@ -27,6 +27,7 @@ from rival_workers.runtime.alarms import Alarms
 from rival_workers.runtime.attempts import Attempt, attempt_of, begun, context_of, following
 from rival_workers.runtime.calling import call
 from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.logs import StepLog
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
@@ -110,6 +111,18 @@ class Coordinator:
             log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)
             return Verdict("stale")
         return self._carry_on(attempt_of(claimed, definition), self._deadline(), observed=False)
+
+    def deliver(self, event_id: str) -> None:
+        """Wake whoever waits for an event, and go on with the first of them here."""
+        woken = self.store.deliver_event(event_id)
+        failpoint("after_deliver_commit")
+        rings = [Ring(one.run_id, one.path, one.token, one.workflow, one.version) for one in woken]
+        if rings and not self.stopping:
+            self.doorbell.ring(rings[1:])
+            first = woken[0]
+            self.attempt(first.run_id, first.path, first.token, first.workflow, first.version)
+        elif rings:
+            self.doorbell.ring(rings)
 
     def _park(self, run_id: str, path: str | None, token: int, workflow: str, version: str) -> None:
         known = [w.version for w in self.registry if w.name == workflow]

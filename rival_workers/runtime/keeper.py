@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
-from rival_client.message import Ring
+from rival_client.message import EventRing, Ring
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.runtime.moves import Moves
 from rival_workers.settings import WorkerSettings
@@ -89,6 +89,7 @@ class Keeper:
         self._bury_neighbours()
         self._recall(done)
         self._ring_what_is_due(done)
+        self._ring_events(done)
         self._take_over(done)
         self._chores(done)
         return done
@@ -124,6 +125,13 @@ class Keeper:
                 self._doorbell.ring([_ring(due) for due in rings])
             if len(found) < BATCH:
                 return
+
+    def _ring_events(self, done: Round) -> None:
+        """Events that nobody has looked at since they were sent."""
+        due = self._store.due_events(BATCH)
+        if due:
+            self._doorbell.ring([EventRing(event_id, topic) for event_id, topic in due])
+            done.rung += len(due)
 
     def _believed_lost(self, waiting: list[Due], amnesia: bool) -> list[Due]:
         """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer.
@@ -164,6 +172,8 @@ class Keeper:
             return
         self._chores_at = time.monotonic() + _CHORES_EVERY
         self._give_to_others(self._store.stray_attempts(BATCH), done)
+        while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
+            pass
         if self._settings.retention > 0:
             deleted = _RETENTION_BATCH
             while deleted == _RETENTION_BATCH and not self._stop.is_set():

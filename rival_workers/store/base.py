@@ -64,6 +64,17 @@ class Begun:
 
 
 @dataclass(frozen=True)
+class Woken:
+    """A step that waited and need not any more."""
+
+    run_id: str
+    path: str
+    token: int
+    workflow: str
+    version: str
+
+
+@dataclass(frozen=True)
 class NotYet:
     """A claim that came too early, and by how much."""
 
@@ -150,6 +161,11 @@ class Store(Protocol):
     def stray_attempts(self, limit: int) -> list[RunningAttempt]: ...
     def ring_all(self, within: float, limit: int) -> int: ...
     def delete_ended_before(self, age: float, limit: int) -> int: ...
+
+    # -- events
+    def deliver_event(self, event_id: str) -> list[Woken]: ...
+    def due_events(self, limit: int) -> list[tuple[str, str]]: ...
+    def delete_expired_events(self, limit: int) -> int: ...
 
     # -- executors
     def add_executor(self, executor: str, host: str, pid: int, worker: str, lease: float) -> None: ...

@@ -8,7 +8,7 @@ transaction is begun anew.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, insert, or_, select, update
@@ -19,6 +19,7 @@ from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, Opening
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import NEVER_RUNG, Followed
+from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.guards import after_or_never
 
 #: A far timer is rung this long before it is due, so that a countdown can make it precise.
@@ -108,31 +109,41 @@ class Following:
     # -- opening ------------------------------------------------------------------------------------------
 
     def _open(self, opening: Opening) -> None:
-        values: dict[str, Any] = {
-            "run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now(),
-        }  # fmt: skip
+        row = {"run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now()}
+        self.connection.execute(insert(steps).values({**row, **self._opened_as(opening)}))
+
+    def _opened_as(self, opening: Opening) -> dict[str, Any]:
         if not opening.is_leaf:
             lanes = opening.lanes
-            values |= {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
-        elif opening.delay > 0:
-            rung = opening.delay <= self.near
-            values |= {
-                "status": "waiting", "due_at": after(opening.delay),
-                "ring_at": after(opening.delay + (self.ring_grace if rung else -LEAD)),
-                "rings": 0 if rung else NEVER_RUNG,
-            }  # fmt: skip
-            self.opened += [opening] if rung else []
-        elif self.claim_for is None or self.claimed is not None:
-            values |= {"status": "pending", "ring_at": after(self.ring_grace)}
+            return {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
+        if opening.wait is not None:
+            event = begin_wait(self.connection, Waiting(self.run_id, opening.path), opening.wait)
+            return {**self._starting(opening), "item": event} if event else self._until(opening, opening.wait.timeout)
+        return self._until(opening, opening.delay) if opening.delay > 0 else self._starting(opening)
+
+    def _until(self, opening: Opening, seconds: float | None) -> dict[str, Any]:
+        """Waiting for a time, or for something that has no time."""
+        if seconds is None:
+            return {"status": "waiting"}
+        rung = seconds <= self.near
+        if rung:
+            self.opened.append(replace(opening, delay=seconds))
+        return {
+            "status": "waiting", "due_at": after(seconds), "rings": 0 if rung else NEVER_RUNG,
+            "ring_at": after(seconds + (self.ring_grace if rung else -LEAD)),
+        }  # fmt: skip
+
+    def _starting(self, opening: Opening) -> dict[str, Any]:
+        """Claimed at once, if nothing else is and somebody goes on; left to a message otherwise."""
+        if self.claim_for is None or self.claimed is not None:
             self.opened.append(opening)
-        else:
-            timeout = after_or_never(opening.config.timeout)
-            values |= {
-                "status": "running", "attempts": 1, "execution_token": 1, "timeout_token": 1,
-                "executor_id": self.claim_for, "started_at": now(), "timeout_at": timeout, "ring_at": timeout,
-            }  # fmt: skip
-            self.claimed = opening
-        self.connection.execute(insert(steps).values(values))
+            return {"status": "pending", "ring_at": after(self.ring_grace)}
+        self.claimed = opening
+        timeout = after_or_never(opening.config.timeout)
+        return {
+            "status": "running", "attempts": 1, "execution_token": 1, "timeout_token": 1,
+            "executor_id": self.claim_for, "started_at": now(), "timeout_at": timeout, "ring_at": timeout,
+        }  # fmt: skip
 
     def _fan_out(self, effect: fx.FanOut) -> None:
         items = self.outcome.items

@@ -8,7 +8,19 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, delete, insert, literal, or_, select, true, tuple_, update
 
 from rival_client.database import Database
-from rival_client.tables import RUN_TERMINAL, after, attempts, executors, history, logs, now, runs, steps
+from rival_client.tables import (
+    RUN_TERMINAL,
+    after,
+    attempts,
+    deliveries,
+    executors,
+    history,
+    logs,
+    now,
+    runs,
+    steps,
+    waits,
+)
 from rival_workers.store.base import NEVER_RUNG, Due, ExecutorRow, Look, RunningAttempt
 from rival_workers.store.guards import RUNNING, backed_off, chosen, due_of, running_of
 
@@ -144,7 +156,7 @@ class Keeping:
                     .with_for_update(skip_locked=True)
                 )
             )
-            for table in (logs, history, attempts, steps):
+            for table in (logs, history, attempts, waits, deliveries, steps):
                 connection.execute(delete(table).where(table.c.run_id.in_(old)))
             connection.execute(delete(runs).where(runs.c.id.in_(old)))
             return len(old)

@@ -185,7 +185,7 @@ def _lane_of(advance: Advance) -> tuple[str, str, Opening] | None:
     """The item that ends, the composite it belongs to, and the one step that opens for the next item."""
     match advance.effects:
         case (Close(path=item, status="completed"), Join(path=join, stops=False, each=(opening,))):
-            return (item, join, opening) if opening.is_leaf and not opening.delay else None
+            return (item, join, opening) if opening.starts_at_once else None
     return None
 
 

@@ -14,11 +14,12 @@ from rival_client.payload import DEFAULT_LIMIT
 from rival_client.records import LogEntry, WorkflowInfo
 from rival_client.tables import logs, now, workflows
 from rival_workers.engine.plan import Plan
+from rival_workers.store.eventing import Eventing
 from rival_workers.store.keeping import Keeping
 from rival_workers.store.moving import Moving
 
 
-class SqlStore(Moving, Keeping):
+class SqlStore(Moving, Keeping, Eventing):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
     ) -> None:

@@ -1,0 +1,65 @@
+"""Steps that wait for an event. They cost a row while they wait, and no worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from rival_client.events import topic_of
+from rival_workers.definition.steps import seconds
+from rival_workers.errors import EventTimeout
+
+OnTimeout = Literal["stop", "continue"]
+
+
+@dataclass(frozen=True)
+class WaitSpec:
+    """A wait, not checked yet. `options` are those of the function that makes the key."""
+
+    name: str
+    topic: Any
+    key: str | Callable[..., Any] | None
+    where: Mapping[str, Any] | None
+    timeout: Any
+    on_timeout: OnTimeout
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def wait_event_step(
+    topic: str | type[BaseModel],
+    *,
+    key: str | Callable[..., Any] | None = None,
+    where: Mapping[str, Any] | None = None,
+    timeout: Any = None,
+    on_timeout: OnTimeout = "stop",
+    name: str | None = None,
+    **options: Any,
+) -> WaitSpec:
+    """Wait until somebody sends an event with this topic, and `key` if one is given (a string, or a function that makes
+    it), whose payload holds `where`. The event's payload is the step's result.
+
+    After `timeout` seconds (or a timedelta) it fails with EventTimeout; with on_timeout="continue" the run goes on.
+    """
+    text = topic_of(topic) if isinstance(topic, type) else topic
+    own = name or (f"wait_{_as_name(text)}" if isinstance(text, str) else "wait")
+    return WaitSpec(own, text, key, where, seconds(timeout), on_timeout, options)
+
+
+def _as_name(topic: str) -> str:
+    return "".join(sign if sign.isalnum() else "_" for sign in topic)
+
+
+def receive(topic: str, timeout: float | None, on_timeout: OnTimeout) -> Callable[[Any], Any]:
+    """A wait's function: called when the event has come, or when the time is up."""
+
+    def received(event: Any) -> Any:
+        if event is None:
+            raise EventTimeout(
+                f"no event {topic!r} within {timeout:g} s", behavior="continue" if on_timeout == "continue" else "stop"
+            )
+        return event["payload"]
+
+    return received

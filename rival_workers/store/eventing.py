@@ -1,0 +1,191 @@
+"""Events meet waits, in portable SQL. Whoever begins to wait and whoever delivers take the same lock, so that one of
+the two sees the other: an event that came just before, during or after the wait began is never missed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
+
+from rival_client.database import Database
+from rival_client.tables import after, deliveries, events, now, runs, steps, waits
+from rival_workers.engine.effects import WaitFor
+from rival_workers.engine.events import holds
+from rival_workers.store.base import Woken
+
+_BATCH = 100
+
+
+def lock_topic(connection: Connection, topic: str, key: str | None) -> None:
+    """Those with a key share the topic and have the key for themselves; one without a key has all of the topic."""
+    if connection.dialect.name != "postgresql":
+        return  # a transaction there is alone anyway
+    number = zlib.crc32(topic.encode()) - 2**31
+    if key is None:
+        connection.execute(select(func.pg_advisory_xact_lock(_CLASS, number)))
+        return
+    connection.execute(select(func.pg_advisory_xact_lock_shared(_CLASS, number)))
+    connection.execute(select(func.pg_advisory_xact_lock(_KEYS, zlib.crc32(f"{topic}\0{key}".encode()) - 2**31)))
+
+
+#: Two arbitrary numbers that only Rival's events use.
+_CLASS, _KEYS = 726_354, 726_355
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A step that waits."""
+
+    run_id: str
+    path: str
+
+
+def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor) -> dict[str, Any] | None:
+    """The event that is there already, and is this step's from now on; None: it is entered as waiting."""
+    lock_topic(connection, wait.topic, wait.key)
+    for event in connection.execute(_kept_for(waiting, wait)):
+        if wait.where is None or holds(event.payload, wait.where):
+            return _hand_over(connection, event, waiting)
+    connection.execute(
+        insert(waits).values(
+            run_id=waiting.run_id, path=waiting.path, topic=wait.topic, key=wait.key, filter=wait.where, token=0,
+            created_at=now(),
+        )
+    )  # fmt: skip
+    return None
+
+
+def _kept_for(waiting: Waiting, wait: WaitFor) -> Select[Any]:
+    """Events that would do, the oldest first. One that is being delivered at this moment is left to its deliverer, who
+    will find the wait."""
+    had = select(deliveries.c.event_id).where(
+        deliveries.c.event_id == events.c.id, deliveries.c.run_id == waiting.run_id
+    )
+    return (
+        select(events)
+        .where(
+            events.c.topic == wait.topic,
+            events.c.status != "consumed",
+            events.c.expires_at > now(),
+            or_(events.c.run_id.is_(None), events.c.run_id == waiting.run_id),
+            true() if wait.key is None else events.c.key == wait.key,
+            ~had.exists(),
+        )
+        .order_by(events.c.created_at, events.c.id)
+        .with_for_update(skip_locked=True)
+    )
+
+
+def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting) -> dict[str, Any]:
+    if event.delivery == "one":
+        connection.execute(
+            update(events)
+            .where(events.c.id == event.id, events.c.status != "consumed")
+            .values(status="consumed", ring_at=None)
+        )
+    connection.execute(insert(deliveries).values(event_id=event.id, run_id=waiting.run_id, path=waiting.path, at=now()))
+    return {"id": event.id, "topic": event.topic, "key": event.key, "payload": event.payload}
+
+
+class Eventing:
+    database: Database
+    ring_grace: float
+
+    def deliver_event(self, event_id: str) -> list[Woken]:
+        """Wake whoever waits for the event; nobody: it is kept until it expires. Safe to repeat."""
+        with self.database.transaction() as connection:
+            event = connection.execute(
+                select(events).where(events.c.id == event_id, events.c.status == "sent").with_for_update()
+            ).first()
+            if event is None:
+                return []
+            lock_topic(connection, event.topic, event.key)
+            woken = self._wake_all(connection, event)
+            if not (woken and event.delivery == "one"):
+                connection.execute(
+                    update(events)
+                    .where(events.c.id == event_id, events.c.status == "sent")
+                    .values(status="kept", ring_at=None)
+                )
+            return woken
+
+    def _wake_all(self, connection: Connection, event: Row[Any]) -> list[Woken]:
+        woken: list[Woken] = []
+        last: Row[Any] | None = None
+        while True:
+            found = connection.execute(_waiting_for(event, last)).all()
+            for last in found:
+                if last.filter is None or holds(event.payload, last.filter):
+                    one = self._wake(connection, event, last)
+                    woken += [one] if one else []
+                    if one and event.delivery == "one":
+                        return woken
+            if len(found) < _BATCH:
+                return woken
+
+    def _wake(self, connection: Connection, event: Row[Any], row: Row[Any]) -> Woken | None:
+        """Under the wait's token: a step that has moved on since, by its timeout or a cancel, is not woken."""
+        delivered = {"id": event.id, "topic": event.topic, "key": event.key, "payload": event.payload}
+        step = connection.execute(
+            update(steps)
+            .where(
+                steps.c.run_id == row.run_id, steps.c.path == row.path,
+                steps.c.execution_token == row.token, steps.c.status == "waiting",
+            )
+            .values(
+                status="pending", item=delivered, due_at=None, ring_at=after(self.ring_grace), rings=0,
+                execution_token=steps.c.execution_token + 1,
+            )
+            .returning(steps.c.execution_token)
+        ).first()  # fmt: skip
+        connection.execute(delete(waits).where(waits.c.run_id == row.run_id, waits.c.path == row.path))
+        if step is None:
+            return None
+        _hand_over(connection, event, Waiting(row.run_id, row.path))
+        run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == row.run_id)).one()
+        return Woken(row.run_id, row.path, step.execution_token, run.workflow, run.version)
+
+    def due_events(self, limit: int) -> list[tuple[str, str]]:
+        """(id, topic) of events that nobody has looked at; put off at once, so that keepers share the work."""
+        due = (
+            select(events.c.id)
+            .where(events.c.ring_at <= now())
+            .order_by(events.c.ring_at)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        with self.database.transaction() as connection:
+            found = connection.execute(
+                update(events)
+                .where(events.c.id.in_(select(due.cte("chosen"))))
+                .values(ring_at=after(self.ring_grace), rings=events.c.rings + 1)
+                .returning(events.c.id, events.c.topic)
+            )
+            return [(row.id, row.topic) for row in found]
+
+    def delete_expired_events(self, limit: int) -> int:
+        """What nobody has waited for in time, and what has been consumed and is as old."""
+        old = select(events.c.id).where(events.c.expires_at < now()).limit(limit).with_for_update(skip_locked=True)
+        with self.database.transaction() as connection:
+            ids = list(connection.scalars(old))
+            connection.execute(delete(deliveries).where(deliveries.c.event_id.in_(ids)))
+            connection.execute(delete(events).where(events.c.id.in_(ids)))
+            return len(ids)
+
+
+def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
+    """Waits that the event may be for, the oldest first, a batch at a time."""
+    fits = waits.c.key.is_(None) if event.key is None else or_(waits.c.key.is_(None), waits.c.key == event.key)
+    whose = true() if event.run_id is None else waits.c.run_id == event.run_id
+    had = select(deliveries.c.event_id).where(deliveries.c.event_id == event.id, deliveries.c.run_id == waits.c.run_id)
+    order = (waits.c.created_at, waits.c.run_id, waits.c.path)
+    further = true() if last is None else tuple_(*order) > (last.created_at, last.run_id, last.path)
+    return (
+        select(waits)
+        .where(waits.c.topic == event.topic, fits, whose, further, ~had.exists())
+        .order_by(*order)
+        .limit(_BATCH)
+    )

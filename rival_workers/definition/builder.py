@@ -12,6 +12,7 @@ from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 from rival_workers.engine.plan import OnFailure
+from rival_workers.predefined.delay import delay_step
 
 
 class WorkflowBuilder:
@@ -67,6 +68,10 @@ class WorkflowBuilder:
     ) -> Self:  # fmt: skip
         nested = composites.workflow(reference, name=name, input=input, propagate_failure=propagate_failure, **options)
         return self.step(nested)
+
+    def delay(self, name: str | None = None, **duration: Any) -> Self:
+        """`.delay("cool_down", minutes=5)`, as in `delay_step`."""
+        return self.step(delay_step(name=name, **duration))
 
     def on_error(self, handler: Callable[..., Any]) -> Self:
         self._on_error = handler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery.app.trace import task_has_custom
+from celery.app.trace import _install_stack_protection, task_has_custom
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 
 from rival_workers.errors import StepError
@@ -15,8 +15,7 @@ def run_task(task: Any, args: list[Any], kwargs: dict[str, Any], run: RunInfo, s
     """As `task.apply()` would call it, so that a retry is raised and not sent."""
     task.push_request(**_request(args, kwargs, run))
     try:
-        body = task if task_has_custom(task, "__call__") else task.run
-        return body(*args, **kwargs)
+        return _body(task)(*args, **kwargs)
     except Retry as wish:
         raise StepError(f"task {task.name} asks to be tried again{_because(wish.exc)}",
                         behavior="retry", max_attempts=run.attempt + 1) from wish.exc  # fmt: skip
@@ -30,6 +29,15 @@ def run_task(task: Any, args: list[Any], kwargs: dict[str, Any], run: RunInfo, s
         return None
     finally:
         task.pop_request()
+
+
+def _body(task: Any) -> Any:
+    """A task class's own `__call__` comes first, as it does in any worker."""
+    if not task_has_custom(task, "__call__"):
+        return task.run
+    # Without it Celery's `__call__`, which it calls in turn, would hide the request.
+    _install_stack_protection()
+    return task
 
 
 def _request(args: list[Any], kwargs: dict[str, Any], run: RunInfo) -> dict[str, Any]:

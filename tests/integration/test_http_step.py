@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -313,6 +316,28 @@ def test_a_proxy_of_the_environment_is_not_used(web: Web, monkeypatch: pytest.Mo
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert ask(web.url("/x"))["status"] == 200
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+@pytest.mark.parametrize(("name", "status"), [("tls.example", 200), ("other.example", None)])
+def test_a_certificate_is_checked_against_the_name_and_not_the_address(
+    web: Web, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, status: int | None
+) -> None:
+    make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
+    files = ["-addext", "subjectAltName=DNS:tls.example", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(["openssl", *make.split(), *files], cwd=tmp_path, check=True, capture_output=True)
+    resolving(monkeypatch, {name: ["127.0.0.1"]})
+    monkeypatch.setattr(http_guard, "_ssl_context", lambda: ssl.create_default_context(cafile=tmp_path / "cert.pem"))
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with serving(server_side) as secure:
+        secure.answer("/x")
+        url = secure.url("/x", name).replace("http:", "https:")
+        if status:
+            assert ask(url)["status"] == status
+        else:
+            assert "certificate" in str(refused(url))
+            assert secure.asked == []
 
 
 # -- in a workflow ----------------------------------------------------------------------------------------

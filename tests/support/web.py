@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ class Web:
 
 
 @contextmanager
-def serving() -> Iterator[Web]:
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[Web]:
     web = Web()
 
     class Handler(BaseHTTPRequestHandler):
@@ -58,6 +59,9 @@ def serving() -> Iterator[Web]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        # The handshake is for the thread of its request, as any other reading is.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     web.port = server.server_port
     thread = threading.Thread(target=lambda: server.serve_forever(0.01), daemon=True)
     thread.start()

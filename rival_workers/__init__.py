@@ -7,6 +7,10 @@ from rival_workers.definition.composites import branch, for_each, loop, parallel
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.steps import step
 from rival_workers.errors import DefinitionError, ExecutorLost, StepError, StepTimeout
+from rival_workers.predefined.celery_task import celery_step
+from rival_workers.predefined.delay import delay_step
+from rival_workers.predefined.http import http_step
+from rival_workers.predefined.shell import shell_step
 from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, StepView, WorkflowState
 from rival_workers.runtime.logs import StepLog
 
@@ -27,13 +31,17 @@ __all__ = [
     "Steps",
     "WorkflowState",
     "branch",
+    "celery_step",
     "create_workflow",
+    "delay_step",
     "embedded",
     "for_each",
+    "http_step",
     "loop",
     "parallel",
     "register_workflow_file",
     "register_workflows_from_directory",
+    "shell_step",
     "step",
     "workflow",
 ]

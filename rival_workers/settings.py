@@ -9,7 +9,15 @@ from typing import Any
 from rival_client.errors import ConfigurationError
 from rival_client.settings import Settings, masked
 
-__all__ = ["WorkerSettings", "masked"]
+__all__ = ["WorkerSettings", "masked", "minimal_environment"]
+
+#: What a command needs to find its way about; database URLs and passwords are not among it.
+_HARMLESS = ("PATH", "HOME", "LANG")
+
+
+def minimal_environment() -> dict[str, str]:
+    """What a command that a step starts is given of this process's environment."""
+    return {name: os.environ[name] for name in _HARMLESS if name in os.environ}
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class WorkerSettings(Settings):
     failpoint: str = ""
     #: Seconds without a message, while the queue has some, after which a worker is held to be deaf.
     deaf_after: float = 60.0
+    #: Whether `shell_step` may start commands on this worker.
+    allow_shell: bool = False
 
     MIN_LEASE = 2.0
 

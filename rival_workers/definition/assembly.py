@@ -97,6 +97,8 @@ class Sleep:
 
     name: str
     seconds: Any
+    #: What is wrong with what it was made of.
+    problems: tuple[str, ...] = ()
 
 
 @dataclass
@@ -164,7 +166,7 @@ class Assembly:
             self._problem(str(error))
             return None
         name = spec.options.get("name") or name_of(spec.function)
-        found: list[str] = []
+        found = list(spec.problems)
         config = checked_config(spec.options, found)
         called = checked_injection(spec.function, scope.allowed, name, found)
         on_error = spec.options.get("on_error")
@@ -179,6 +181,10 @@ class Assembly:
         return StepNode(name=name, config=config, on_error=handler is not None)
 
     def _sleep(self, sleep: Sleep, scope: Scope) -> AnyNode | None:
+        for problem in sleep.problems:
+            self._problem(problem)
+        if not is_name(sleep.name):
+            self._problem(f"delay name {sleep.name!r}: use letters, digits, _ and -")
         self._add(scope.prefix + sleep.name, Injection(_wake_up, (), ()), None)
         try:
             return SleepNode(type="sleep", name=sleep.name, seconds=sleep.seconds)

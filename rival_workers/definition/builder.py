@@ -13,6 +13,7 @@ from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import OnTimeout, wait_event_step
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 from rival_workers.engine.plan import OnFailure
+from rival_workers.predefined.delay import delay_step
 
 
 class WorkflowBuilder:
@@ -77,6 +78,10 @@ class WorkflowBuilder:
             topic, key=key, where=where, timeout=timeout, on_timeout=on_timeout, name=name, **options
         )
         return self.step(waits)
+
+    def delay(self, name: str | None = None, **duration: Any) -> Self:
+        """`.delay("cool_down", minutes=5)`, as in `delay_step`."""
+        return self.step(delay_step(name=name, **duration))
 
     def on_error(self, handler: Callable[..., Any]) -> Self:
         self._on_error = handler

@@ -28,6 +28,8 @@ class StepSpec:
 
     function: Function
     options: Mapping[str, Any]
+    #: What is wrong with what the function itself was made of, for those that are made.
+    problems: tuple[str, ...] = ()
 
 
 @overload
@@ -49,8 +51,9 @@ def step(function: Function | None = None, /, **options: Any) -> StepSpec | Call
 def as_spec(thing: Any) -> StepSpec:
     """Whatever a list of steps may hold: a function, `step(…)`, or a dict with "fn"."""
     if isinstance(thing, StepSpec):
-        inherited = getattr(thing.function, _OPTIONS_ATTRIBUTE, {})
-        return StepSpec(thing.function, {**inherited, **thing.options})
+        inner = as_spec(thing.function) if isinstance(thing.function, StepSpec) else thing
+        inherited = getattr(inner.function, _OPTIONS_ATTRIBUTE, {})
+        return StepSpec(inner.function, {**inherited, **inner.options, **thing.options}, inner.problems)
     if isinstance(thing, Mapping):
         if "fn" not in thing:
             raise ValueError('a step given as a dict needs "fn": the function')

@@ -126,6 +126,10 @@ class Context:
     #: Only in `on_error` handlers.
     error: dict[str, Any] | None = None
     failed_step_name: str | None = None
+    #: Whether this worker lets steps start commands (RIVAL_ALLOW_SHELL).
+    allow_shell: bool = False
+    #: Asks the database whether the run has gone on without this attempt: cancelled, timed out, taken over.
+    is_over: Callable[[], bool] = lambda: False
 
     @cached_property
     def input(self) -> Any:

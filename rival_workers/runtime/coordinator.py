@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rival_client.doorbell import Doorbell
+from rival_client.errors import DatabaseUnavailable
 from rival_client.message import Ring
 from rival_client.records import Step
 from rival_workers.definition.registry import Registry
@@ -165,6 +166,7 @@ class Coordinator:
         its_call = attempt.definition.call_at(claimed.path)
         assert its_call is not None, "a claim is only made for a step that is known"
         context = context_of(attempt, self._read_step, self._read_failure)
+        context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._is_over(attempt.held)
         with (
             self._alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
             self._last_resort(position.config),
@@ -216,6 +218,14 @@ class Coordinator:
 
     def _read_failure(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
         return self._patience.keep(lambda: self.store.failure_of(run_id))
+
+    def _is_over(self, held: Held) -> bool:
+        """While the database is away nobody knows: the attempt goes on."""
+        try:
+            seen = self.store.token_of(held.run_id, held.path)
+        except DatabaseUnavailable:
+            return False
+        return seen is None or seen[:2] != ("running", held.token)
 
     def _deadline(self) -> float:
         return time.monotonic() + self.settings.continuation_budget

@@ -176,3 +176,13 @@ def test_a_partial_and_a_callable_have_names() -> None:
     assert name_of(functools.partial(functools.partial(chop))) == "chop"
     assert name_of(Chopper()) == "Chopper"
     assert as_spec(chop).options == {}
+
+
+def test_options_may_be_given_to_a_step_that_has_some_already() -> None:
+    again = step(step(chop_for_real, timeout=3, max_attempts=2), timeout=5, name="again")
+    defined = define_step(again)
+    assert (defined.name, defined.node.config.timeout, defined.node.config.max_attempts) == ("again", 5, 2)
+
+
+def chop_for_real() -> None:
+    """Something with a name."""

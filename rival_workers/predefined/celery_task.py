@@ -1,0 +1,63 @@
+"""`celery_step(send_mail, args=["{input.address}"])`: a Celery task that a team has already, as a step.
+
+The task's body runs in this worker's process, under the step's policy; no message goes to the team's own broker.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rival_workers.definition.steps import StepSpec
+from rival_workers.errors import StepError
+from rival_workers.predefined.templates import Constant, Part, parse, signature
+
+
+def celery_step(task: Any, *, args: Any = (), kwargs: Any = None, name: str | None = None, **options: Any) -> StepSpec:
+    """Its result is the task's, which must be JSON. `args` and `kwargs` may hold templates and functions.
+
+    A retry that the task asks for (`self.retry()`, `autoretry_for`) is one of the step, with the step's backoff and at
+    most its `max_attempts`, if it has one. `Ignore` skips the step, `Reject` fails it. `options` are those of any step.
+    """
+    problems: list[str] = []
+    task_name = getattr(task, "name", None)
+    if not (hasattr(task, "run") and hasattr(task, "push_request") and isinstance(task_name, str)):
+        problems.append(f"{task!r} is no Celery task: give the task itself, as its app's decorator returns it")
+        task_name = "celery_task"
+    function = CeleryStep(
+        task=task,
+        args=_parsed(args, "args", Sequence, problems),
+        kwargs=_parsed(kwargs or {}, "kwargs", Mapping, problems),
+    )
+    return StepSpec(function, {"name": name or task_name.rpartition(".")[2], **options}, tuple(problems))
+
+
+def _parsed(value: Any, where: str, kind: type, problems: list[str]) -> Part:
+    if callable(value) or (isinstance(value, kind) and not isinstance(value, str)):
+        return parse(value, where, problems)
+    problems.append(f"option {where}: give a {'list' if kind is Sequence else 'dict'} or a function, not {value!r}")
+    return Constant(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeleryStep:
+    """The step's function."""
+
+    task: Any
+    args: Part
+    kwargs: Part
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return signature((self.args, self.kwargs))
+
+    def __call__(self, ctx: Any, **_named: Any) -> Any:
+        # Celery is for workers; a workflow file can be read without it.
+        from rival_workers.runtime.celery_steps import run_task
+
+        args, kwargs = self.args.fill(ctx), self.kwargs.fill(ctx)
+        if isinstance(args, str | Mapping) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
+            raise StepError(f"task {self.task.name}: the functions for args and kwargs must give a list and a dict")
+        return run_task(self.task, list(args), dict(kwargs), ctx.run, ctx.state)

@@ -1,0 +1,178 @@
+"""`http_step(url="https://api.example.com/orders/{input.order_id}")`: one HTTP exchange as a step.
+
+What is given is checked when the workflow is registered, and filled in for each attempt.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from rival_client.payload import dump
+from rival_workers.definition.steps import StepSpec, seconds
+from rival_workers.errors import StepError
+from rival_workers.predefined.http_url import parse_url
+from rival_workers.predefined.templates import Constant, Part, parse, signature
+
+if TYPE_CHECKING:
+    from rival_workers.predefined.http_exchange import Ask, Limits
+
+RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+#: A request that changes something says which one it is, so that the other side can tell a second one.
+KEYED = ("POST", "PUT", "PATCH")
+KEY = "Idempotency-Key"
+#: JSON in JSON grows a little, and a result has its limit.
+MOST_BYTES = 512 * 1024
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def http_step(
+    url: Any,
+    *,
+    method: str = "GET",
+    headers: Any = None,
+    params: Any = None,
+    json: Any = None,
+    data: Any = None,
+    timeout: float | dt.timedelta = 30.0,
+    retry_statuses: Iterable[int] = RETRY_STATUSES,
+    expect: int | Iterable[int] | None = None,
+    max_bytes: int = MOST_BYTES,
+    allow_private: bool = False,
+    follow_redirects: bool = True,
+    name: str | None = None,
+    **options: Any,
+) -> StepSpec:
+    """Its result is `{"status": …, "headers": {…}, "json": …}`, with "text" in place of "json" for other answers.
+
+    url, headers, params, json and data may hold templates ("{input.order_id}") and functions. `timeout` is for the
+    whole exchange. `expect` are the statuses that are a success, by default all below 400; timeouts, lost connections
+    and `retry_statuses` are tried again as the step's `max_attempts` says, everything else stops. Private addresses
+    are refused, also after a redirect, unless `allow_private`. `options` are those of any step.
+    """
+    problems = list(_problems(method, timeout, max_bytes, json, data))
+    function = HttpStep(
+        method=str(method).upper(),
+        url=parse_url(url, problems),
+        headers=_parsed_mapping(headers, "headers", problems),
+        params=_parsed_mapping(params, "params", problems),
+        json=None if json is None else parse(json, "json", problems),
+        data=None if data is None else parse(data, "data", problems),
+        timeout=seconds(timeout),
+        max_bytes=max_bytes,
+        retry_statuses=_statuses(retry_statuses, "retry_statuses", problems),
+        expect=_statuses(() if expect is None else expect, "expect", problems),
+        allow_private=bool(allow_private),
+        follow_redirects=bool(follow_redirects),
+    )
+    return StepSpec(function, {"name": name or f"http_{str(method).lower()}", **options}, tuple(problems))
+
+
+def _problems(method: Any, timeout: Any, max_bytes: Any, json: Any, data: Any) -> Iterable[str]:
+    if not isinstance(method, str) or not _TOKEN.fullmatch(method):
+        yield f"option method: {method!r} is no HTTP method"
+    limit = seconds(timeout)
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not (math.isfinite(limit) and limit > 0):
+        yield f"option timeout: give seconds above 0, not {timeout!r}"
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+        yield f"option max_bytes: give a whole number from 1 on, not {max_bytes!r}"
+    if json is not None and data is not None:
+        yield "json and data are both the request's body: give one"
+
+
+def _parsed_mapping(value: Any, where: str, problems: list[str]) -> Part:
+    if value is None:
+        return Constant({})
+    if not isinstance(value, Mapping) and not callable(value):
+        problems.append(f"option {where}: give a dict or a function, not a {type(value).__name__}")
+        return Constant({})
+    return parse(value, where, problems)
+
+
+def _statuses(given: Any, where: str, problems: list[str]) -> frozenset[int]:
+    listed = [given] if isinstance(given, int) else list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(status, int) and 100 <= status <= 599 for status in listed):
+        problems.append(f"option {where}: give statuses from 100 to 599, not {given!r}")
+        return frozenset()
+    return frozenset(listed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpStep:
+    """The step's function."""
+
+    method: str
+    url: Part
+    headers: Part
+    params: Part
+    json: Part | None
+    data: Part | None
+    timeout: float
+    max_bytes: int
+    retry_statuses: frozenset[int]
+    expect: frozenset[int]
+    allow_private: bool
+    follow_redirects: bool
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        parts = (self.url, self.headers, self.params, self.json, self.data)
+        return signature(part for part in parts if part is not None)
+
+    def __call__(self, ctx: Any, **_named: Any) -> dict[str, Any]:
+        # Only a worker that comes here needs httpx, and not before.
+        from rival_workers.predefined.http_exchange import exchange
+
+        return exchange(self._ask(ctx), self._limits())
+
+    def _limits(self) -> Limits:
+        from rival_workers.predefined.http_exchange import Limits
+
+        return Limits(
+            self.timeout, self.max_bytes, self.retry_statuses, self.expect, self.allow_private, self.follow_redirects
+        )
+
+    def _ask(self, ctx: Any) -> Ask:
+        from rival_workers.predefined.http_exchange import Ask
+
+        headers = _filled_headers(self.headers.fill(ctx))
+        given = {name.lower() for name in headers}
+        if self.method in KEYED and KEY.lower() not in given:
+            headers[KEY] = quote(f"{ctx.run.id}:{ctx.run.step}", safe=":/[]!.")
+        content, form = self._body(ctx)
+        if self.json is not None and "content-type" not in given:
+            headers["Content-Type"] = "application/json"
+        params = {name: value for name, value in self.params.fill(ctx).items() if value is not None}
+        return Ask(self.method, _filled_url(self.url.fill(ctx)), params, headers, content, form)
+
+    def _body(self, ctx: Any) -> tuple[bytes | None, Mapping[str, Any] | None]:
+        if self.json is not None:
+            return dump(self.json.fill(ctx), what="the request's json").encode(), None
+        data = None if self.data is None else self.data.fill(ctx)
+        if isinstance(data, Mapping):
+            return None, data
+        return (data.encode() if isinstance(data, str) else data), None
+
+
+def _filled_url(url: Any) -> str:
+    if not isinstance(url, str):
+        raise StepError(f"the function for url gave a {type(url).__name__}, not a text")
+    return url
+
+
+def _filled_headers(headers: Any) -> dict[str, str]:
+    filled = {str(name): str(value).strip() for name, value in headers.items() if value is not None}
+    for name, value in filled.items():
+        if not _TOKEN.fullmatch(name):
+            raise StepError(f"{name!r} cannot be the name of a header")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise StepError(f"the value of header {name} has a line break or another control character in it")
+    return filled

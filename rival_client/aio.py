@@ -17,6 +17,7 @@ from rival_client.client import CHUNK, Rival
 from rival_client.errors import WaitTimeout
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import AsyncWorkflow
+from rival_client.logs import DEFAULT_LIMIT
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
 from rival_client.settings import Settings
@@ -108,8 +109,15 @@ class AsyncRival:
     async def history(self, run_id: str) -> list[HistoryEntry]:
         return await self._call(self._rival.history, run_id)
 
-    async def logs(self, run_id: str) -> list[LogEntry]:
-        return await self._call(self._rival.logs, run_id)
+    async def logs(
+        self,
+        run_id: str,
+        step: str | None = None,
+        level: str | None = None,
+        after: int | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> list[LogEntry]:
+        return await self._call(self._rival.logs, run_id, step, level, after, limit)
 
     async def runs(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from rival_client import joining, runs
+from rival_client import joining, logs, runs
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
@@ -194,9 +194,19 @@ class Rival:
         with self.database.autocommit() as connection:
             return runs.read_history(connection, run_id)
 
-    def logs(self, run_id: str) -> list[LogEntry]:
+    def logs(
+        self,
+        run_id: str,
+        step: str | None = None,
+        level: str | None = None,
+        after: int | None = None,
+        limit: int = logs.DEFAULT_LIMIT,
+    ) -> list[LogEntry]:
+        """What the run's steps have logged, the oldest first, also while they run. `step` with all below it, `level`
+        and above; the last entry's `id` as `after` gives what follows it.
+        """
         with self.database.autocommit() as connection:
-            return runs.read_logs(connection, run_id)
+            return logs.read_logs(connection, run_id, step=step, level=level, after=after, limit=limit)
 
     def runs(
         self,

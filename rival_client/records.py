@@ -108,6 +108,8 @@ class LogEntry:
     attempt: int
     message: str
     fields: dict[str, Any]
+    #: Its place in the run's log: give the last one's as `after` to go on from there.
+    id: int = 0
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from rival_client.errors import RunConflict, RunNotFound
 from rival_client.hotline import Statement
 from rival_client.payload import Json, load, serialise
-from rival_client.records import Attempt, HistoryEntry, LogEntry, Run, RunResult, RunState, Step, WorkflowInfo
+from rival_client.records import Attempt, HistoryEntry, Run, RunResult, RunState, Step, WorkflowInfo
 from rival_client.tables import (
     RUN_TERMINAL,
     STEP_TERMINAL,
@@ -37,7 +37,6 @@ from rival_client.tables import (
     attempts,
     executors,
     history,
-    logs,
     now,
     runs,
     steps,
@@ -225,11 +224,6 @@ def _results(connection: Connection, run_id: str) -> dict[str, Any]:
 def read_history(connection: Connection, run_id: str) -> list[HistoryEntry]:
     found = connection.execute(select(history).where(history.c.run_id == run_id).order_by(history.c.id))
     return [HistoryEntry(r.at, r.what, r.path, r.detail or {}) for r in found]
-
-
-def read_logs(connection: Connection, run_id: str) -> list[LogEntry]:
-    found = connection.execute(select(logs).where(logs.c.run_id == run_id).order_by(logs.c.id))
-    return [LogEntry(r.at, r.level, r.path, r.attempt, r.message, r.fields or {}) for r in found]
 
 
 def list_runs(

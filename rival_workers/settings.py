@@ -37,7 +37,13 @@ class WorkerSettings(Settings):
     #: Seconds without a message, while the queue has some, after which a worker is held to be deaf.
     deaf_after: float = 60.0
 
+    #: How the process log is written: console, for people, or json, one object per line.
+    log_format: str = "console"
+    #: Further parts of names whose values are not logged, with commas between them.
+    redact: str = ""
+
     MIN_LEASE = 2.0
+    LOG_FORMATS = ("console", "json")
 
     def __post_init__(self) -> None:
         if not self.lease >= self.MIN_LEASE:  # also for NaN
@@ -45,6 +51,8 @@ class WorkerSettings(Settings):
                 f"RIVAL_LEASE={self.lease:g} is too short: below {self.MIN_LEASE:g} s a busy machine "
                 "loses its own leases."
             )
+        if self.log_format not in self.LOG_FORMATS:
+            raise ConfigurationError(f"RIVAL_LOG_FORMAT={self.log_format!r} is neither console nor json.")
 
     @property
     def workflow_paths(self) -> list[str]:

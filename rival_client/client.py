@@ -19,8 +19,9 @@ from rival_client.instance import Workflow
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.registry import WorkflowRegistry
 from rival_client.settings import Settings
-from rival_client.tables import RUN_TERMINAL
+from rival_client.tables import RUN_ACTIVE, RUN_TERMINAL
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 
 #: How long a producer goes on starting the version it has seen last.
@@ -126,10 +127,7 @@ class Rival:
         cached = self._gates.get(workflow)
         if cached and time.monotonic() - cached[0] < VERSION_CACHE_SECONDS:
             return cached[1]
-        with self.database.autocommit() as connection:
-            info = runs.current_workflow(connection, workflow)
-            if info is None:
-                raise UnknownWorkflow(workflow, runs.workflow_names(connection))
+        info = self._workflow(workflow)
         if cached and cached[1].workflow == info:
             gate = cached[1]
         else:
@@ -181,7 +179,7 @@ class Rival:
     # -- looking ------------------------------------------------------------------------------------------
 
     def result(self, run_id: str) -> RunResult:
-        """How an ended run ended."""
+        """How an ended run ended; RunNotEnded when it has not."""
         with self.database.snapshot() as connection:
             return runs.read_result(connection, run_id)
 
@@ -212,23 +210,45 @@ class Rival:
         self,
         *,
         workflow: str | None = None,
-        status: str | None = None,
+        status: str | Sequence[str] | None = None,
         since: dt.datetime | None = None,
         until: dt.datetime | None = None,
         input: Mapping[str, Any] | None = None,
         before: Run | None = None,
         limit: int = 50,
     ) -> list[Run]:
-        """The newest runs first; give the last one as `before` for the next page."""
+        """The newest runs first; give the last one as `before` for the next page. `status` may be several."""
         with self.database.autocommit() as connection:
             return runs.list_runs(
                 connection, workflow=workflow, status=status, since=since, until=until,
                 input=input, before=before, limit=limit,
             )  # fmt: skip
 
+    def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> list[Run]:
+        """The runs that have not ended, the newest first."""
+        return self.runs(workflow=workflow, status=RUN_ACTIVE, before=before, limit=limit)
+
     def workflows(self) -> list[WorkflowInfo]:
         with self.database.autocommit() as connection:
             return runs.list_workflows(connection)
+
+    @property
+    def registry(self) -> WorkflowRegistry:
+        """The workflows and their runs: `rival.registry.list()`, `.launch(name, input)`, `.active_runs()`."""
+        return WorkflowRegistry(self)
+
+    def _workflow(self, name: str) -> WorkflowInfo:
+        with self.database.autocommit() as connection:
+            info = runs.current_workflow(connection, name)
+            if info is None:
+                raise UnknownWorkflow(name, runs.workflow_names(connection))
+        return info
+
+    def _workflow_of(self, run_id: str) -> str:
+        found = self._read_status(run_id)
+        if found is None:
+            raise RunNotFound(run_id)
+        return str(found[0])
 
     # -- acting -------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_MESSAGE = 4000
 MAX_FIELDS = 16 * 1024
 _MAX_NAME = 200
+_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 #: Stores entries of a run; `again`: some of them may be there already.
@@ -54,7 +55,7 @@ class StepLog:
         self._waiting: list[LogEntry] = []
         self._in_doubt = False
         self._count = self._bytes = self._dropped = 0
-        self._last = dt.datetime.min.replace(tzinfo=dt.UTC)
+        self._last = _NEVER
 
     def debug(self, message: str, **fields: Any) -> None:
         self._write("debug", message, fields)
@@ -116,8 +117,8 @@ class StepLog:
 
     def end(self) -> None:
         """The attempt is over: say how much was dropped."""
-        with self._lock:
-            if self._dropped:
+        if self._dropped:
+            with self._lock:
                 self._add("warning", _DROPPED, {"dropped": self._dropped})
 
     def store(self, append: Append, *, wait: bool = True) -> bool:

@@ -52,10 +52,9 @@ class Redaction:
         return self.text(value) if isinstance(value, str) else value
 
     def text(self, text: str) -> str:
-        if "=" not in text and ":" not in text and " " not in text:
-            return text
-        text = self._assigned.sub(_hide, text)
-        return _BEARER.sub(rf"\1 {HIDDEN}", _URL_PASSWORD.sub(rf"\1{HIDDEN}", text))
+        if "=" in text or ":" in text:
+            text = _URL_PASSWORD.sub(rf"\1{HIDDEN}", self._assigned.sub(_hide, text))
+        return _BEARER.sub(rf"\1 {HIDDEN}", text) if " " in text else text
 
     def _is_secret(self, key: str, value: Any) -> bool:
         """Whether there is a password is no secret."""

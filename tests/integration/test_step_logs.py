@@ -1,4 +1,4 @@
-"""Logs of real workers: read while the step still runs, also from a process that is killed or cut off its database."""
+"""Logs of real workers: read while the step still runs, and kept of a process that is killed."""
 
 from __future__ import annotations
 

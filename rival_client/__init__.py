@@ -11,6 +11,7 @@ from rival_client.errors import (
     RunCancelled,
     RunConflict,
     RunFailed,
+    RunNotEnded,
     RunNotFound,
     UnknownWorkflow,
     WaitTimeout,
@@ -18,6 +19,7 @@ from rival_client.errors import (
 from rival_client.records import (
     Attempt,
     HistoryEntry,
+    LastError,
     LogEntry,
     Run,
     RunResult,
@@ -26,15 +28,18 @@ from rival_client.records import (
     Step,
     WorkflowInfo,
 )
+from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
 
 __all__ = [
     "AsyncRival",
+    "AsyncWorkflowRegistry",
     "Attempt",
     "ConfigurationError",
     "DatabaseUnavailable",
     "HistoryEntry",
     "InvalidInput",
     "InvalidPayload",
+    "LastError",
     "LogEntry",
     "Rival",
     "RivalError",
@@ -42,6 +47,7 @@ __all__ = [
     "RunCancelled",
     "RunConflict",
     "RunFailed",
+    "RunNotEnded",
     "RunNotFound",
     "RunResult",
     "RunState",
@@ -50,4 +56,5 @@ __all__ = [
     "UnknownWorkflow",
     "WaitTimeout",
     "WorkflowInfo",
+    "WorkflowRegistry",
 ]

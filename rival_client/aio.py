@@ -20,8 +20,10 @@ from rival_client.errors import WaitTimeout
 from rival_client.events import KEPT_FOR, Delivery, EventRecord, Sent, made_event
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import AsyncWorkflow
+from rival_client.logs import DEFAULT_LIMIT
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.registry import AsyncWorkflowRegistry
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
@@ -129,14 +131,21 @@ class AsyncRival:
     async def history(self, run_id: str) -> list[HistoryEntry]:
         return await self._call(self._rival.history, run_id)
 
-    async def logs(self, run_id: str) -> list[LogEntry]:
-        return await self._call(self._rival.logs, run_id)
+    async def logs(
+        self,
+        run_id: str,
+        step: str | None = None,
+        level: str | None = None,
+        after: int | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> list[LogEntry]:
+        return await self._call(self._rival.logs, run_id, step, level, after, limit)
 
     async def runs(
         self,
         *,
         workflow: str | None = None,
-        status: str | None = None,
+        status: str | Sequence[str] | None = None,
         since: dt.datetime | None = None,
         until: dt.datetime | None = None,
         input: Mapping[str, Any] | None = None,
@@ -148,11 +157,20 @@ class AsyncRival:
             input=input, before=before, limit=limit,
         )  # fmt: skip
 
+    async def active_runs(
+        self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50
+    ) -> list[Run]:
+        return await self._call(self._rival.active_runs, workflow, before=before, limit=limit)
+
     async def workflows(self) -> list[WorkflowInfo]:
         return await self._call(self._rival.workflows)
 
     async def cancel(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.cancel, run_id, by=by)
+
+    @property
+    def registry(self) -> AsyncWorkflowRegistry:
+        return AsyncWorkflowRegistry(self, self._rival)
 
     def get(self, workflow: str) -> AsyncWorkflow:
         return AsyncWorkflow(self, workflow)

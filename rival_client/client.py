@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from rival_client import joining, runs
+from rival_client import joining, logs, runs
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
@@ -22,8 +22,9 @@ from rival_client.instance import Workflow
 from rival_client.message import EventRing, Ring
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.registry import WorkflowRegistry
 from rival_client.settings import Settings
-from rival_client.tables import RUN_TERMINAL
+from rival_client.tables import RUN_ACTIVE, RUN_TERMINAL
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 
 #: How long a producer goes on starting the version it has seen last.
@@ -129,10 +130,7 @@ class Rival:
         cached = self._gates.get(workflow)
         if cached and time.monotonic() - cached[0] < VERSION_CACHE_SECONDS:
             return cached[1]
-        with self.database.autocommit() as connection:
-            info = runs.current_workflow(connection, workflow)
-            if info is None:
-                raise UnknownWorkflow(workflow, runs.workflow_names(connection))
+        info = self._workflow(workflow)
         if cached and cached[1].workflow == info:
             gate = cached[1]
         else:
@@ -220,7 +218,7 @@ class Rival:
     # -- looking ------------------------------------------------------------------------------------------
 
     def result(self, run_id: str) -> RunResult:
-        """How an ended run ended."""
+        """How an ended run ended; RunNotEnded when it has not."""
         with self.database.snapshot() as connection:
             return runs.read_result(connection, run_id)
 
@@ -233,31 +231,63 @@ class Rival:
         with self.database.autocommit() as connection:
             return runs.read_history(connection, run_id)
 
-    def logs(self, run_id: str) -> list[LogEntry]:
+    def logs(
+        self,
+        run_id: str,
+        step: str | None = None,
+        level: str | None = None,
+        after: int | None = None,
+        limit: int = logs.DEFAULT_LIMIT,
+    ) -> list[LogEntry]:
+        """What the run's steps have logged, the oldest first, also while they run. `step` with all below it, `level`
+        and above; the last entry's `id` as `after` gives what follows it.
+        """
         with self.database.autocommit() as connection:
-            return runs.read_logs(connection, run_id)
+            return logs.read_logs(connection, run_id, step=step, level=level, after=after, limit=limit)
 
     def runs(
         self,
         *,
         workflow: str | None = None,
-        status: str | None = None,
+        status: str | Sequence[str] | None = None,
         since: dt.datetime | None = None,
         until: dt.datetime | None = None,
         input: Mapping[str, Any] | None = None,
         before: Run | None = None,
         limit: int = 50,
     ) -> list[Run]:
-        """The newest runs first; give the last one as `before` for the next page."""
+        """The newest runs first; give the last one as `before` for the next page. `status` may be several."""
         with self.database.autocommit() as connection:
             return runs.list_runs(
                 connection, workflow=workflow, status=status, since=since, until=until,
                 input=input, before=before, limit=limit,
             )  # fmt: skip
 
+    def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> list[Run]:
+        """The runs that have not ended, the newest first."""
+        return self.runs(workflow=workflow, status=RUN_ACTIVE, before=before, limit=limit)
+
     def workflows(self) -> list[WorkflowInfo]:
         with self.database.autocommit() as connection:
             return runs.list_workflows(connection)
+
+    @property
+    def registry(self) -> WorkflowRegistry:
+        """The workflows and their runs: `rival.registry.list()`, `.launch(name, input)`, `.active_runs()`."""
+        return WorkflowRegistry(self)
+
+    def _workflow(self, name: str) -> WorkflowInfo:
+        with self.database.autocommit() as connection:
+            info = runs.current_workflow(connection, name)
+            if info is None:
+                raise UnknownWorkflow(name, runs.workflow_names(connection))
+        return info
+
+    def _workflow_of(self, run_id: str) -> str:
+        found = self._read_status(run_id)
+        if found is None:
+            raise RunNotFound(run_id)
+        return str(found[0])
 
     # -- acting -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ RivalError
 ├── InvalidPayload            a value is not JSON, or too large
 ├── RunConflict               that run id exists with another workflow or another input
 ├── RunNotFound
+├── RunNotEnded               the run has no result yet
 ├── WaitTimeout               the run is still going on; waiting gave up
 ├── RunFailed                 raised by `RunResult.unwrap()`
 │   └── RunCancelled
@@ -59,6 +60,15 @@ class RunNotFound(RivalError):
         of = f" of workflow {workflow!r}" if workflow else ""
         super().__init__(f"There is no run {run_id!r}{of}. `rival ls` lists the runs.")
         self.run_id = run_id
+
+
+class RunNotEnded(RivalError):
+    def __init__(self, run_id: str, workflow: str, status: str) -> None:
+        super().__init__(
+            f"Run {run_id!r} of workflow {workflow!r} is {status}: it has no result yet. Wait for it "
+            f"(`rival.wait({workflow!r}, {run_id!r})`), or look at its `state`."
+        )
+        self.run_id, self.workflow, self.status = run_id, workflow, status
 
 
 class WaitTimeout(RivalError, TimeoutError):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import jsonschema_rs
 
-from rival_client.errors import InvalidInput, RivalError
+from rival_client.errors import InvalidInput, InvalidPayload, RivalError
 from rival_client.payload import Json, dump, load
 from rival_client.records import WorkflowInfo
 
@@ -48,6 +48,8 @@ class InputGate:
                 admitted.append(self.admit(value))
             except InvalidInput as error:
                 problems += [f"inputs[{index}]: {problem}" for problem in error.problems]
+            except InvalidPayload as error:
+                raise InvalidPayload(f"inputs[{index}]: {error}") from error
         if problems:
             raise InvalidInput(self.workflow.name, problems)
         return admitted

@@ -9,6 +9,9 @@ from typing import Any, Literal
 from rival_client.errors import RunCancelled, RunFailed
 from rival_client.tables import RUN_TERMINAL
 
+#: The kinds of nodes that consist of others.
+COMPOSITES = ("branch", "parallel", "for_each", "loop", "workflow")
+
 RunStatus = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 StepStatus = Literal["pending", "running", "waiting_retry", "waiting", "completed", "skipped", "failed", "cancelled"]
 
@@ -35,6 +38,16 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class LastError:
+    """The last error a step has had, also when a later attempt succeeded."""
+
+    type: str
+    message: str
+    attempt: int
+    at: dt.datetime
+
+
+@dataclass(frozen=True)
 class Step:
     path: str
     kind: str
@@ -57,10 +70,26 @@ class Step:
     remaining: int | None = None
     #: What one turn of a for_each is about.
     item: Any = None
+    #: Only in a `RunState`: it is read from the attempts.
+    last_error: LastError | None = None
 
     @property
     def description(self) -> str | None:
         return self.state.get("description")
+
+    @property
+    def retry_count(self) -> int:
+        """Starts after the first one that used up an attempt."""
+        return max(0, self.attempts - 1)
+
+    @property
+    def queue_time(self) -> float | None:
+        """Seconds that the last start had to wait for a worker. A backoff or a delay is no waiting for a worker: it
+        counts from when the start was due."""
+        if self.started_at is None or self.status in ("pending", "waiting_retry"):
+            return None
+        ready = self.created_at if self.due_at is None else max(self.created_at, self.due_at)
+        return max(0.0, (self.started_at - ready).total_seconds())
 
     @property
     def duration(self) -> float | None:
@@ -108,6 +137,8 @@ class LogEntry:
     attempt: int
     message: str
     fields: dict[str, Any]
+    #: Its place in the run's log: give the last one's as `after` to go on from there.
+    id: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,3 +188,19 @@ class WorkflowInfo:
     input_schema: dict[str, Any] | None
     plan: dict[str, Any]
     registered_at: dt.datetime
+
+    @property
+    def step_count(self) -> int:
+        """The steps that the plan names, at any depth; those of a loop or for_each count once."""
+        return _leaves(self.plan.get("nodes", []))
+
+
+def _leaves(value: Any) -> int:
+    """Nodes that consist of no others, among all that a plan's JSON holds."""
+    if isinstance(value, list):
+        return sum(_leaves(inner) for inner in value)
+    if not isinstance(value, dict) or "name" not in value:
+        return 0
+    if value.get("type", "step") in COMPOSITES:
+        return sum(_leaves(inner) for inner in value.values() if isinstance(inner, list))
+    return 1

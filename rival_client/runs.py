@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    FromClause,
     RowMapping,
     Select,
     Text,
@@ -21,15 +23,26 @@ from sqlalchemy import (
     text,
     tuple_,
     type_coerce,
+    union_all,
     update,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import JSONB
 
-from rival_client.errors import RunConflict, RunNotFound
+from rival_client.errors import RunConflict, RunNotEnded, RunNotFound
 from rival_client.hotline import Statement
 from rival_client.payload import Json, load, serialise
-from rival_client.records import Attempt, HistoryEntry, LogEntry, Run, RunResult, RunState, Step, WorkflowInfo
+from rival_client.records import (
+    COMPOSITES,
+    Attempt,
+    HistoryEntry,
+    LastError,
+    Run,
+    RunResult,
+    RunState,
+    Step,
+    WorkflowInfo,
+)
 from rival_client.tables import (
     RUN_TERMINAL,
     STEP_TERMINAL,
@@ -37,7 +50,6 @@ from rival_client.tables import (
     attempts,
     executors,
     history,
-    logs,
     now,
     runs,
     steps,
@@ -45,7 +57,7 @@ from rival_client.tables import (
 )
 
 #: The kinds of rows that a person would call a step.
-RESULT_KINDS = ("step", "branch", "parallel", "for_each", "loop", "workflow")
+RESULT_KINDS = ("step", *COMPOSITES)
 
 #: One statement for one run or a thousand.
 _INSERT_RUNS = """
@@ -188,14 +200,29 @@ def read_state(connection: Connection, run_id: str) -> RunState:
     if run is None:
         raise RunNotFound(run_id)
     its_steps = connection.execute(_steps_of(run_id)).mappings()
-    tried = connection.execute(
+    rows = connection.execute(
         select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.ended_at, attempts.c.token)
     ).mappings()
-    return RunState(**_run_fields(run), steps=[_step(s) for s in its_steps], attempts=[_attempt(a) for a in tried])
+    tried = [_attempt(row) for row in rows]
+    failed = {attempt.path: attempt for attempt in tried if attempt.error is not None}
+    return RunState(
+        **_run_fields(run), steps=[_with_last_error(_step(s), failed.get(s["path"])) for s in its_steps], attempts=tried
+    )
+
+
+def _with_last_error(step: Step, failed: Attempt | None) -> Step:
+    """From the step's last attempt that failed. A composite makes no attempts: its error is that of a step below."""
+    error, at = (step.error, step.completed_at) if failed is None else (failed.error, failed.ended_at)
+    if error is None or at is None:
+        return step
+    attempt = error.get("attempt", 1) if failed is None else failed.attempt
+    return replace(step, last_error=LastError(error.get("type", "Error"), error.get("message", ""), attempt, at))
 
 
 def read_result(connection: Connection, run_id: str) -> RunResult:
     run = read_run(connection, run_id)
+    if not run.is_terminal:
+        raise RunNotEnded(run_id, run.workflow, run.status)
     return RunResult(
         run_id=run_id,
         workflow=run.workflow,
@@ -227,16 +254,11 @@ def read_history(connection: Connection, run_id: str) -> list[HistoryEntry]:
     return [HistoryEntry(r.at, r.what, r.path, r.detail or {}) for r in found]
 
 
-def read_logs(connection: Connection, run_id: str) -> list[LogEntry]:
-    found = connection.execute(select(logs).where(logs.c.run_id == run_id).order_by(logs.c.id))
-    return [LogEntry(r.at, r.level, r.path, r.attempt, r.message, r.fields or {}) for r in found]
-
-
 def list_runs(
     connection: Connection,
     *,
     workflow: str | None = None,
-    status: str | None = None,
+    status: str | Sequence[str] | None = None,
     since: dt.datetime | None = None,
     until: dt.datetime | None = None,
     input: Mapping[str, Any] | None = None,
@@ -244,11 +266,9 @@ def list_runs(
     limit: int = 50,
 ) -> list[Run]:
     """The newest runs first; `before` is the last run of the page before this one."""
-    statement = select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
+    statement = _newest(select(runs), runs, limit)
     if workflow is not None:
         statement = statement.where(runs.c.workflow == workflow)
-    if status is not None:
-        statement = statement.where(runs.c.status == status)
     if since is not None:
         statement = statement.where(runs.c.created_at >= since)
     if until is not None:
@@ -257,7 +277,23 @@ def list_runs(
         statement = statement.where(tuple_(runs.c.created_at, runs.c.id) < (before.created_at, before.run_id))
     if input:
         statement = _with_input(statement, connection, input)
+    if status is not None:
+        statement = _with_status(statement, (status,) if isinstance(status, str) else tuple(status), limit)
     return [Run(**_run_fields(row)) for row in connection.execute(statement).mappings()]
+
+
+def _newest(statement: Select[Any], table: FromClause, limit: int) -> Select[Any]:
+    return statement.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
+
+
+def _with_status(statement: Select[Any], wanted: tuple[str, ...], limit: int) -> Select[Any]:
+    """Of several statuses, the newest of each and then of all: the index has each of them in order, but not their
+    mixture."""
+    parts = [statement.where(runs.c.status == status).subquery() for status in wanted]
+    if len(parts) == 1:
+        return statement.where(runs.c.status == wanted[0])
+    together = union_all(*(select(part) for part in parts)).subquery()
+    return _newest(select(together), together, limit)
 
 
 def count_live_executors(connection: Connection) -> int:

@@ -27,7 +27,8 @@ from sqlalchemy.types import JSON, TypeDecorator, TypeEngine
 
 RUN_TERMINAL = ("completed", "failed", "cancelled")
 STEP_TERMINAL = ("completed", "skipped", "failed", "cancelled")
-RUN_STATUSES = ("pending", "running", "suspended", *RUN_TERMINAL)
+RUN_ACTIVE = ("pending", "running", "suspended")
+RUN_STATUSES = (*RUN_ACTIVE, *RUN_TERMINAL)
 STEP_STATUSES = ("pending", "running", "waiting_retry", "waiting", *STEP_TERMINAL)
 
 

@@ -47,7 +47,13 @@ class WorkerSettings(Settings):
     #: Whether `shell_step` may start commands on this worker.
     allow_shell: bool = False
 
+    #: How the process log is written: console, for people, or json, one object per line.
+    log_format: str = "console"
+    #: Further parts of names whose values are not logged, with commas between them.
+    redact: str = ""
+
     MIN_LEASE = 2.0
+    LOG_FORMATS = ("console", "json")
 
     def __post_init__(self) -> None:
         if not self.lease >= self.MIN_LEASE:  # also for NaN
@@ -55,6 +61,8 @@ class WorkerSettings(Settings):
                 f"RIVAL_LEASE={self.lease:g} is too short: below {self.MIN_LEASE:g} s a busy machine "
                 "loses its own leases."
             )
+        if self.log_format not in self.LOG_FORMATS:
+            raise ConfigurationError(f"RIVAL_LOG_FORMAT={self.log_format!r} is neither console nor json.")
 
     @property
     def workflow_paths(self) -> list[str]:

@@ -17,7 +17,7 @@ from rival_client.database import Database
 from rival_workers.cli.checking import workflow_names
 from rival_workers.cli.connection import DIRECTORY
 from rival_workers.cli.output import json_option, print_json
-from rival_workers.cli.worker import Hands, hands_options, start_logging, with_workflows, workflows_option
+from rival_workers.cli.worker import Hands, hands_options, with_workflows, workflows_option
 from rival_workers.dev.board import Places
 from rival_workers.dev.locks import is_locked
 from rival_workers.dev.note import Announcement, DevNote, running_dev
@@ -53,8 +53,7 @@ def dev(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     their place when set. Without --workflows (or RIVAL_WORKFLOWS, or ./workflows) there are servers but no workers.
     """
     hands = Hands(**options)
-    start_logging(hands.loglevel)
-    settings = _with_default_workflows(with_workflows(WorkerSettings.from_env(), paths))
+    settings = hands.prepared(_with_default_workflows(with_workflows(WorkerSettings.from_env(), paths)))
     names = workflow_names(settings.workflow_paths, settings.environment()) if settings.workflow_paths else []
     shared = running_dev(DIRECTORY) is not None
     with open_stack(DIRECTORY, database_url=settings.database_url, broker_url=settings.broker_url) as stack:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rival_client.records import Run, RunState, Step
+from rival_client.records import Run, RunState, Step, WorkflowInfo
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -34,6 +34,10 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=_encode, ensure_ascii=False, indent=2))
+
+
+def print_json_line(value: Any) -> None:
+    click.echo(json.dumps(value, default=_encode, ensure_ascii=False))
 
 
 def print_error(error: Exception, message: str, as_json: bool) -> None:
@@ -64,7 +68,12 @@ def run_as_json(run: Run) -> dict[str, Any]:
 
 
 def step_as_json(step: Step) -> dict[str, Any]:
-    return dataclasses.asdict(step) | {"description": step.description, "duration": step.duration}
+    computed = ("description", "duration", "queue_time", "retry_count")
+    return dataclasses.asdict(step) | {name: getattr(step, name) for name in computed}
+
+
+def workflow_as_json(info: WorkflowInfo) -> dict[str, Any]:
+    return dataclasses.asdict(info) | {"step_count": info.step_count}
 
 
 # -- records as text --------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from rival_client.client import Rival
-from rival_client.records import Run, RunResult
-from rival_client.tables import RUN_STATUSES
+from rival_client.records import Run, RunResult, WorkflowInfo
+from rival_client.tables import RUN_ACTIVE, RUN_STATUSES
 from rival_client.waiting import DEFAULT_TIMEOUT
 from rival_workers.cli import showing
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input, since
+from rival_workers.cli.logs import read
 from rival_workers.cli.output import (
     console,
     error_text,
@@ -27,6 +28,7 @@ from rival_workers.cli.output import (
     table,
     time_text,
     took,
+    workflow_as_json,
 )
 
 timeout_option = click.option(
@@ -83,13 +85,18 @@ def _tell_end(result: RunResult, as_json: bool) -> int:
 @click.command("ls")
 @click.option("--workflow", help="Only runs of this workflow.")
 @click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
+@click.option("--active", is_flag=True, help="Only runs that have not ended.")
 @click.option("--since", callback=since, help="Only runs created since then: 90s, 15m, 2h, 7d or an ISO time.")
 @click.option("--limit", type=click.IntRange(min=1), default=50)
 @json_option
-def ls(workflow: str | None, status: str | None, since: dt.datetime | None, limit: int, as_json: bool) -> None:
+def ls(
+    workflow: str | None, status: str | None, active: bool, since: dt.datetime | None, limit: int, as_json: bool
+) -> None:
     """List runs, the newest first."""
+    if status and active:
+        raise click.UsageError("--status and --active exclude each other")
     with open_rival() as rival:
-        found = rival.runs(workflow=workflow, status=status, since=since, limit=limit)
+        found = rival.runs(workflow=workflow, status=RUN_ACTIVE if active else status, since=since, limit=limit)
     if as_json:
         print_json({"runs": [run_as_json(one) for one in found]})
     elif found:
@@ -115,7 +122,7 @@ def show(run_id: str, history: bool, logs: bool, as_json: bool) -> None:
     with open_rival() as rival:
         state = rival.state(run_id)
         entries = rival.history(run_id) if history else None
-        lines = rival.logs(run_id) if logs else None
+        lines = list(read(rival, run_id)) if logs else None
     if as_json:
         asked = {"history": entries, "logs": lines}
         print_json(run_as_json(state) | {name: found for name, found in asked.items() if found is not None})
@@ -148,9 +155,13 @@ def workflows(as_json: bool) -> None:
     with open_rival() as rival:
         found = rival.workflows()
     if as_json:
-        print_json({"workflows": [dataclasses.asdict(info) for info in found]})
+        print_json({"workflows": [workflow_as_json(info) for info in found]})
     elif found:
-        rows = [(i.name, i.version, " → ".join(showing.step_names(i)), one_line(i.description or "")) for i in found]
-        console().print(table(("workflow", "version", "steps", "description"), rows))
+        console().print(table(("workflow", "version", "steps", "", "description"), map(_workflow_row, found)))
     else:
         click.echo("no workflows yet: they register when a worker that has them starts")
+
+
+def _workflow_row(info: WorkflowInfo) -> tuple[Any, ...]:
+    names = one_line(" → ".join(showing.step_names(info)))
+    return info.name, info.version, info.step_count, names, one_line(info.description or "")

@@ -29,7 +29,7 @@ def show_run(
     out: Console, state: RunState, history: Sequence[HistoryEntry] | None, logs: Sequence[LogEntry] | None
 ) -> None:
     _facts(out, state)
-    _section(out, "steps", ("step", "status", "attempts", "took", ""), [_step(step) for step in state.steps])
+    _section(out, "steps", ("step", "status", "attempts", "queued", "took", ""), [_step(step) for step in state.steps])
     if state.attempts:
         rows = [_attempt(attempt) for attempt in state.attempts]
         _section(out, "attempts", ("step", "attempt", "outcome", "took", "error"), rows)
@@ -68,9 +68,12 @@ def _section(out: Console, title: str, columns: tuple[str, ...], rows: list[tupl
 def _step(step: Step) -> tuple[Any, ...]:
     attempts = f"{step.attempts}" + (f" (+{step.lost} lost)" if step.lost else "")
     remark = error_text(step.error) or step.description or (f"parked: {step.parked}" if step.parked else "")
+    if step.error is None and step.last_error is not None:
+        remark += f" (attempt {step.last_error.attempt}: {step.last_error.type})"
     if step.status == "waiting_retry":
         remark = f"again at {time_text(step.due_at)}; {remark}"
-    return step.path, status_text(step.status), attempts, seconds_text(step.duration), one_line(remark, 200)
+    times = seconds_text(step.queue_time), seconds_text(step.duration)
+    return step.path, status_text(step.status), attempts, *times, one_line(remark, 200)
 
 
 def _attempt(attempt: Attempt) -> tuple[Any, ...]:

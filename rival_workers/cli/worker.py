@@ -19,6 +19,7 @@ from rival_workers.cli.checking import workflow_names
 from rival_workers.cli.connection import resolved
 from rival_workers.cli.output import json_option, print_json
 from rival_workers.runtime.fleet import Fleet
+from rival_workers.runtime.process_log import start_logging
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations
 
@@ -41,12 +42,19 @@ class Hands:
     pool: str
     loglevel: str
     events: bool
+    log_format: str | None = None
 
     def command(self, index: int) -> list[str]:
         name = f"rival-{os.getpid()}-{index}@{socket.gethostname()}"
         command = [sys.executable, "-m", "rival_workers.runtime.worker_main", "--name", name, "--pool", self.pool]
         command += ["--concurrency", str(self.concurrency), "--loglevel", self.loglevel]
         return [*command, "--events"] if self.events else command
+
+    def prepared(self, settings: WorkerSettings) -> WorkerSettings:
+        """The settings with what the command line says over them; from here on it is logged as they say."""
+        settings = settings.with_(log_format=self.log_format or settings.log_format)
+        start_logging(self.loglevel, settings.log_format)
+        return settings
 
     def fleet(self, settings: WorkerSettings) -> Fleet:
         return Fleet(self.processes, self.command, settings.shutdown_grace, settings.environment())
@@ -71,6 +79,8 @@ def _options(processes: int, events: bool) -> list[Callable[[Any], Any]]:
         click.option("--pool", type=click.Choice(["threads", "prefork", "solo"]), default="threads"),
         click.option("--loglevel", default="INFO", type=click.Choice(
             ["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)),
+        click.option("--log-format", type=click.Choice(WorkerSettings.LOG_FORMATS), show_default="console",
+                     help="For people, or a JSON object per line. Default: RIVAL_LOG_FORMAT."),
         click.option("--events/--no-events", default=events, help="Send Celery's task events, for Flower."),
     ]  # fmt: skip
 
@@ -82,8 +92,7 @@ def _options(processes: int, events: bool) -> list[Callable[[Any], Any]]:
 def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     """Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM."""
     hands = Hands(**options)
-    start_logging(hands.loglevel)
-    settings = with_workflows(resolved(WorkerSettings), paths)
+    settings = hands.prepared(with_workflows(resolved(WorkerSettings), paths))
     if not settings.workflow_paths:
         raise ConfigurationError("No workflows are given. Say where they are: `rival worker --workflows PATH`.")
     if not settings.broker_url:
@@ -95,13 +104,6 @@ def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     log.info("%d processes of %d (%s) on %s: %s", hands.processes, hands.concurrency, hands.pool,
              masked(settings.database_url), ", ".join(names))  # fmt: skip
     return hands.fleet(settings).run()
-
-
-def start_logging(loglevel: str) -> None:
-    logging.basicConfig(
-        level=loglevel.upper(), format="%(asctime)s %(levelname)-7s %(name)s %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def with_workflows(settings: WorkerSettings, paths: Sequence[str]) -> WorkerSettings:

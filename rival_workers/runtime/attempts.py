@@ -18,7 +18,7 @@ from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.sight import Sight
 from rival_workers.runtime.context import Context, Ended, RunInfo, Steps, StepState
-from rival_workers.runtime.logs import StepLog
+from rival_workers.runtime.log_stream import LogStream
 from rival_workers.runtime.moves import Position
 from rival_workers.store.base import Claimed, Held
 
@@ -70,7 +70,7 @@ def _first_claim(run_id: str, opening: Opening, run_input: Any) -> Claimed:
     )
 
 
-def context_of(attempt: Attempt, read_step: ReadStep, read_run: ReadRun) -> Context:
+def context_of(attempt: Attempt, read_step: ReadStep, read_run: ReadRun, logs: LogStream) -> Context:
     claimed, definition = attempt.claimed, attempt.definition
     plan, path = definition.plan, claimed.path
     view = partial(read_step, claimed.run_id)
@@ -78,7 +78,7 @@ def context_of(attempt: Attempt, read_step: ReadStep, read_run: ReadRun) -> Cont
     return Context(
         run=RunInfo(claimed.run_id, definition.name, definition.version, path, claimed.attempt),
         steps=Steps(Sight(plan, path), view, attempt.ended),
-        log=StepLog(claimed.run_id, f"{definition.name}.{path}", path, claimed.attempt),
+        log=logs.open(claimed.run_id, definition.name, path, claimed.attempt),
         state=StepState(),
         read_input=lambda: _input(attempt, view),
         previous=failure.step if paths.is_handler(path) else sight.before(plan, path),

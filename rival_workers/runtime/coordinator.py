@@ -29,9 +29,10 @@ from rival_workers.runtime.attempts import Attempt, attempt_of, begun, context_o
 from rival_workers.runtime.calling import call
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.logs import StepLog
+from rival_workers.runtime.log_stream import LogStream
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
+from rival_workers.runtime.redaction import Redaction
 from rival_workers.runtime.telemetry import AttemptObserver, NoObserver
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import Followed, Held, NotYet, Store
@@ -73,6 +74,7 @@ class Coordinator:
         self._alarms = Alarms()
         executor.hand_back = lambda running: self.moves.release(running, "handed_back")
         self._patience = Patience(settings.patience, store, executor, executor.hand_back)
+        self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
 
     # -- messages -----------------------------------------------------------------------------------------
 
@@ -165,23 +167,15 @@ class Coordinator:
         claimed, position = attempt.claimed, attempt.position
         its_call = attempt.definition.call_at(claimed.path)
         assert its_call is not None, "a claim is only made for a step that is known"
-        context = context_of(attempt, self._read_step, self._read_failure)
+        context = context_of(attempt, self._read_step, self._read_failure, self._logs)
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._is_over(attempt.held)
         with (
             self._alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
             self._last_resort(position.config),
         ):
             outcome = call(its_call.injection, context, self.settings.max_payload, claimed.kind)
-        self._store_logs(claimed.run_id, context.log)
+        self._logs.finish(context.log, self._patience)
         return outcome
-
-    def _store_logs(self, run_id: str, written: StepLog) -> None:
-        """Logs must not cost an outcome: what cannot be stored is in the process log."""
-        if written.entries:
-            try:
-                self._patience.keep(lambda: self.store.append_logs(run_id, written.entries))
-            except Exception:
-                log.exception("run %s: %d log entries could not be stored", run_id, len(written.entries))
 
     def _settle(self, attempt: Attempt, decision: End | Retry, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""
@@ -240,6 +234,7 @@ class Coordinator:
         if self.moves.time_out(replace(position, held=held)):
             log.warning("run %s step %s attempt %d: timed out", held.run_id, held.path, position.attempt)
             if self.may_kill and position.config.kill_on_timeout:
+                self._logs.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
 
     @contextmanager

@@ -1,27 +1,61 @@
-"""`log` in a step: bound to its run, step and attempt; to the process log at once, to the store in batches."""
+"""`log` in a step: bound to its run, step and attempt. Every entry goes to the process log at once, and to the store in
+batches; see `log_stream`. Logging never fails a step, whatever is logged.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-from typing import Any
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from rival_client.payload import dump, load
 from rival_client.records import LogEntry
+from rival_workers.runtime.redaction import DEFAULT, Redaction
 
 logger = logging.getLogger("rival.steps")
 
-MAX_ENTRIES = 1000
+#: What the store keeps of one attempt, and of one entry. The process log gets everything.
+MAX_ENTRIES = 10_000
+MAX_BYTES = 4 * 1024 * 1024
 MAX_MESSAGE = 4000
-_SECRET = ("password", "passwd", "secret", "token", "api_key", "apikey", "authorization", "credential")
+MAX_FIELDS = 16 * 1024
+_MAX_NAME = 200
+_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+#: Stores entries of a run; `again`: some of them may be there already.
+Append = Callable[[str, Sequence[LogEntry], bool], None]
+
+
+class Listener(Protocol):
+    """Is told that entries wait to be stored."""
+
+    def written(self, log: StepLog, waiting: int) -> None: ...
 
 
 class StepLog:
     """`log.info("searching", tree_type="oak")`."""
 
-    def __init__(self, run_id: str, label: str, path: str, attempt: int) -> None:
-        self._run_id, self._label, self._path, self._attempt = run_id, label, path, attempt
-        self.entries: list[LogEntry] = []
+    def __init__(
+        self,
+        run_id: str,
+        workflow: str,
+        path: str,
+        attempt: int,
+        *,
+        redaction: Redaction = DEFAULT,
+        listener: Listener | None = None,
+    ) -> None:
+        self._run_id, self._workflow, self._path, self._attempt = run_id, workflow, path, attempt
+        self._redaction, self._listener = redaction, listener
+        self._lock = threading.Lock()
+        self._storing = threading.Lock()
+        self._waiting: list[LogEntry] = []
+        self._in_doubt = False
+        self._count = self._bytes = self._dropped = 0
+        self._last = _NEVER
 
     def debug(self, message: str, **fields: Any) -> None:
         self._write("debug", message, fields)
@@ -35,41 +69,122 @@ class StepLog:
     def error(self, message: str, **fields: Any) -> None:
         self._write("error", message, fields)
 
-    def _write(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        shown = {key: redacted(key, value) for key, value in fields.items()}
-        logger.log(
-            getattr(logging, level.upper()), "%s run=%s attempt=%d %s%s", self._label, self._run_id, self._attempt,
-            message, "".join(f" {key}={value!r}" for key, value in shown.items()),
-        )  # fmt: skip
-        if len(self.entries) < MAX_ENTRIES:
-            storable = (
-                load(dump(shown, what="log fields"))
-                if _is_json(shown)
-                else {_storable(k): _storable(repr(v)) for k, v in shown.items()}
-            )
-            self.entries.append(
-                LogEntry(dt.datetime.now(dt.UTC), level, self._path, self._attempt, _storable(message), storable)
-            )
+    # -- writing ------------------------------------------------------------------------------------------
+
+    def _write(self, level: str, message: object, fields: dict[str, Any]) -> None:
+        text = self._redaction.text(_storable(message, str))
+        shown = {name: self._redaction.value(name, value) for name, value in _plain(fields).items()}
+        self._tell_process(level, text, shown)
+        with self._lock:
+            waiting = self._keep(level, text, shown)
+        if waiting and self._listener is not None:
+            self._listener.written(self, waiting)
+
+    def _tell_process(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        number = getattr(logging, level.upper())
+        if logger.isEnabledFor(number):
+            named = "".join(f" {name}={value!r}" for name, value in fields.items())
+            about = {"run": self._run_id, "workflow": self._workflow, "step": self._path, "attempt": self._attempt}
+            logger.log(
+                number, "%s.%s run=%s attempt=%d %s%s", self._workflow, self._path, self._run_id, self._attempt,
+                message, named, extra={"rival": {"message": message, **about, "fields": fields}},
+            )  # fmt: skip
+
+    def _keep(self, level: str, message: str, fields: dict[str, Any]) -> int:
+        """The number of entries that wait now; 0 when there was no room for this one."""
+        size = len(message) + sum(len(name) + len(str(value)) for name, value in fields.items())
+        if self._dropped or self._count >= MAX_ENTRIES or self._bytes + size > MAX_BYTES:
+            self._dropped += 1
+            if self._dropped > 1:
+                return 0
+            level, message, fields = "warning", _FULL, {"entries": self._count, "bytes": self._bytes}
+        self._count += 1
+        self._bytes += size
+        self._add(level, message, fields)
+        return len(self._waiting)
+
+    def _add(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        # Strictly rising within an attempt, so that an entry can be told from every other one.
+        self._last = max(dt.datetime.now(dt.UTC), self._last + _MICROSECOND)
+        self._waiting.append(LogEntry(self._last, level, self._path, self._attempt, message, fields))
+
+    # -- storing ------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many entries are not stored yet."""
+        return len(self._waiting)
+
+    def end(self) -> None:
+        """The attempt is over: say how much was dropped."""
+        if self._dropped:
+            with self._lock:
+                self._add("warning", _DROPPED, {"dropped": self._dropped})
+
+    def store(self, append: Append, *, wait: bool = True) -> bool:
+        """Store what waits, in order. An error leaves it waiting; False: somebody else is at it (`wait=False`)."""
+        if not self._storing.acquire(blocking=wait):
+            return False
+        try:
+            batch = list(self._waiting)
+            if batch:
+                again, self._in_doubt = self._in_doubt, True
+                append(self._run_id, batch, again)
+                self._in_doubt = False
+                self._forget(len(batch))
+        finally:
+            self._storing.release()
+        return True
+
+    def give_up(self) -> int:
+        """What waits cannot be stored, and is let go. How many entries that were."""
+        with self._storing:
+            lost = len(self._waiting)
+            self._forget(lost)
+            return lost
+
+    def _forget(self, count: int) -> None:
+        with self._lock:
+            del self._waiting[:count]
 
 
-def _storable(message: str) -> str:
-    return str(message)[:MAX_MESSAGE].replace("\x00", "\\0").encode("utf-8", "replace").decode()
+_FULL = "the log of this attempt is full: what follows is in the process log only"
+_DROPPED = "entries were dropped, since the log of this attempt was full; the process log has them"
 
 
-def _is_json(fields: dict[str, Any]) -> bool:
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """As JSON that can be stored. What is no JSON becomes its repr, and so does everything when it is too much."""
     try:
-        dump(fields, what="log fields", limit=16 * 1024)
+        plain: dict[str, Any] = load(dump(fields, what="log fields", limit=MAX_FIELDS))
+        return plain
     except Exception:
-        return False
-    return True
+        return _bounded(fields)
 
 
-def redacted(key: object, value: Any) -> Any:
-    """The value, or *** when its name sounds like a secret; also within it."""
-    if any(word in str(key).lower() for word in _SECRET):
-        return "***"
-    if isinstance(value, dict):
-        return {inner: redacted(inner, its) for inner, its in value.items()}
-    if isinstance(value, list | tuple):
-        return [redacted("", item) for item in value]
-    return value
+def _bounded(fields: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    room = MAX_FIELDS
+    for name, value in fields.items():
+        key, plain, size = _storable(name, str)[:_MAX_NAME], *_field(value)
+        room -= len(key) + size
+        if room < 0:
+            return kept | {"…": f"{len(fields) - len(kept)} more fields were too much"}
+        kept[key] = plain
+    return kept
+
+
+def _field(value: Any) -> tuple[Any, int]:
+    try:
+        text = dump(value, what="a log field", limit=MAX_MESSAGE)
+        return load(text), len(text)
+    except Exception:
+        plain = _storable(value, str if isinstance(value, str) else repr)
+        return plain, len(plain)
+
+
+def _storable(value: object, as_text: Callable[[object], str]) -> str:
+    try:
+        text = as_text(value)[:MAX_MESSAGE]
+    except Exception as broken:
+        text = f"(a {type(value).__name__} that cannot be shown: {type(broken).__name__})"
+    return text.replace("\x00", "\\0").encode("utf-8", "replace").decode()

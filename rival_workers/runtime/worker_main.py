@@ -9,19 +9,17 @@ import sys
 from rival_client.errors import RivalError
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import default_registry
+from rival_workers.runtime.process_log import start_logging
 from rival_workers.runtime.worker import Worker
 from rival_workers.settings import WorkerSettings
-
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    logging.basicConfig(level=options.loglevel.upper(), format=LOG_FORMAT, stream=sys.stderr)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("celery").setLevel(max(logging.getLogger().level, logging.WARNING))
     try:
         settings = WorkerSettings.from_env()
+        start_logging(options.loglevel, settings.log_format)
+        logging.getLogger("celery").setLevel(max(logging.getLogger().level, logging.WARNING))
         register_paths(settings.workflow_paths)
         worker = Worker(
             settings, default_registry, pool=options.pool, concurrency=options.concurrency, name=options.name

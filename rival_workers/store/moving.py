@@ -153,7 +153,7 @@ class Moving:
             step = connection.execute(
                 step_leaves_running(held, "release_step", "pending")
                 .values(
-                    attempts=steps.c.attempts - 1, lost=steps.c.lost + lost, due_at=None,
+                    attempts=steps.c.attempts - 1, lost=steps.c.lost + lost, due_at=now(),
                     ring_at=after(self.ring_grace), rings=0,
                 )
                 .returning(*ATTEMPT_COLUMNS)

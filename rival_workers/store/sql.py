@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import insert
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.payload import DEFAULT_LIMIT
 from rival_client.records import LogEntry, WorkflowInfo
-from rival_client.tables import logs, now, workflows
+from rival_client.tables import now, workflows
 from rival_workers.engine.plan import Plan
+from rival_workers.store import log_entries
 from rival_workers.store.eventing import Eventing
 from rival_workers.store.keeping import Keeping
 from rival_workers.store.moving import Moving
@@ -50,16 +50,13 @@ class SqlStore(Moving, Keeping, Eventing):
 
     # -- logs and history ---------------------------------------------------------------------------------
 
-    def append_logs(self, run_id: str, entries: Sequence[LogEntry]) -> None:
-        with self.database.transaction() as connection:
-            connection.execute(
-                insert(logs),
-                [
-                    {"run_id": run_id, "path": e.path, "attempt": e.attempt, "level": e.level,
-                     "message": e.message, "fields": e.fields, "at": e.at}
-                    for e in entries
-                ],
-            )  # fmt: skip
+    def append_logs(self, run_id: str, entries: Sequence[LogEntry], again: bool = False) -> None:
+        """In one go, in order. `again`: an earlier try of the same may have landed."""
+        opened = self.database.autocommit if self.database.is_postgres else self.database.transaction
+        with opened() as connection:
+            left = log_entries.without_stored(connection, run_id, entries) if again else entries
+            if left:
+                log_entries.append(connection, run_id, left)
 
     def record(self, run_id: str, path: str | None, what: str, detail: dict[str, Any]) -> None:
         with self.database.transaction() as connection:

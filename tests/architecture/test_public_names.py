@@ -12,9 +12,10 @@ import rival_workers
 from rival_client import AsyncRival, Rival
 
 CLIENT = [
-    "AsyncRival", "Attempt", "ConfigurationError", "DatabaseUnavailable", "HistoryEntry", "InvalidInput",
-    "InvalidPayload", "LogEntry", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
-    "RunNotFound", "RunResult", "RunState", "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo",
+    "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "HistoryEntry",
+    "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "Rival", "RivalError", "Run", "RunCancelled",
+    "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Started", "Step",
+    "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "Context", "DefinitionError", "EmbeddedRival", "ExecutorLost", "RunInfo", "StepError", "StepLog", "StepState",
@@ -23,7 +24,8 @@ WORKERS = [
     "register_workflows_from_directory", "shell_step", "step", "workflow",
 ]  # fmt: skip
 CALLS = [
-    "cancel", "close", "get", "history", "logs", "result", "run", "run_many", "runs", "state", "wait", "workflows",
+    "active_runs", "cancel", "close", "get", "history", "logs", "result", "run", "run_many", "runs", "state", "wait",
+    "workflows",
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -43,6 +44,36 @@ def test_an_outage_longer_than_the_lease_does_not_start_long_steps_again(
     wait_for_all(rival, run_ids)
     assert len(ledger.lines()) == 4
     assert {rival.result(run_id).status for run_id in run_ids} == {"completed"}
+
+
+LOGGING = """
+import time
+
+def long(input, log):
+    for number in range(60):
+        log.info("line", n=number)
+        time.sleep(0.05)
+    return "done"
+
+steps = [long]
+"""
+
+
+@pytest.mark.slow
+def test_a_step_that_logs_through_an_outage_loses_neither_its_outcome_nor_an_entry_and_repeats_none(
+    own_postgres: PostgresServer, rival: Rival, workers: Workers, tmp_path: Path
+) -> None:
+    (tmp_path / "logging_flow.py").write_text(LOGGING)
+    workers.start(tmp_path / "logging_flow.py", lease=15)
+    run_id = rival.run("logging-flow", {}).run_id
+    wait_until(lambda: len(rival.logs(run_id)) > 0)
+    own_postgres.kill()
+    time.sleep(1.5)  # longer than entries wait
+    own_postgres.start()
+    wait_for_all(rival, [run_id])
+    assert rival.result(run_id).result == "done"
+    assert rival.state(run_id).steps[0].lost == 0
+    assert [entry.fields["n"] for entry in rival.logs(run_id)] == list(range(60))
 
 
 @pytest.mark.slow

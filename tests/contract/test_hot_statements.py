@@ -3,6 +3,7 @@ goes through an index."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +15,9 @@ from sqlalchemy import Engine, event, text
 from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.hotline import Statement
+from rival_client.records import LogEntry
 from rival_client.runs import INSERT_RUN, READ_STATUS
+from rival_client.tables import RUN_ACTIVE
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.base import Held, Look
 from rival_workers.store.postgres import (
@@ -116,6 +119,9 @@ OPERATIONS: dict[str, Callable[[Stage], object]] = {
     "executors_on": lambda s: s.store.executors_on("host"),
     "beat": lambda s: s.store.beat("e1", 60),
     "ring_all": lambda s: s.store.ring_all(600, 500),
+    "append_logs": lambda s: s.store.append_logs(
+        "running", [LogEntry(dt.datetime.now(dt.UTC), "info", "a", 1, "", {})]
+    ),
     "cancel_run": lambda s: s.cancel("running"),
     "read_state": lambda s: s.run("running"),
 }
@@ -160,6 +166,8 @@ def test_listing_the_newest_runs_does_not_sort_them_all(crowded: Stage) -> None:
         run_statements.list_runs(connection, limit=50)
         run_statements.list_runs(connection, workflow="w", limit=50)
         run_statements.list_runs(connection, status="failed", limit=50)
+        run_statements.list_runs(connection, status=RUN_ACTIVE, limit=50)
+        run_statements.list_runs(connection, workflow="w", status=RUN_ACTIVE, limit=50)
     for statement, plan in plans:
         assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
 

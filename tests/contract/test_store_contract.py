@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from rival_client import runs as run_statements
+from rival_client.logs import read_logs
 from rival_client.payload import Json
 from rival_client.records import LogEntry
 from rival_client.tables import STEP_STATUSES, STEP_TERMINAL
@@ -329,7 +330,8 @@ def test_a_released_attempt_is_not_used_up(stage: Stage, reason: Any, lost: int)
     token = stage.store.release_step(held, reason)
     step = stage.step()
     assert token == step["execution_token"] == held.token + 1
-    assert (step["status"], step["attempts"], step["lost"], step["due_at"]) == ("pending", 1, lost, None)
+    assert (step["status"], step["attempts"], step["lost"]) == ("pending", 1, lost)
+    assert stage.now_plus("due_at") == pytest.approx(0, abs=4)
     again = stage.store.claim_step(Held("r", "a", token), None, "e3")
     assert isinstance(again, Claimed)
     assert (again.attempt, again.lost) == (2, lost)
@@ -618,12 +620,14 @@ def test_retention_deletes_in_bounded_batches_oldest_first(stage: Stage) -> None
 def test_logs_and_history_are_kept_in_order(stage: Stage) -> None:
     stage.begin()
     at = dt.datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
-    entries = [LogEntry(at, "info", "a", 1, f"line {n}", {"n": n}) for n in range(3)]
+    entries = [LogEntry(at, "info", "a", 1, f"line {n}", {"n": n, "t": '\\ " ü'}) for n in range(300)]
     stage.store.append_logs("r", entries)
     stage.store.record("r", "a", "late_result_refused", {"attempt": 1})
     stage.store.record("r", None, "noted", {})
     with stage.database.transaction() as connection:
-        assert run_statements.read_logs(connection, "r") == entries
+        found = read_logs(connection, "r")
+        assert [replace(entry, id=0) for entry in found] == entries
+        assert [entry.id for entry in found] == sorted({entry.id for entry in found})
         history = run_statements.read_history(connection, "r")
     assert [(h.what, h.path, h.detail) for h in history] == [
         ("late_result_refused", "a", {"attempt": 1}), ("noted", None, {}),

@@ -1,0 +1,33 @@
+"""The process log: what a worker writes to standard error, for people (`console`) or as a JSON object per line."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import sys
+from typing import Any
+
+CONSOLE = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """What a step logs keeps its parts: run, workflow, step, attempt and fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **(getattr(record, "rival", None) or {"message": record.getMessage()}),
+        }
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str, ensure_ascii=False)
+
+
+def start_logging(level: str, form: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(CONSOLE))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("alembic").setLevel(logging.WARNING)

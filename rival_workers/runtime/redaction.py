@@ -1,0 +1,81 @@
+"""Takes secrets out of what is logged: by the name of a field at any depth, and by `name=value` within a text.
+
+It rather hides too much: a hidden value can be logged under another name, a written one cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+HIDDEN = "***"
+WORDS = (
+    "password", "passwd", "passphrase", "pwd", "secret", "token", "api_key", "access_key", "private_key",
+    "authorization", "credential", "cookie",
+)  # fmt: skip
+#: A value as it stands in a text: quoted, or up to the next space or separator.
+_VALUE = r"""(?:"[^"]*"?|'[^']*'?|[^\s,;&"')\]}]+)"""
+_URL_PASSWORD = re.compile(r"(://[^\s:/@]*:)[^\s/@]+(?=@)")
+_BEARER = re.compile(r"\b(bearer)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+#: A number under such a name counts something: `prompt_tokens=120`.
+_COUNTED = "token"
+
+
+class Redaction:
+    """`more` are further words: parts of names, whatever their case and punctuation (`X-API-Key` has `api_key`)."""
+
+    def __init__(self, more: Iterable[str] = ()) -> None:
+        words = [*WORDS, *(word.strip() for word in more if _letters(word))]
+        self._words = tuple(_letters(word) for word in words)
+        named = "|".join(r"[\W_]?".join(map(re.escape, re.findall(r"[^\W_]+", word))) for word in words)
+        # password=hunter2, "password": "hunter2", Authorization: Bearer hunter2. A plain colon is too common in prose.
+        # Bounded repeats only: a message must not be able to make this slow.
+        self._assigned = re.compile(
+            rf"""((?:{named})[\w.-]{{0,40}}(?:\s?=\s?|["']\s?[:=]\s?))({_VALUE})|(authorization:\s?)([^\s,;"']+.*)""",
+            re.IGNORECASE,
+        )
+
+    @classmethod
+    def of(cls, words: str) -> Redaction:
+        """From a setting: words with commas between them."""
+        return cls(words.split(","))
+
+    def value(self, key: object, value: Any) -> Any:
+        """The value of plain JSON, or *** when its name sounds like a secret; the same within it."""
+        if self._is_secret(str(key), value):
+            return HIDDEN
+        if isinstance(value, dict):
+            return {inner: self.value(inner, its) for inner, its in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value("", item) for item in value]
+        return self.text(value) if isinstance(value, str) else value
+
+    def text(self, text: str) -> str:
+        if "=" in text or ":" in text:
+            text = _URL_PASSWORD.sub(rf"\1{HIDDEN}", self._assigned.sub(_hide, text))
+        return _BEARER.sub(rf"\1 {HIDDEN}", text) if " " in text else text
+
+    def _is_secret(self, key: str, value: Any) -> bool:
+        """Whether there is a password is no secret."""
+        if value is None or isinstance(value, bool):
+            return False
+        letters, counts = _letters(key), isinstance(value, int | float)
+        return any(word in letters for word in self._words if not (counts and word == _COUNTED))
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _hide(found: re.Match[str]) -> str:
+    if found[3] is not None:
+        return found[3] + HIDDEN
+    if found[2].isdigit() and _COUNTED in found[1].lower():
+        return found[0]
+    quote = found[2][0] if found[2][0] in "\"'" else ""
+    return f"{found[1]}{quote}{HIDDEN}{quote}"
+
+
+#: Without words of one's own.
+DEFAULT = Redaction()

@@ -1,0 +1,81 @@
+"""Logs of real workers: read while the step still runs, and kept of a process that is killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rival_client import Rival
+from tests.support.workers import Workers, wait_until
+
+WORKFLOW = """
+import pathlib, time
+
+def wait_for(path):
+    while not pathlib.Path(path).exists():
+        time.sleep(0.01)
+
+def long(input, log, run):
+    log.info("begun", attempt=run.attempt, password="hunter2", iban="DE1")
+    wait_for(input["go"])
+    log.info("done")
+
+def after(log):
+    log.info("after")
+
+steps = [long, after]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "logging_flow.py").write_text(WORKFLOW)
+    return tmp_path / "logging_flow.py"
+
+
+def said(rival: Rival, run_id: str) -> list[str]:
+    return [entry.message for entry in rival.logs(run_id)]
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_logs_of_a_running_step_are_readable_before_it_ends(
+    rival: Rival, workers: Workers, file: Path, tmp_path: Path, pool: str
+) -> None:
+    workers.start(file, pool=pool, concurrency=2, redact="iban", log_format="json")
+    run_id = rival.run("logging-flow", {"go": str(tmp_path / "go")}).run_id
+    wait_until(lambda: said(rival, run_id) == ["begun"], 10)
+    assert rival.state(run_id).status == "running"
+    (tmp_path / "go").touch()
+    assert rival.wait("logging-flow", run_id, timeout=20).status == "completed"
+    entries = rival.logs(run_id)
+    assert [(e.path, e.message) for e in entries] == [("long", "begun"), ("long", "done"), ("after", "after")]
+    assert entries[0].fields == {"attempt": 1, "password": "***", "iban": "***"}
+    _assert_json_lines(workers.all[0].log, run_id)
+
+
+def _assert_json_lines(log: str, run_id: str) -> None:
+    lines = [json.loads(line) for line in log.splitlines()]
+    steps = [line for line in lines if line["logger"] == "rival.steps"]
+    assert [(line["run"], line["workflow"], line["step"], line["message"]) for line in steps] == [
+        (run_id, "logging-flow", "long", "begun"),
+        (run_id, "logging-flow", "long", "done"),
+        (run_id, "logging-flow", "after", "after"),
+    ]
+    assert "hunter2" not in log
+
+
+@pytest.mark.slow
+def test_logs_of_an_attempt_that_was_killed_are_kept_with_those_of_the_next(
+    rival: Rival, workers: Workers, file: Path, tmp_path: Path
+) -> None:
+    [first] = workers.start(file)
+    run_id = rival.run("logging-flow", {"go": str(tmp_path / "go")}).run_id
+    wait_until(lambda: said(rival, run_id) == ["begun"], 10)
+    first.kill()
+    workers.start(file)
+    wait_until(lambda: said(rival, run_id) == ["begun", "begun"], 30)
+    (tmp_path / "go").touch()
+    assert rival.wait("logging-flow", run_id, timeout=20).status == "completed"
+    assert said(rival, run_id) == ["begun", "begun", "done", "after"]

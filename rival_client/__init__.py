@@ -16,6 +16,7 @@ from rival_client.errors import (
     UnknownWorkflow,
     WaitTimeout,
 )
+from rival_client.events import EventRecord, Sent
 from rival_client.records import (
     Attempt,
     HistoryEntry,
@@ -36,6 +37,7 @@ __all__ = [
     "Attempt",
     "ConfigurationError",
     "DatabaseUnavailable",
+    "EventRecord",
     "HistoryEntry",
     "InvalidInput",
     "InvalidPayload",
@@ -51,6 +53,7 @@ __all__ = [
     "RunNotFound",
     "RunResult",
     "RunState",
+    "Sent",
     "Started",
     "Step",
     "UnknownWorkflow",

@@ -6,7 +6,8 @@ from rival_workers.definition.builder import create_workflow
 from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.steps import step
-from rival_workers.errors import DefinitionError, ExecutorLost, StepError, StepTimeout
+from rival_workers.definition.waits import wait_event_step
+from rival_workers.errors import DefinitionError, EventTimeout, ExecutorLost, StepError, StepTimeout
 from rival_workers.predefined.celery_task import celery_step
 from rival_workers.predefined.delay import delay_step
 from rival_workers.predefined.http import http_step
@@ -21,6 +22,7 @@ __all__ = [
     "Context",
     "DefinitionError",
     "EmbeddedRival",
+    "EventTimeout",
     "ExecutorLost",
     "RunInfo",
     "StepError",
@@ -43,6 +45,7 @@ __all__ = [
     "register_workflows_from_directory",
     "shell_step",
     "step",
+    "wait_event_step",
     "workflow",
 ]
 

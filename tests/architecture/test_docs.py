@@ -22,7 +22,7 @@ from tests.support.documents import Page, commands, pages, reference
 from tests.support.workers import ROOT
 
 #: Public by name, but for other modules of Rival.
-INTERNAL = {"ringer"}
+INTERNAL = {"ringer", "event_ringer"}
 
 
 COMMANDS = commands(cli)

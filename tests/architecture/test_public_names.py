@@ -12,20 +12,21 @@ import rival_workers
 from rival_client import AsyncRival, Rival
 
 CLIENT = [
-    "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "HistoryEntry",
-    "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "Rival", "RivalError", "Run", "RunCancelled",
-    "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Started", "Step",
-    "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
+    "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
+    "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "Rival", "RivalError", "Run",
+    "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Sent",
+    "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
-    "Context", "DefinitionError", "EmbeddedRival", "ExecutorLost", "RunInfo", "StepError", "StepLog", "StepState",
-    "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "celery_step", "create_workflow", "delay_step",
-    "embedded", "for_each", "http_step", "loop", "parallel", "register_workflow_file",
-    "register_workflows_from_directory", "shell_step", "step", "workflow",
+    "Context", "DefinitionError", "EmbeddedRival", "EventTimeout", "ExecutorLost", "RunInfo", "StepError",
+    "StepLog", "StepState", "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "celery_step",
+    "create_workflow", "delay_step", "embedded", "for_each", "http_step", "loop", "parallel",
+    "register_workflow_file", "register_workflows_from_directory", "shell_step", "step", "wait_event_step",
+    "workflow",
 ]  # fmt: skip
 CALLS = [
-    "active_runs", "cancel", "close", "get", "history", "logs", "result", "run", "run_many", "runs", "state", "wait",
-    "workflows",
+    "active_runs", "cancel", "close", "events", "get", "history", "logs", "result", "run", "run_many", "runs",
+    "send_event", "state", "wait", "workflows",
 ]  # fmt: skip
 
 

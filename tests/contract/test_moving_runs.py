@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.doorbell import Ring
+from rival_client.message import Ring
 from rival_workers import StepError, step
 from tests.support.inline import Clock, Inline
 

@@ -1,0 +1,245 @@
+"""A lab: runs workflows to their end in the test's own process, on a clock that skips. What is tested is the real engine:
+store, coordinator, keeper and decisions are those of a fleet; only time and delivery are the lab's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
+
+from rival_client.message import Ring
+from rival_workers.definition.inject import Injection
+from rival_workers.definition.registry import default_registry
+from rival_workers.definition.steps import seconds as in_seconds
+from rival_workers.engine.decisions import Failure, Success
+from rival_workers.errors import StepError
+from rival_workers.runtime.calling import async_steps, call
+from rival_workers.runtime.context import Context
+from rival_workers.settings import WorkerSettings
+from rival_workers.testing.client import LabRival
+from rival_workers.testing.clock import MOMENT, Clock
+from rival_workers.testing.delivery import Mailbox
+from rival_workers.testing.errors import LabError, NeverEnds
+from rival_workers.testing.registering import register
+from rival_workers.testing.run import LabRun
+from rival_workers.testing.script import Crash, Go, Script, Where
+from rival_workers.testing.template import migrated
+from rival_workers.testing.world import World
+
+Duration = float | dt.timedelta
+
+#: A run that is not over after this time, or after so many messages, is held to be endless.
+HORIZON = 10 * 365 * 86_400.0
+MOST_MESSAGES = 100_000
+
+
+class Lab:
+    """Use it as a context manager, or through the `rival_lab` fixture.
+
+    `continuation=False`: every attempt is a message. `shuffle=seed`: messages come in any order. `duplicate=True`: each
+    comes twice. `start`: what the clock shows at first. `settings` are those of a worker: lease=…, retention=….
+    """
+
+    def __init__(
+        self,
+        *,
+        continuation: bool = True,
+        shuffle: int | None = None,
+        duplicate: bool = False,
+        start: dt.datetime | None = None,
+        **settings: Any,
+    ) -> None:
+        self._directory = TemporaryDirectory(prefix="rival-lab-")
+        file = Path(self._directory.name) / "lab.db"
+        file.write_bytes(migrated())
+        # Wall time must not decide what a test sees: a message goes on in place always, or never.
+        settings.setdefault("continuation_budget", math.inf if continuation else 0.0)
+        self._clock = Clock(start.timestamp() if start else time.time())
+        mailbox = Mailbox(self._clock, shuffle=shuffle, duplicate=duplicate)
+        self._script = Script()
+        self._mistake: LabError | None = None
+        own = WorkerSettings(database_url=f"sqlite:///{file}", **settings)
+        self._world = World(own, self._clock, mailbox, self._call)
+        #: A real client on the lab's database. Its `wait` brings the run to its end.
+        self.rival = LabRival(self._world, self._drive, self._adopt)
+
+    @property
+    def now(self) -> dt.datetime:
+        """What the lab's clock shows."""
+        return self._clock.now
+
+    # -- workflows ----------------------------------------------------------------------------------------
+
+    def register(self, what: Any, *, name: str | None = None, **options: Any) -> None:
+        """A file, a directory, a module, a builder, a workflow; or a list of steps with a name, and with input=… and
+        on_error=… if it has them. Workflows that were registered as usual need not be registered again.
+        """
+        for workflow in register(self._world.registry, what, name, options):
+            self._world.add(workflow)
+
+    def _adopt(self, name: str) -> None:
+        if name not in self._world.registry and name in default_registry:
+            self.register(next(workflow for workflow in default_registry if workflow.name == name))
+        self._script.check(self._world.registry)
+
+    # -- what steps are made to do ------------------------------------------------------------------------
+
+    def replace(self, step: str, function: Callable[..., Any], *, workflow: str | None = None) -> None:
+        """From now on this function is called instead of the step's own. It may ask for what the step may ask for."""
+        self._script.replace(Where(step, workflow), function)
+
+    def fail(
+        self, step: str, *, times: int | None = 1, error: BaseException | None = None, workflow: str | None = None
+    ) -> None:
+        """The step's next `times` attempts raise the error, without calling its function; None: all of them."""
+        raised = error or StepError(f"{step} was made to fail", behavior="retry")
+
+        def fail(go: Go) -> Any:
+            raise raised.with_traceback(None)
+
+        self._script.ends(Where(step, workflow), fail, times)
+
+    def crash(self, step: str, *, times: int | None = 1, after: bool = False, workflow: str | None = None) -> None:
+        """The worker dies in the middle of the attempt: before the function is called, or `after` it has done its work
+        and before that is committed. The attempt is taken over when the lease has run out.
+        """
+
+        def crash(go: Go) -> Any:
+            made = go() if after else None
+            if inspect.iscoroutine(made):
+                async_steps.run(made)
+            raise Crash
+
+        self._script.ends(Where(step, workflow), crash, times)
+
+    def delay(
+        self, step: str, seconds: Duration, *, times: int | None = None, workflow: str | None = None
+    ) -> None:  # fmt: skip
+        """Each attempt takes so long. If that is longer than its timeout, it is timed out, and its result is late."""
+
+        def take_time(go: Go) -> Any:
+            self._world.let_pass(in_seconds(seconds))
+            return go()
+
+        self._script.takes_time(Where(step, workflow), take_time, times)
+
+    def time_out(self, step: str, *, times: int | None = 1, workflow: str | None = None) -> None:
+        """The step's next `times` attempts take longer than their timeout."""
+
+        def overstay(go: Go) -> Any:
+            self._world.let_pass(None)
+            return go()
+
+        self._script.takes_time(Where(step, workflow), overstay, times)
+
+    def _call(self, real: Injection, context: Context, max_payload: int, kind: str) -> Success | Failure:
+        # A moment for each attempt: what happens one after the other can be told apart by its time.
+        self._clock.advance(MOMENT)
+
+        def play() -> Any:
+            try:
+                return self._script.play(real, context)
+            except LabError as mistake:
+                self._mistake = mistake
+                raise
+
+        return call(Injection(play, (), ()), context, max_payload, kind)
+
+    # -- runs ---------------------------------------------------------------------------------------------
+
+    def run(self, workflow: str, input: Any = None, *, run_id: str | None = None) -> LabRun:
+        """Start a run and bring it to its end, however long that takes by the lab's clock."""
+        return self.start(workflow, input, run_id=run_id).finish()
+
+    def start(self, workflow: str, input: Any = None, *, run_id: str | None = None) -> LabRun:
+        """Start a run; nothing happens to it before the lab is told to go on."""
+        return LabRun(self, self.rival.run(workflow, input, run_id).run_id)
+
+    def finish(self, run: LabRun) -> None:
+        """Bring a run to its end. NeverEnds, with a picture of it, when it has none."""
+        if not self._drive(run.run_id, HORIZON):
+            raise NeverEnds(f"It was not over after {HORIZON / 86_400:,.0f} days of the lab's time.\n{run}")
+
+    def advance(self, seconds: Duration) -> None:
+        """Let time pass, and all that is due in it happen. In the middle of a step: the step takes so long."""
+        if self._world.busy:
+            return self._world.let_pass(in_seconds(seconds))
+        until = self._clock() + in_seconds(seconds)
+        while self._move(until):
+            pass
+        return self._world.skip_to(until)
+
+    def run_until(self, step: str, *, workflow: str | None = None) -> None:
+        """Go on until an attempt of that step is what comes next; whatever led there has happened."""
+        where = Where(step, workflow)
+        self._script.check(self._world.registry)
+        self._world.coordinator.stopping = True
+        try:
+            for _ in range(MOST_MESSAGES):
+                if self._is_next(where):
+                    return
+                if not self._move(self._clock() + HORIZON):
+                    break
+        finally:
+            self._world.coordinator.stopping = False
+        raise LabError(f"No run has come to step {step!r}, and nothing more will happen by itself.")
+
+    def _is_next(self, where: Where) -> bool:
+        ring = self._world.mailbox.take()
+        if ring is None:
+            return False
+        self._world.mailbox.put_back(ring)
+        return ring.path is not None and where.means(ring.workflow, ring.path) and self._world.is_current(ring)
+
+    # -- going on -----------------------------------------------------------------------------------------
+
+    def _drive(self, run_id: str, within: float | None) -> bool:
+        """Go on until the run has ended; False: it had not within that time."""
+        until = self._clock() + (HORIZON if within is None else within)
+        for _ in range(MOST_MESSAGES):
+            if self.rival.has_ended(run_id):
+                return True
+            if not self._move(until, run_id):
+                return False
+        raise NeverEnds(f"It was not over after {MOST_MESSAGES:,} messages.\n{LabRun(self, run_id)}")
+
+    def _move(self, until: float, run_id: str | None = None) -> bool:
+        """Deliver the next message, or else skip to what is due next; False: nothing is before that time."""
+        ring = self._world.mailbox.take()
+        if ring is not None:
+            self._deliver(ring, run_id)
+            return True
+        at = self._world.next_at()
+        if at is None and run_id is not None:
+            raise NeverEnds(f"Nothing is due, and no message is under way.\n{LabRun(self, run_id)}")
+        if at is None or at > until:
+            return False
+        self._world.skip_to(at)
+        return True
+
+    def _deliver(self, ring: Ring, run_id: str | None) -> None:
+        self._world.deliver(ring)
+        if self._mistake is not None:
+            mistake, self._mistake = self._mistake, None
+            raise mistake
+        if run_id == ring.run_id and not self._world.knows(ring):
+            raise NeverEnds(f"No worker here can take it.\n{LabRun(self, run_id)}")
+
+    # -- closing ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._world.close()
+        self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()

@@ -1,4 +1,4 @@
-"""Test workflows in milliseconds: the real engine in the test's own process, on a clock that skips, without services."""
+"""Test workflows in milliseconds: the real engine in the test's own process, on a clock that skips. No services."""
 
 from rival_workers.testing.errors import LabError, NeverEnds
 from rival_workers.testing.lab import Lab

@@ -1,5 +1,5 @@
-"""A lab: runs workflows to their end in the test's own process, on a clock that skips. What is tested is the real engine:
-store, coordinator, keeper and decisions are those of a fleet; only time and delivery are the lab's.
+"""A lab: runs workflows to their end in the test's own process, on a clock that skips. Store, coordinator, keeper and
+decisions are those of a fleet; only time and delivery are the lab's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rival_workers.testing.registering import register
 from rival_workers.testing.run import LabRun
 from rival_workers.testing.script import Crash, Go, Script, Where
 from rival_workers.testing.template import migrated
-from rival_workers.testing.world import World
+from rival_workers.testing.world import Stop, World
 
 Duration = float | dt.timedelta
 
@@ -174,7 +174,7 @@ class Lab:
         until = self._clock() + in_seconds(seconds)
         while self._move(until):
             pass
-        return self._world.skip_to(until)
+        return self._world.skip_to(Stop(until))
 
     def run_until(self, step: str, *, workflow: str | None = None) -> None:
         """Go on until an attempt of that step is what comes next; whatever led there has happened."""
@@ -216,12 +216,12 @@ class Lab:
         if ring is not None:
             self._deliver(ring, run_id)
             return True
-        at = self._world.next_at()
-        if at is None and run_id is not None:
+        stop = self._world.next_stop()
+        if stop is None and run_id is not None:
             raise NeverEnds(f"Nothing is due, and no message is under way.\n{LabRun(self, run_id)}")
-        if at is None or at > until:
+        if stop is None or stop.at > until:
             return False
-        self._world.skip_to(at)
+        self._world.skip_to(stop)
         return True
 
     def _deliver(self, ring: Ring, run_id: str | None) -> None:

@@ -77,11 +77,9 @@ class LabRun:
         exact = [one for one in state.steps if one.path == step]
         found = exact or [one for one in state.steps if where.means(state.workflow, one.path)]
         if len(found) != 1:
-            paths = [one.path for one in found or state.steps]
-            why = "more than one is" if found else "none has come to be"
-            raise LabError(
-                f"Which step is {step!r}? In run {self.run_id!r} {why}: {', '.join(paths) or 'no step yet'}."
-            )
+            paths = ", ".join(one.path for one in found or state.steps) or "none yet"
+            why = "more than one step is meant" if found else "there is no such step; there are"
+            raise LabError(f"{step!r} in run {self.run_id!r}: {why}: {paths}.")
         return found[0]
 
     def attempts_of(self, step: str) -> list[TimelineEntry]:

@@ -5,6 +5,8 @@ Nothing here waits. Whoever drives it delivers what was rung, and skips to whate
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rival_client.message import Ring
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -16,6 +18,15 @@ from rival_workers.testing.clock import MOMENT, Clock, VirtualAlarms
 from rival_workers.testing.delivery import Mailbox, deliver
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.script import Crash
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A time at which the clock stops because something is due."""
+
+    at: float
+    #: The keeper must look; otherwise it is a message whose time has come.
+    keeper: bool = True
 
 
 class World:
@@ -72,25 +83,28 @@ class World:
 
     # -- time ---------------------------------------------------------------------------------------------
 
-    def next_at(self) -> float | None:
+    def next_stop(self) -> Stop | None:
         """When something will happen by itself."""
         look = self.store.next_look()
         # What is due is looked at a moment later at the earliest, so that time always moves on.
         looks = [] if look is None else [self.clock() + max(look, MOMENT)]
-        mail = self.mailbox.next_at
-        return min((*looks, *self._leases, *([] if mail is None else [mail])), default=None)
+        stops = [Stop(at) for at in (*looks, *self._leases)]
+        if self.mailbox.next_at is not None:
+            stops.append(Stop(self.mailbox.next_at, keeper=False))
+        return min(stops, key=lambda stop: (stop.at, not stop.keeper), default=None)
 
-    def skip_to(self, at: float) -> None:
-        """Time passes, and with it the timeouts of attempts; then the keeper looks."""
-        while (alarm := self._alarms.next) is not None and alarm <= at:
+    def skip_to(self, stop: Stop) -> None:
+        """Time passes, and with it the timeouts of attempts."""
+        while (alarm := self._alarms.next) is not None and alarm <= stop.at:
             self._pass_until(alarm)
             self._alarms.go_off()
-        self._pass_until(at)
-        self.keeper.run_once()
-        self._leases = [lease for lease in self._leases if lease > self.clock()]
+        self._pass_until(stop.at)
+        if stop.keeper:
+            self.keeper.run_once()
+            self._leases = [lease for lease in self._leases if lease > self.clock()]
 
     def let_pass(self, seconds: float | None) -> None:
-        """In the middle of an attempt. Once it has timed out nobody waits for it: no more time passes. None: so long."""
+        """In the middle of an attempt. None: until it times out; nobody waits for it any longer than that."""
         timeout = self._alarms.next
         if seconds is None and timeout is None:
             raise LabError("The step has no timeout, so it cannot time out. Give it one: step(…, timeout=60).")

@@ -12,14 +12,14 @@ from rival_client.tables import RUN_TERMINAL
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 from rival_workers.testing.world import World
 
-#: Carries on until the run has ended, for so many seconds of the lab's time at most; whether it has.
-Drive = Callable[[str, float | None], bool]
+#: Goes on until the run has ended, for so many seconds of the lab's time at most; whether it has.
+Wait = Callable[[str, float | None], bool]
 
 
 class LabRival(Rival):
-    def __init__(self, world: World, drive: Drive, adopt: Callable[[str], None]) -> None:
+    def __init__(self, world: World, wait: Wait, adopt: Callable[[str], None]) -> None:
         super().__init__(settings=world.settings, database=world.store.database, doorbell=world.mailbox)
-        self._drive, self._adopt = drive, adopt
+        self._wait_for, self._adopt = wait, adopt
 
     def _gate(self, workflow: str) -> InputGate:
         self._adopt(workflow)
@@ -32,9 +32,9 @@ class LabRival(Rival):
         timeout: float | None = DEFAULT_TIMEOUT,
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
-        status = self._status(workflow, run_id)
-        if not self._drive(run_id, timeout):
-            raise WaitTimeout(workflow, run_id, timeout or 0.0, status)
+        self._status(workflow, run_id)
+        if not self._wait_for(run_id, timeout):
+            raise WaitTimeout(workflow, run_id, timeout or 0.0, self._status(workflow, run_id))
         return self.result(run_id)
 
     def has_ended(self, run_id: str) -> bool:

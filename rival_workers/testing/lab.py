@@ -36,7 +36,8 @@ from rival_workers.testing.world import Stop, World
 Duration = float | dt.timedelta
 
 #: A run that is not over after this time, or after so many messages, is held to be endless.
-HORIZON = 10 * 365 * 86_400.0
+HORIZON_DAYS = 3650
+HORIZON = HORIZON_DAYS * 86_400.0
 MOST_MESSAGES = 100_000
 
 
@@ -68,7 +69,7 @@ class Lab:
         own = WorkerSettings(database_url=f"sqlite:///{file}", **settings)
         self._world = World(own, self._clock, mailbox, self._call)
         #: A real client on the lab's database. Its `wait` brings the run to its end.
-        self.rival = LabRival(self._world, self._drive, self._adopt)
+        self.rival = LabRival(self._world, self._wait, self._adopt)
 
     @property
     def now(self) -> dt.datetime:
@@ -165,14 +166,17 @@ class Lab:
     def finish(self, run: LabRun) -> None:
         """Bring a run to its end. NeverEnds, with a picture of it, when it has none."""
         if not self._drive(run.run_id, HORIZON):
-            raise NeverEnds(f"It was not over after {HORIZON / 86_400:,.0f} days of the lab's time.\n{run}")
+            nothing = self._world.next_stop() is None
+            why = "Nothing is due, and no message is under way" if nothing else f"{HORIZON_DAYS:,} days were not enough"
+            raise NeverEnds(f"{why}.\n{run}")
 
     def advance(self, seconds: Duration) -> None:
         """Let time pass, and all that is due in it happen. In the middle of a step: the step takes so long."""
         if self._world.busy:
             return self._world.let_pass(in_seconds(seconds))
         until = self._clock() + in_seconds(seconds)
-        while self._move(until):
+        # A millisecond more: the moments that attempts take must not put off what is due in an hour.
+        while self._move(until + 0.001):
             pass
         return self._world.skip_to(Stop(until))
 
@@ -200,9 +204,19 @@ class Lab:
 
     # -- going on -----------------------------------------------------------------------------------------
 
-    def _drive(self, run_id: str, within: float | None) -> bool:
-        """Go on until the run has ended; False: it had not within that time."""
-        until = self._clock() + (HORIZON if within is None else within)
+    def _wait(self, run_id: str, timeout: float | None) -> bool:
+        """As a client waits: False when its time is over and the run is not."""
+        until = self._clock() + (timeout or 0.0)
+        if timeout is None:
+            self.finish(LabRun(self, run_id))
+        elif not self._drive(run_id, timeout):
+            self._world.skip_to(Stop(until))
+            return False
+        return True
+
+    def _drive(self, run_id: str, within: float) -> bool:
+        """Go on until the run has ended; False: it has not within that time."""
+        until = self._clock() + within
         for _ in range(MOST_MESSAGES):
             if self.rival.has_ended(run_id):
                 return True
@@ -217,8 +231,6 @@ class Lab:
             self._deliver(ring, run_id)
             return True
         stop = self._world.next_stop()
-        if stop is None and run_id is not None:
-            raise NeverEnds(f"Nothing is due, and no message is under way.\n{LabRun(self, run_id)}")
         if stop is None or stop.at > until:
             return False
         self._world.skip_to(stop)
@@ -230,7 +242,7 @@ class Lab:
             mistake, self._mistake = self._mistake, None
             raise mistake
         if run_id == ring.run_id and not self._world.knows(ring):
-            raise NeverEnds(f"No worker here can take it.\n{LabRun(self, run_id)}")
+            raise NeverEnds(f"This lab does not have its workflow at its version.\n{LabRun(self, run_id)}")
 
     # -- closing ------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rival_client.message import Ring
-from rival_workers.runtime.coordinator import Coordinator
+from rival_workers.runtime.coordinator import Coordinator, Verdict
 from rival_workers.testing.clock import Clock
 
 
@@ -68,16 +68,15 @@ class Mailbox:
 
     def put_back(self, ring: Ring) -> None:
         """It is the next one again."""
-        self._letters.insert(0, Letter(0.0, ring))
+        self._letters.insert(0, Letter(self._clock(), ring))
 
     def lose(self) -> None:
         """The broker forgets everything."""
         self._letters.clear()
 
 
-def deliver(coordinator: Coordinator, ring: Ring) -> None:
+def deliver(coordinator: Coordinator, ring: Ring) -> Verdict | None:
     """One message, as a worker takes it."""
     if ring.path is None:
-        coordinator.begin(ring.run_id, ring.token, ring.workflow, ring.version)
-    else:
-        coordinator.attempt(ring.run_id, ring.path, ring.token, ring.workflow, ring.version)
+        return coordinator.begin(ring.run_id, ring.token, ring.workflow, ring.version)
+    return coordinator.attempt(ring.run_id, ring.path, ring.token, ring.workflow, ring.version)

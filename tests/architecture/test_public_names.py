@@ -10,6 +10,7 @@ import pytest
 import rival_client
 import rival_workers
 from rival_client import AsyncRival, Rival
+from rival_workers import testing
 
 CLIENT = [
     "AsyncRival", "Attempt", "ConfigurationError", "DatabaseUnavailable", "HistoryEntry", "InvalidInput",
@@ -21,12 +22,13 @@ WORKERS = [
     "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "create_workflow", "embedded", "for_each", "loop",
     "parallel", "register_workflow_file", "register_workflows_from_directory", "step", "workflow",
 ]  # fmt: skip
+TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
     "cancel", "close", "get", "history", "logs", "result", "run", "run_many", "runs", "state", "wait", "workflows",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("package", "names"), [(rival_client, CLIENT), (rival_workers, WORKERS)])
+@pytest.mark.parametrize(("package", "names"), [(rival_client, CLIENT), (rival_workers, WORKERS), (testing, TESTING)])
 def test_the_public_names_are_these(package: Any, names: list[str]) -> None:
     assert sorted(package.__all__) == names
     for name in names:

@@ -154,10 +154,11 @@ def test_a_handler_can_be_replaced_and_asked_about(lab: Lab) -> None:
 def everything(lab: Lab) -> None:
     """A bit of each, with retries, a crash and a timeout."""
     retried = step(pack, max_attempts=3, base_delay=60, max_delay=60)
+    label = step(lambda item: item, name="label")
     slow = step(lambda: "slow", name="slow", timeout=10, on_timeout="retry", max_attempts=2)
     lab.register(
         [
-            for_each("lines", items=lambda: range(5), do=[retried, step(lambda item: item, name="label")], concurrency=3),
+            for_each("lines", items=lambda: range(5), do=[retried, label], concurrency=3),
             parallel("notify", [[step(lambda: 1, name="a"), step(lambda: 2, name="b")], slow]),
             loop("pages", do=[step(lambda index: index, name="page")], until=lambda index: index == 2),
             branch("more?", when=lambda: True, then=[step(lambda: "more", name="more")]),
@@ -187,7 +188,7 @@ def expected() -> Any:
         return outcome(lab)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_neither_order_nor_duplicates_change_anything(expected: Any, seed: int) -> None:
     with Lab(shuffle=seed, duplicate=True, continuation=bool(seed % 2)) as lab:
         assert outcome(lab) == expected

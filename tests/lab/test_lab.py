@@ -207,7 +207,7 @@ def test_a_lab_does_not_know_what_another_was_told() -> None:
     ("what", "options"), [([charge], {}), (42, {}), (create_workflow("w").step(charge), {"name": "other"})]
 )
 def test_what_cannot_be_registered_is_refused_with_the_cure(lab: Lab, what: Any, options: Any) -> None:
-    with pytest.raises(LabError, match="name|give a file"):
+    with pytest.raises(LabError, match=r"name|give a file"):
         lab.register(what, **options)
 
 

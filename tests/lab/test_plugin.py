@@ -11,20 +11,6 @@ import pytest
 from rival_workers.testing import Lab
 from tests.architecture.test_imports import import_without
 
-TESTS = """
-import pytest
-from rival_workers import step
-
-def test_the_fixture_is_a_lab(rival_lab):
-    rival_lab.register([step(lambda: 1, name="one")], name="w")
-    rival_lab.run("w").assert_completed(1)
-
-@pytest.mark.rival_lab(lease=60, continuation=False)
-def test_the_mark_gives_it_options(rival_lab):
-    rival_lab.register([step(lambda: 1, name="one")], name="w")
-    rival_lab.crash("one")
-    assert rival_lab.run("w").seconds == 60
-"""
 UNUSED = """
 import sys
 
@@ -48,10 +34,6 @@ def test_the_fixture_is_there_without_any_import(rival_lab: Lab) -> None:
 @pytest.mark.rival_lab(shuffle=3)
 def test_a_mark_opens_the_fixture_s_lab_with_options(rival_lab: Lab) -> None:
     assert rival_lab._world.mailbox._dice is not None
-
-
-def test_the_plugin_works_in_a_suite_of_ones_own(tmp_path: Path) -> None:
-    assert "2 passed" in run_pytest(tmp_path, TESTS)
 
 
 def test_a_suite_that_does_not_use_it_imports_nothing_of_rival(tmp_path: Path) -> None:

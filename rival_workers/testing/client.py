@@ -1,9 +1,11 @@
-"""The client of a lab: a real `Rival`, but a wait for a run brings the run to its end, and its timeout is virtual."""
+"""The clients of a lab: real ones, but a wait for a run brings the run to its end, and its timeout is virtual."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from rival_client.aio import AsyncRival
 from rival_client.client import Rival
 from rival_client.errors import WaitTimeout
 from rival_client.inputs import InputGate
@@ -41,3 +43,19 @@ class LabRival(Rival):
         """Also when retention has let it go."""
         found = self._read_status(run_id)
         return found is None or found[1] in RUN_TERMINAL
+
+
+class LabAsyncRival(AsyncRival):
+    """Nothing is really waited for, so nothing needs a thread."""
+
+    async def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    async def wait(
+        self,
+        workflow: str,
+        run_id: str,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        poll_interval: float = DEFAULT_POLL_INTERVAL,
+    ) -> RunResult:
+        return self._rival.wait(workflow, run_id, timeout, poll_interval)

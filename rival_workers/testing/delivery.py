@@ -78,5 +78,6 @@ class Mailbox:
 def deliver(coordinator: Coordinator, ring: Ring) -> Verdict | None:
     """One message, as a worker takes it."""
     if ring.path is None:
-        return coordinator.begin(ring.run_id, ring.token, ring.workflow, ring.version)
+        coordinator.begin(ring.run_id, ring.token, ring.workflow, ring.version)
+        return None
     return coordinator.attempt(ring.run_id, ring.path, ring.token, ring.workflow, ring.version)

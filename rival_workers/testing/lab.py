@@ -5,35 +5,29 @@ decisions are those of a fleet; only time and delivery are the lab's.
 from __future__ import annotations
 
 import datetime as dt
-import inspect
 import math
 import time
-from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
+from rival_client.aio import AsyncRival
 from rival_client.message import Ring
-from rival_workers.definition.inject import Injection
 from rival_workers.definition.registry import default_registry
 from rival_workers.definition.steps import seconds as in_seconds
-from rival_workers.engine.decisions import Failure, Success
-from rival_workers.errors import StepError
-from rival_workers.runtime.calling import async_steps, call
-from rival_workers.runtime.context import Context
 from rival_workers.settings import WorkerSettings
-from rival_workers.testing.client import LabRival
-from rival_workers.testing.clock import MOMENT, Clock
+from rival_workers.testing.client import LabAsyncRival, LabRival
+from rival_workers.testing.clock import Clock
 from rival_workers.testing.delivery import Mailbox
 from rival_workers.testing.errors import LabError, NeverEnds
 from rival_workers.testing.registering import register
 from rival_workers.testing.run import LabRun
-from rival_workers.testing.script import Crash, Go, Script, Where
+from rival_workers.testing.script import Where
+from rival_workers.testing.staging import Duration, Staging
 from rival_workers.testing.template import migrated
 from rival_workers.testing.world import Stop, World
-
-Duration = float | dt.timedelta
 
 #: A run that is not over after this time, or after so many messages, is held to be endless.
 HORIZON_DAYS = 3650
@@ -41,7 +35,7 @@ HORIZON = HORIZON_DAYS * 86_400.0
 MOST_MESSAGES = 100_000
 
 
-class Lab:
+class Lab(Staging):
     """Use it as a context manager, or through the `rival_lab` fixture.
 
     `continuation=False`: every attempt is a message. `shuffle=seed`: messages come in any order. `duplicate=True`: each
@@ -57,19 +51,23 @@ class Lab:
         start: dt.datetime | None = None,
         **settings: Any,
     ) -> None:
+        super().__init__()
+        # Wall time must not decide what a test sees: a message goes on in place always, or never.
+        settings.setdefault("continuation_budget", math.inf if continuation else 0.0)
+        own = WorkerSettings(**settings)
         self._directory = TemporaryDirectory(prefix="rival-lab-")
         file = Path(self._directory.name) / "lab.db"
         file.write_bytes(migrated())
-        # Wall time must not decide what a test sees: a message goes on in place always, or never.
-        settings.setdefault("continuation_budget", math.inf if continuation else 0.0)
         self._clock = Clock(start.timestamp() if start else time.time())
         mailbox = Mailbox(self._clock, shuffle=shuffle, duplicate=duplicate)
-        self._script = Script()
-        self._mistake: LabError | None = None
-        own = WorkerSettings(database_url=f"sqlite:///{file}", **settings)
-        self._world = World(own, self._clock, mailbox, self._call)
+        self._world = World(own.with_(database_url=f"sqlite:///{file}"), self._clock, mailbox, self._call)
         #: A real client on the lab's database. Its `wait` brings the run to its end.
         self.rival = LabRival(self._world, self._wait, self._adopt)
+
+    @cached_property
+    def async_rival(self) -> AsyncRival:
+        """The same for code that awaits."""
+        return LabAsyncRival(sync=self.rival)
 
     @property
     def now(self) -> dt.datetime:
@@ -90,69 +88,6 @@ class Lab:
             self.register(next(workflow for workflow in default_registry if workflow.name == name))
         self._script.check(self._world.registry)
 
-    # -- what steps are made to do ------------------------------------------------------------------------
-
-    def replace(self, step: str, function: Callable[..., Any], *, workflow: str | None = None) -> None:
-        """From now on this function is called instead of the step's own. It may ask for what the step may ask for."""
-        self._script.replace(Where(step, workflow), function)
-
-    def fail(
-        self, step: str, *, times: int | None = 1, error: BaseException | None = None, workflow: str | None = None
-    ) -> None:
-        """The step's next `times` attempts raise the error, without calling its function; None: all of them."""
-        raised = error or StepError(f"{step} was made to fail", behavior="retry")
-
-        def fail(go: Go) -> Any:
-            raise raised.with_traceback(None)
-
-        self._script.ends(Where(step, workflow), fail, times)
-
-    def crash(self, step: str, *, times: int | None = 1, after: bool = False, workflow: str | None = None) -> None:
-        """The worker dies in the middle of the attempt: before the function is called, or `after` it has done its work
-        and before that is committed. The attempt is taken over when the lease has run out.
-        """
-
-        def crash(go: Go) -> Any:
-            made = go() if after else None
-            if inspect.iscoroutine(made):
-                async_steps.run(made)
-            raise Crash
-
-        self._script.ends(Where(step, workflow), crash, times)
-
-    def delay(
-        self, step: str, seconds: Duration, *, times: int | None = None, workflow: str | None = None
-    ) -> None:  # fmt: skip
-        """Each attempt takes so long. If that is longer than its timeout, it is timed out, and its result is late."""
-
-        def take_time(go: Go) -> Any:
-            self._world.let_pass(in_seconds(seconds))
-            return go()
-
-        self._script.takes_time(Where(step, workflow), take_time, times)
-
-    def time_out(self, step: str, *, times: int | None = 1, workflow: str | None = None) -> None:
-        """The step's next `times` attempts take longer than their timeout."""
-
-        def overstay(go: Go) -> Any:
-            self._world.let_pass(None)
-            return go()
-
-        self._script.takes_time(Where(step, workflow), overstay, times)
-
-    def _call(self, real: Injection, context: Context, max_payload: int, kind: str) -> Success | Failure:
-        # A moment for each attempt: what happens one after the other can be told apart by its time.
-        self._clock.advance(MOMENT)
-
-        def play() -> Any:
-            try:
-                return self._script.play(real, context)
-            except LabError as mistake:
-                self._mistake = mistake
-                raise
-
-        return call(Injection(play, (), ()), context, max_payload, kind)
-
     # -- runs ---------------------------------------------------------------------------------------------
 
     def run(self, workflow: str, input: Any = None, *, run_id: str | None = None) -> LabRun:
@@ -162,6 +97,10 @@ class Lab:
     def start(self, workflow: str, input: Any = None, *, run_id: str | None = None) -> LabRun:
         """Start a run; nothing happens to it before the lab is told to go on."""
         return LabRun(self, self.rival.run(workflow, input, run_id).run_id)
+
+    def get(self, run_id: str) -> LabRun:
+        """A run that the code under test has started."""
+        return LabRun(self, self.rival.state(run_id).run_id)
 
     def finish(self, run: LabRun) -> None:
         """Bring a run to its end. NeverEnds, with a picture of it, when it has none."""
@@ -176,30 +115,27 @@ class Lab:
             return self._world.let_pass(in_seconds(seconds))
         until = self._clock() + in_seconds(seconds)
         # A millisecond more: the moments that attempts take must not put off what is due in an hour.
-        while self._move(until + 0.001):
+        while self._deliver_or_skip(self._world.mailbox.take(), until + 0.001):
             pass
         return self._world.skip_to(Stop(until))
 
     def run_until(self, step: str, *, workflow: str | None = None) -> None:
         """Go on until an attempt of that step is what comes next; whatever led there has happened."""
-        where = Where(step, workflow)
-        self._script.check(self._world.registry)
+        where, until = Where(step, workflow), self._clock() + HORIZON
+        # A message for each attempt from here on, so that one can be stopped at.
         self._world.coordinator.stopping = True
         try:
             for _ in range(MOST_MESSAGES):
-                if self._is_next(where):
-                    return
-                if not self._move(self._clock() + HORIZON):
+                ring = self._world.mailbox.take()
+                if ring is not None and self._is_about(ring, where):
+                    return self._world.mailbox.put_back(ring)
+                if not self._deliver_or_skip(ring, until):
                     break
         finally:
             self._world.coordinator.stopping = False
         raise LabError(f"No run has come to step {step!r}, and nothing more will happen by itself.")
 
-    def _is_next(self, where: Where) -> bool:
-        ring = self._world.mailbox.take()
-        if ring is None:
-            return False
-        self._world.mailbox.put_back(ring)
+    def _is_about(self, ring: Ring, where: Where) -> bool:
         return ring.path is not None and where.means(ring.workflow, ring.path) and self._world.is_current(ring)
 
     # -- going on -----------------------------------------------------------------------------------------
@@ -220,29 +156,24 @@ class Lab:
         for _ in range(MOST_MESSAGES):
             if self.rival.has_ended(run_id):
                 return True
-            if not self._move(until, run_id):
+            ring = self._world.mailbox.take()
+            if not self._deliver_or_skip(ring, until):
                 return False
+            if ring is not None and ring.run_id == run_id and not self._world.knows(ring):
+                raise NeverEnds(f"This lab does not have its workflow at its version.\n{LabRun(self, run_id)}")
         raise NeverEnds(f"It was not over after {MOST_MESSAGES:,} messages.\n{LabRun(self, run_id)}")
 
-    def _move(self, until: float, run_id: str | None = None) -> bool:
-        """Deliver the next message, or else skip to what is due next; False: nothing is before that time."""
-        ring = self._world.mailbox.take()
+    def _deliver_or_skip(self, ring: Ring | None, until: float) -> bool:
+        """Deliver the message, or else skip to what is due next; False: nothing is before that time."""
         if ring is not None:
-            self._deliver(ring, run_id)
+            self._world.deliver(ring)
+            self._own_up()
             return True
         stop = self._world.next_stop()
         if stop is None or stop.at > until:
             return False
         self._world.skip_to(stop)
         return True
-
-    def _deliver(self, ring: Ring, run_id: str | None) -> None:
-        self._world.deliver(ring)
-        if self._mistake is not None:
-            mistake, self._mistake = self._mistake, None
-            raise mistake
-        if run_id == ring.run_id and not self._world.knows(ring):
-            raise NeverEnds(f"This lab does not have its workflow at its version.\n{LabRun(self, run_id)}")
 
     # -- closing ------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ def test_every_method_of_the_client_is_in_the_reference(kind: type) -> None:
 @pytest.mark.parametrize("kind", [testing.Lab, testing.LabRun])
 def test_everything_that_a_lab_offers_is_in_the_reference(kind: type) -> None:
     text = (ROOT / "docs" / "reference" / "testing.md").read_text()
-    assert not {name for name in vars(kind) if not name.startswith("_") and not re.search(rf"`{name}[`(]", text)}
+    assert not {name for name in dir(kind) if not name.startswith("_") and not re.search(rf"`{name}[`(]", text)}
 
 
 @pytest.mark.parametrize("option", OPTIONS)

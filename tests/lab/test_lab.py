@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rival_client import InvalidInput, Rival, UnknownWorkflow, WaitTimeout
+from rival_client import ConfigurationError, InvalidInput, Rival, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_workers import StepError, create_workflow, step
 from rival_workers.definition.assembly import Sleep
 from rival_workers.definition.workflow import define_workflow
@@ -45,6 +45,14 @@ def order(lab: Lab, **options: Any) -> None:
     """The workflow of most tests; `options` are those of `charge`."""
     patient = {"max_attempts": 5, "backoff": "exponential", "base_delay": HOUR, "max_delay": 100 * HOUR}
     lab.register([reserve, step(charge, **{**patient, **options}), ship], name="order")
+
+
+def nothing_more_happens(lab: Lab) -> None:
+    """As if everything waited for an event."""
+    lab._world.mailbox.lose()
+    with lab.rival.database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE rival_steps SET ring_at = NULL")
+        connection.exec_driver_sql("UPDATE rival_runs SET ring_at = NULL")
 
 
 def told(entries: list[TimelineEntry]) -> list[tuple[float, str | None, str]]:
@@ -153,6 +161,18 @@ def test_async_steps_and_what_they_log(lab: Lab) -> None:
     lab.register([fetch], name="w")
     run = lab.run("w")
     assert (run.result, [(entry.message, entry.fields) for entry in run.logs]) == ("page", [("fetching", {"page": 3})])
+
+
+def test_a_lost_message_is_rung_again_by_the_keeper(lab: Lab) -> None:
+    order(lab)
+    run = lab.start("order", {"id": 7})
+    lab._world.mailbox.lose()
+    assert run.finish().seconds == 10
+
+
+def test_a_setting_that_makes_no_sense_opens_no_lab() -> None:
+    with pytest.raises(ConfigurationError):
+        Lab(lease=0.1)
 
 
 # -- registering ------------------------------------------------------------------------------------------
@@ -453,6 +473,16 @@ def test_a_run_goes_on_until_a_step_is_next(lab: Lab) -> None:
     assert run.finish().result == "by hand"
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_is_not_missed_although_messages_come_in_any_order(seed: int) -> None:
+    with Lab(shuffle=seed, duplicate=True) as lab:
+        order(lab)
+        runs = [lab.start("order", {"id": number}) for number in range(4)]
+        lab.run_until("ship")
+        assert {status for run in runs for status in [run.status]} <= {"pending", "running"}
+        assert not [run for run in runs if run.attempts_of("ship")]
+
+
 def test_a_step_that_no_run_comes_to_is_not_waited_for(lab: Lab) -> None:
     order(lab)
     lab.fail("charge", error=StepError("no"))
@@ -503,6 +533,34 @@ def test_a_wait_times_out_by_the_labs_clock(lab: Lab) -> None:
     assert handle.wait(timeout=None).status == "completed"
 
 
+def test_a_wait_for_a_run_that_waits_for_ever_times_out_too(lab: Lab) -> None:
+    order(lab)
+    run = lab.start("order", {"id": 7})
+    nothing_more_happens(lab)
+    with pytest.raises(WaitTimeout):
+        lab.rival.wait("order", run.run_id, timeout=60)
+    with pytest.raises(NeverEnds):
+        lab.rival.wait("order", run.run_id, timeout=None)
+
+
+async def test_code_that_awaits_is_tested_with_the_labs_async_client(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    started = await lab.async_rival.run("order", {"id": 7})
+    with pytest.raises(WaitTimeout):
+        await lab.async_rival.wait("order", started.run_id, timeout=60)
+    result = await lab.async_rival.get("order").get_or_create(started.run_id).wait(timeout=2 * HOUR)
+    assert result.unwrap() == {"shipped": 7}
+
+
+def test_a_run_that_other_code_has_started_is_found_by_its_id(lab: Lab) -> None:
+    order(lab)
+    started = lab.rival.run("order", {"id": 7})
+    lab.get(started.run_id).finish().assert_completed()
+    with pytest.raises(RunNotFound):
+        lab.get("another")
+
+
 # -- runs without an end ----------------------------------------------------------------------------------
 
 
@@ -510,9 +568,7 @@ def test_a_run_that_waits_for_nothing_is_shown_and_not_waited_for(lab: Lab) -> N
     lab.register([charge, Sleep("nap", 60)], name="w")
     run = lab.start("w")
     lab.run_until("nap")
-    lab._world.mailbox.lose()
-    with lab.rival.database.transaction() as connection:
-        connection.exec_driver_sql("UPDATE rival_steps SET ring_at = NULL")
+    nothing_more_happens(lab)
     with pytest.raises(NeverEnds, match="Nothing is due") as refused:
         run.finish()
     assert "charge completed (attempt 1)" in str(refused.value)

@@ -1,5 +1,5 @@
-"""A worker without Celery for tests of the engine itself, on any store: nothing happens unless the test does it by hand.
-The lab (`rival_workers.testing`) goes on by itself; this does not.
+"""A worker without Celery for tests of the engine itself, on any store. Nothing happens unless a test does it by hand;
+the lab of `rival_workers.testing` goes on by itself.
 """
 
 from __future__ import annotations

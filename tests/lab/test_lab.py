@@ -483,6 +483,16 @@ def test_a_step_is_not_missed_although_messages_come_in_any_order(seed: int) -> 
         assert not [run for run in runs if run.attempts_of("ship")]
 
 
+def test_a_message_that_has_no_effect_any_more_is_not_stopped_at(lab: Lab) -> None:
+    order(lab)
+    first = lab.start("order", {"id": 1})
+    lab.run_until("charge")
+    first.cancel()
+    second = lab.start("order", {"id": 2})
+    lab.run_until("charge")
+    assert list(second.results) == ["reserve"]
+
+
 def test_a_step_that_no_run_comes_to_is_not_waited_for(lab: Lab) -> None:
     order(lab)
     lab.fail("charge", error=StepError("no"))

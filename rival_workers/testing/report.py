@@ -85,7 +85,8 @@ class _Reading:
         """Only what did not simply succeed the first time has a row of its own for each attempt."""
         listed = {(tried.path, tried.ended_at) for tried in self._state.attempts}
         for step in self._state.steps:
-            if step.completed_at is not None and step.kind != "item" and (step.path, step.completed_at) not in listed:
+            told = step.status != "cancelled" and (step.path, step.completed_at) in listed
+            if step.completed_at is not None and step.kind != "item" and not told:
                 yield self._of_step(step, step.completed_at)
 
     def _of_step(self, step: Step, at: dt.datetime) -> Dated:

@@ -510,6 +510,16 @@ def test_a_run_is_cancelled_in_the_middle(lab: Lab) -> None:
     assert told(run.timeline)[-2:] == [(0, "charge", "cancelled"), (0, None, "cancelled")]
 
 
+def test_a_cancel_at_the_very_moment_of_a_failure_is_told_too(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    run = lab.start("order", {"id": 7})
+    while not run.state.attempts:
+        lab._deliver_or_skip(lab._world.mailbox.take(), 0)
+    run.cancel()
+    assert told(run.timeline)[2:] == [(0, "charge", "failed"), (0, "charge", "cancelled"), (0, None, "cancelled")]
+
+
 def test_old_runs_go_when_their_time_has_come() -> None:
     with Lab(retention=7 * 86_400) as lab:
         order(lab)

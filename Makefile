@@ -43,7 +43,7 @@ test: lint ## Run everything: linters, types, all tests
 	@$(BIN)/pytest -n 2
 
 test-fast: install ## Run the tests that need no workers, in under a minute
-	@$(BIN)/pytest -n 2 -m 'not slow' tests/unit tests/contract tests/architecture
+	@$(BIN)/pytest -n 2 -m 'not slow' tests/unit tests/contract tests/architecture tests/lab
 
 lint: install ## Check style, format and types
 	@$(BIN)/ruff check .

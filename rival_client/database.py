@@ -51,14 +51,16 @@ def libpq_url(url: str) -> str:
 
 
 class Database:
-    """One engine, one clock. `clock` is SQLite's only: Postgres has its own, and it decides."""
+    """One engine, one clock. `clock` is SQLite's only: Postgres has its own, and it decides. So is `durable`: a test's
+    file need not outlive a power cut.
+    """
 
-    def __init__(self, url: str, *, pool_size: int = 5, clock: Clock = time.time) -> None:
+    def __init__(self, url: str, *, pool_size: int = 5, clock: Clock = time.time, durable: bool = True) -> None:
         self.url = url
         self.engine = _engine(sqlalchemy_url(url), pool_size)
         self.is_postgres = self.engine.dialect.name == "postgresql"
         if not self.is_postgres:
-            _prepare_sqlite(self.engine, clock)
+            _prepare_sqlite(self.engine, clock, durable)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -151,14 +153,14 @@ def teach_sqlite(connection: Any, clock: Clock = time.time) -> None:
     connection.create_function("rival_now", 0, lambda: round(clock(), 6))
 
 
-def _prepare_sqlite(engine: Engine, clock: Clock) -> None:
+def _prepare_sqlite(engine: Engine, clock: Clock, durable: bool) -> None:
     """WAL, a real BEGIN IMMEDIATE (so that a transition never starts on a stale read), and our clock."""
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: sqlite3.Connection, _: Any) -> None:
         connection.isolation_level = None
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
         connection.execute("PRAGMA busy_timeout=30000")
         teach_sqlite(connection, clock)
 

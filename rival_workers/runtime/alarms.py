@@ -11,9 +11,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 log = logging.getLogger("rival.alarms")
+
+
+class AttemptAlarms(Protocol):
+    def after(self, seconds: float | None, ring: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `ring` if the block takes longer than that."""
 
 
 class Alarms:

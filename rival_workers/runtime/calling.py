@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 import traceback
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from rival_client.errors import InvalidPayload
@@ -15,6 +15,9 @@ from rival_workers.definition.inject import Injection
 from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import StepError
 from rival_workers.runtime.context import Context
+
+#: The way into a user's function: (injection, context, most bytes of a result, kind of the row).
+Calling = Callable[[Injection, Context, int, str], Success | Failure]
 
 MAX_MESSAGE = 4000
 MAX_TRACEBACK = 16_000

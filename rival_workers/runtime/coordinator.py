@@ -24,9 +24,9 @@ from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
 from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime.alarms import Alarms
+from rival_workers.runtime.alarms import Alarms, AttemptAlarms
 from rival_workers.runtime.attempts import Attempt, attempt_of, begun, context_of, following
-from rival_workers.runtime.calling import call
+from rival_workers.runtime.calling import Calling, call
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.log_stream import LogStream
@@ -71,7 +71,9 @@ class Coordinator:
         self.stopping: object = False
         #: A process of its own per attempt (prefork): a step that overstays may be killed with it.
         self.may_kill = False
-        self._alarms = Alarms()
+        #: How a step's function is called and its time is kept; a lab has ways of its own.
+        self.calling: Calling = call
+        self.alarms: AttemptAlarms = Alarms()
         executor.hand_back = lambda running: self.moves.release(running, "handed_back")
         self._patience = Patience(settings.patience, store, executor, executor.hand_back)
         self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
@@ -170,10 +172,10 @@ class Coordinator:
         context = context_of(attempt, self._read_step, self._read_failure, self._logs)
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._is_over(attempt.held)
         with (
-            self._alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
+            self.alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
             self._last_resort(position.config),
         ):
-            outcome = call(its_call.injection, context, self.settings.max_payload, claimed.kind)
+            outcome = self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind)
         self._logs.finish(context.log, self._patience)
         return outcome
 

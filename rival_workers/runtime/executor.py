@@ -38,7 +38,7 @@ class Executor:
 
     def start(self) -> None:
         try:
-            self._register()
+            self.register()
         except DatabaseUnavailable as error:
             log.warning("executor %s is not registered yet, its heartbeat will try again: %s", self.id, error)
         self._thread = threading.Thread(target=self._beat_for_ever, name="rival-heartbeat", daemon=True)
@@ -82,12 +82,13 @@ class Executor:
         if not self._store.beat(self.id, self._lease):
             log.warning("executor %s was declared dead while it was away; it goes on under a new id", self.id)
             before = self.id
-            self._register()
+            self.register()
             self._store.adopt_attempts(before, self.id)
         if self._doubts:
             self._give_back_what_nobody_runs()
 
-    def _register(self) -> None:
+    def register(self) -> None:
+        """From now on under a new id. What ran under the one before is given up, unless somebody adopts it."""
         new = _new_id()
         self._store.add_executor(new, host_name(), os.getpid(), self._worker, self._lease)
         self.id = new

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, insert, literal, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, literal, or_, select, true, tuple_, update
 
 from rival_client.database import Database
 from rival_client.tables import (
@@ -31,6 +31,12 @@ _ANYTHING_DUE = select(
     )
 )
 
+_NEXT_LOOK = select(
+    select(func.min(runs.c.ring_at)).scalar_subquery().label("of_runs"),
+    select(func.min(steps.c.ring_at)).scalar_subquery().label("of_steps"),
+    now().label("now"),
+)
+
 
 class Keeping:
     database: Database
@@ -46,6 +52,13 @@ class Keeping:
         with self.database.transaction() as connection:
             rows = self._due_runs(connection, look) + self._due_steps(connection, look)
         return [due_of(row) for row in rows]
+
+    def next_look(self) -> float | None:
+        """Seconds until something is due, 0 or less if it is; None: nothing waits for its time."""
+        with self.database.autocommit() as connection:
+            row = connection.execute(_NEXT_LOOK).one()
+        times = [at for at in (row.of_runs, row.of_steps) if at is not None]
+        return (min(times) - row.now).total_seconds() if times else None
 
     def _due_runs(self, connection: Connection, look: Look) -> list[Row[Any]]:
         due = (

@@ -15,6 +15,7 @@ from docs import generate
 from rival_client import AsyncRival, Rival
 from rival_client.settings import _NAMES as ENVIRONMENT_NAMES
 from rival_client.tables import metadata
+from rival_workers import testing
 from rival_workers.cli.main import cli
 from rival_workers.definition.steps import OPTIONS
 from rival_workers.settings import WorkerSettings
@@ -92,7 +93,7 @@ def test_the_reference_names_no_setting_that_does_not_exist() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == {field.name for field in fields(WorkerSettings)}
 
 
-@pytest.mark.parametrize("name", [*rival_client.__all__, *rival_workers.__all__])
+@pytest.mark.parametrize("name", [*rival_client.__all__, *rival_workers.__all__, *testing.__all__])
 def test_every_public_name_is_in_the_reference(name: str) -> None:
     assert re.search(rf"`{name}[`(]", reference())
 
@@ -103,6 +104,12 @@ def test_every_method_of_the_client_is_in_the_reference(kind: type) -> None:
     methods = {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")} - INTERNAL
     methods -= {name for name, value in vars(kind).items() if isinstance(value, type | int)}
     assert not {name for name in methods if f"`{name}(" not in text}
+
+
+@pytest.mark.parametrize("kind", [testing.Lab, testing.LabRun])
+def test_everything_that_a_lab_offers_is_in_the_reference(kind: type) -> None:
+    text = (ROOT / "docs" / "reference" / "testing.md").read_text()
+    assert not {name for name in dir(kind) if not name.startswith("_") and not re.search(rf"`{name}[`(]", text)}
 
 
 @pytest.mark.parametrize("option", OPTIONS)

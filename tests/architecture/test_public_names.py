@@ -10,6 +10,7 @@ import pytest
 import rival_client
 import rival_workers
 from rival_client import AsyncRival, Rival
+from rival_workers import testing
 
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
@@ -24,13 +25,14 @@ WORKERS = [
     "register_workflow_file", "register_workflows_from_directory", "shell_step", "step", "wait_event_step",
     "workflow",
 ]  # fmt: skip
+TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
     "active_runs", "cancel", "close", "events", "get", "history", "logs", "result", "run", "run_many", "runs",
     "send_event", "state", "wait", "workflows",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("package", "names"), [(rival_client, CLIENT), (rival_workers, WORKERS)])
+@pytest.mark.parametrize(("package", "names"), [(rival_client, CLIENT), (rival_workers, WORKERS), (testing, TESTING)])
 def test_the_public_names_are_these(package: Any, names: list[str]) -> None:
     assert sorted(package.__all__) == names
     for name in names:

@@ -406,6 +406,16 @@ def test_what_is_due_is_given_once_and_then_put_off_longer_each_time(stage: Stag
     assert waits == [pytest.approx(seconds, abs=4) for seconds in (10, 20, 35, 35, 35)]
 
 
+def test_the_next_look_is_at_the_row_that_is_due_first(stage: Stage) -> None:
+    assert stage.store.next_look() is None
+    stage.add_run("late", grace=40)
+    assert stage.store.next_look() == pytest.approx(40, abs=4)
+    stage.store.retry_step(stage.begin(), Retry(25.0, ERROR), rung=False)
+    assert stage.store.next_look() == pytest.approx(20, abs=4)
+    stage.time_passes(30)
+    assert stage.store.next_look() == pytest.approx(-10, abs=4)
+
+
 def test_a_run_that_nobody_rang_for_is_due_at_once_and_says_so(stage: Stage) -> None:
     stage.add_run(grace=0)
     [due] = stage.store.due(LOOK)

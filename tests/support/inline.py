@@ -1,4 +1,6 @@
-"""A worker without Celery: one process's parts on a real store, a doorbell that collects, and a clock that is set."""
+"""A worker without Celery for tests of the engine itself, on any store. Nothing happens unless a test does it by hand;
+the lab of `rival_workers.testing` goes on by itself.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,10 @@ from rival_workers.runtime.coordinator import Verdict
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import open_store
+from rival_workers.testing.clock import Clock
+from rival_workers.testing.delivery import deliver
 
-
-class Clock:
-    """Time that passes when it is told to. SQLite takes its `now` from it; Postgres has its own."""
-
-    def __init__(self, at: float = 1_700_000_000.0) -> None:
-        self.at = at
-
-    def __call__(self) -> float:
-        return self.at
-
-    def advance(self, seconds: float) -> None:
-        self.at += seconds
+__all__ = ["Clock", "CollectingDoorbell", "Inline", "opened"]
 
 
 class CollectingDoorbell:
@@ -90,10 +83,7 @@ class Inline:
 
     def deliver(self, ring: Ring) -> Verdict | None:
         """One message, as a worker would take it."""
-        if ring.path is None:
-            self.coordinator.begin(ring.run_id, ring.token, ring.workflow, ring.version)
-            return None
-        return self.coordinator.attempt(ring.run_id, ring.path, ring.token, ring.workflow, ring.version)
+        return deliver(self.coordinator, ring)
 
     def drain(self) -> list[Ring]:
         """Deliver until nothing is rung any more; countdowns wait until the clock has come to them."""

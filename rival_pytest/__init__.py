@@ -1,0 +1,27 @@
+"""The pytest plugin: the `rival_lab` fixture. A package of its own, so that a test suite that does not use it imports
+nothing of Rival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from rival_workers.testing import Lab
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "rival_lab(**options): what the lab of the `rival_lab` fixture is opened with")
+
+
+@pytest.fixture
+def rival_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab of the test's own: `@pytest.mark.rival_lab(continuation=False)` gives it options."""
+    from rival_workers.testing import Lab
+
+    mark = request.node.get_closest_marker("rival_lab")
+    with Lab(**(mark.kwargs if mark else {})) as lab:
+        yield lab

@@ -1,0 +1,61 @@
+"""The clients of a lab: real ones, but a wait for a run brings the run to its end, and its timeout is virtual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rival_client.aio import AsyncRival
+from rival_client.client import Rival
+from rival_client.errors import WaitTimeout
+from rival_client.inputs import InputGate
+from rival_client.records import RunResult
+from rival_client.tables import RUN_TERMINAL
+from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
+from rival_workers.testing.world import World
+
+#: Goes on until the run has ended, for so many seconds of the lab's time at most; whether it has.
+Wait = Callable[[str, float | None], bool]
+
+
+class LabRival(Rival):
+    def __init__(self, world: World, wait: Wait, adopt: Callable[[str], None]) -> None:
+        super().__init__(settings=world.settings, database=world.store.database, doorbell=world.mailbox)
+        self._wait_for, self._adopt = wait, adopt
+
+    def _gate(self, workflow: str) -> InputGate:
+        self._adopt(workflow)
+        return super()._gate(workflow)
+
+    def wait(
+        self,
+        workflow: str,
+        run_id: str,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        poll_interval: float = DEFAULT_POLL_INTERVAL,
+    ) -> RunResult:
+        self._status(workflow, run_id)
+        if not self._wait_for(run_id, timeout):
+            raise WaitTimeout(workflow, run_id, timeout or 0.0, self._status(workflow, run_id))
+        return self.result(run_id)
+
+    def has_ended(self, run_id: str) -> bool:
+        """Also when retention has let it go."""
+        found = self._read_status(run_id)
+        return found is None or found[1] in RUN_TERMINAL
+
+
+class LabAsyncRival(AsyncRival):
+    """Nothing is really waited for, so nothing needs a thread."""
+
+    async def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    async def wait(
+        self,
+        workflow: str,
+        run_id: str,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        poll_interval: float = DEFAULT_POLL_INTERVAL,
+    ) -> RunResult:
+        return self._rival.wait(workflow, run_id, timeout, poll_interval)

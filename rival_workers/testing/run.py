@@ -1,0 +1,127 @@
+"""A run in a lab: how it stands, what happened to it, and what a test may claim about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rival_client.records import LogEntry, RunState, Step
+from rival_workers.testing import report
+from rival_workers.testing.errors import LabError
+from rival_workers.testing.report import TimelineEntry
+from rival_workers.testing.script import Where
+
+if TYPE_CHECKING:
+    from rival_workers.testing.lab import Lab
+
+
+class LabRun:
+    """Everything is read when it is asked for, so it can be looked at in the middle, too."""
+
+    def __init__(self, lab: Lab, run_id: str) -> None:
+        self._lab, self.run_id = lab, run_id
+
+    def finish(self) -> LabRun:
+        """Bring it to its end."""
+        self._lab.finish(self)
+        return self
+
+    def cancel(self) -> bool:
+        return self._lab.rival.cancel(self.run_id)
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> RunState:
+        return self._lab.rival.state(self.run_id)
+
+    @property
+    def status(self) -> str:
+        return self.state.status
+
+    @property
+    def result(self) -> Any:
+        """The last step's result."""
+        return self.state.result
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """Step name -> its result."""
+        return self._lab.rival.result(self.run_id).results
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return self.state.error
+
+    @property
+    def failed_step(self) -> str | None:
+        return self.state.failed_step
+
+    @property
+    def logs(self) -> list[LogEntry]:
+        return self._lab.rival.logs(self.run_id)
+
+    @property
+    def timeline(self) -> list[TimelineEntry]:
+        return report.timeline(self.state, self._lab.rival.history(self.run_id))
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has taken until now, by the lab's clock."""
+        state = self.state
+        return round(((state.completed_at or self._lab.now) - state.created_at).total_seconds(), 3)
+
+    def step(self, step: str) -> Step:
+        """The one step of this name or path."""
+        state = self.state
+        where = Where(step)
+        exact = [one for one in state.steps if one.path == step]
+        found = exact or [one for one in state.steps if where.means(state.workflow, one.path)]
+        if len(found) != 1:
+            paths = ", ".join(one.path for one in found or state.steps) or "none yet"
+            why = "more than one step is meant" if found else "there is no such step; there are"
+            raise LabError(f"{step!r} in run {self.run_id!r}: {why}: {paths}.")
+        return found[0]
+
+    def attempts_of(self, step: str) -> list[TimelineEntry]:
+        """Every attempt of the steps of this name or path that has ended, also those that were lost."""
+        where, workflow = Where(step), self.state.workflow
+        return [
+            entry
+            for entry in self.timeline
+            if entry.path and where.means(workflow, entry.path) and entry.began is not None and entry.attempt
+        ]
+
+    def __str__(self) -> str:
+        return report.picture(self.state, self.timeline, self._lab.now)
+
+    # -- claiming -----------------------------------------------------------------------------------------
+
+    def assert_completed(self, result: Any = ...) -> None:
+        self._assert(self.status == "completed", "should have completed")
+        if result is not ...:
+            self._assert(self.result == result, f"should have given {result!r}, not {self.result!r}")
+
+    def assert_failed(self, step: str | None = None, error: str | None = None) -> None:
+        """`error` is the type's name: "StepTimeout"."""
+        self._assert(self.status == "failed", "should have failed")
+        if step is not None:
+            failed, workflow = self.failed_step or "", self.state.workflow
+            self._assert(Where(step).means(workflow, failed), f"should have failed at {step!r}, not {failed!r}")
+        if error is not None:
+            found = (self.error or {}).get("type")
+            self._assert(found == error, f"should have failed with {error}, not {found}")
+
+    def assert_cancelled(self) -> None:
+        self._assert(self.status == "cancelled", "should have been cancelled")
+
+    def assert_attempts(self, step: str, attempts: int) -> None:
+        """As they count against `max_attempts`: those that were lost with their worker do not."""
+        made = self.step(step).attempts
+        self._assert(made == attempts, f"should have tried {step!r} {attempts} time(s), not {made}")
+
+    def assert_never_ran(self, step: str) -> None:
+        self._assert(not self.attempts_of(step), f"should not have come to {step!r}")
+
+    def _assert(self, holds: bool, claim: str) -> None:
+        if not holds:
+            raise AssertionError(f"The run {claim}.\n{self}")

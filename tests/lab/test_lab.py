@@ -1,0 +1,644 @@
+"""What the testing kit promises: the real engine, to its end, in milliseconds, whatever a step is made to do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from rival_client import ConfigurationError, InvalidInput, Rival, RunNotFound, UnknownWorkflow, WaitTimeout
+from rival_workers import StepError, create_workflow, step
+from rival_workers.definition.assembly import Sleep
+from rival_workers.definition.workflow import define_workflow
+from rival_workers.engine.plan import Plan, StepNode
+from rival_workers.testing import Lab, LabError, NeverEnds, TimelineEntry
+
+HOUR = 3600.0
+BUSY = StepError("busy", behavior="retry")
+
+
+@pytest.fixture(params=[True, False], ids=["continuation", "message-per-attempt"])
+def lab(request: pytest.FixtureRequest) -> Any:
+    with Lab(continuation=request.param) as opened:
+        yield opened
+
+
+def reserve(input: dict[str, Any]) -> dict[str, Any]:
+    return {"reserved": input["id"]}
+
+
+def charge() -> dict[str, Any]:
+    return {"charged": True}
+
+
+def ship(steps: Any) -> dict[str, Any]:
+    return {"shipped": steps.reserve.result["reserved"]}
+
+
+def order(lab: Lab, **options: Any) -> None:
+    """The workflow of most tests; `options` are those of `charge`."""
+    patient = {"max_attempts": 5, "backoff": "exponential", "base_delay": HOUR, "max_delay": 100 * HOUR}
+    lab.register([reserve, step(charge, **{**patient, **options}), ship], name="order")
+
+
+def nothing_more_happens(lab: Lab) -> None:
+    """As if everything waited for an event."""
+    lab._world.mailbox.lose()
+    with lab.rival.database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE rival_steps SET ring_at = NULL")
+        connection.exec_driver_sql("UPDATE rival_runs SET ring_at = NULL")
+
+
+def told(entries: list[TimelineEntry]) -> list[tuple[float, str | None, str]]:
+    return [(entry.at, entry.path, entry.what) for entry in entries]
+
+
+# -- running ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_brought_to_its_end(lab: Lab) -> None:
+    order(lab)
+    run = lab.run("order", {"id": 7}, run_id="order-7")
+    assert (run.run_id, run.status, run.result, run.error) == ("order-7", "completed", {"shipped": 7}, None)
+    assert list(run.results) == ["reserve", "charge", "ship"]
+    assert run.seconds == 0
+    run.assert_completed({"shipped": 7})
+
+
+def test_backoffs_of_hours_pass_at_once(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", times=2, error=BUSY)
+    run = lab.run("order", {"id": 7})
+    run.assert_completed()
+    run.assert_attempts("charge", 3)
+    assert run.step("charge").attempts == 3
+    assert [(tried.at, tried.what, tried.attempt) for tried in run.attempts_of("charge")] == [
+        (0, "failed", 1), (HOUR, "failed", 2), (3 * HOUR, "completed", 3),
+    ]  # fmt: skip
+
+
+def test_ten_steps_with_hours_of_backoff_take_under_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this process's own time, in which nothing sleeps: how busy the machine is does not matter."""
+    monkeypatch.setattr(time, "sleep", Mock(side_effect=AssertionError("nothing sleeps")))
+    began = time.process_time()
+    with Lab() as lab:
+        steps = [
+            step(charge, name=f"s{n}", max_attempts=3, backoff="exponential", base_delay=HOUR, max_delay=9 * HOUR)
+            for n in range(10)
+        ]
+        lab.register(steps, name="patient")
+        for n in range(10):
+            lab.fail(f"s{n}", times=2)
+        run = lab.run("patient")
+        run.assert_completed()
+        assert run.seconds == 30 * HOUR
+    assert time.process_time() - began < 1
+
+
+def test_a_lab_opens_in_a_few_milliseconds() -> None:
+    Lab().close()
+    began = time.process_time()
+    for _ in range(10):
+        Lab().close()
+    assert (time.process_time() - began) / 10 < 0.1
+
+
+def test_nothing_in_a_lab_runs_beside_the_test(lab: Lab) -> None:
+    before, seen = set(threading.enumerate()), list[threading.Thread]()
+    lab.register([step(lambda: seen.append(threading.current_thread()), name="look", timeout=60)], name="w")
+    lab.run("w")
+    assert seen == [threading.current_thread()]
+    assert set(threading.enumerate()) == before
+
+
+def test_the_timeline_tells_everything_in_its_order(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    lab.crash("ship")
+    run = lab.run("order", {"id": 7})
+    assert told(run.timeline) == [
+        (0, None, "started"),
+        (0, "reserve", "completed"),
+        (0, "charge", "failed"),
+        (HOUR, "charge", "completed"),
+        (HOUR + 15, "ship", "lost"),
+        (HOUR + 15, "ship", "completed"),
+        (HOUR + 15, None, "completed"),
+    ]
+    assert "charge failed (attempt 1): StepError: busy" in str(run)
+
+
+def test_a_delay_step_is_skipped_over(lab: Lab) -> None:
+    lab.register([charge, Sleep("cool_off", 30 * 86_400), step(charge, name="again")], name="w")
+    run = lab.run("w")
+    assert told(run.timeline)[1:3] == [(0, "charge", "completed"), (30 * 86_400, "cool_off", "completed")]
+    assert lab.now - run.state.created_at >= dt.timedelta(days=30)
+
+
+def test_a_delay_that_is_near_is_precise_too(lab: Lab) -> None:
+    lab.register([Sleep("blink", 2), charge], name="w")
+    assert lab.run("w").seconds == 2
+
+
+def test_the_clock_begins_where_it_is_told_to() -> None:
+    start = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+    with Lab(start=start) as lab:
+        order(lab)
+        assert abs(lab.run("order", {"id": 1}).state.created_at - start) < dt.timedelta(milliseconds=1)
+
+
+def test_async_steps_and_what_they_log(lab: Lab) -> None:
+    async def fetch(log: Any) -> str:
+        log.info("fetching", page=3)
+        return "page"
+
+    lab.register([fetch], name="w")
+    run = lab.run("w")
+    assert (run.result, [(entry.message, entry.fields) for entry in run.logs]) == ("page", [("fetching", {"page": 3})])
+
+
+def test_a_lost_message_is_rung_again_by_the_keeper(lab: Lab) -> None:
+    order(lab)
+    run = lab.start("order", {"id": 7})
+    lab._world.mailbox.lose()
+    assert run.finish().seconds == 10
+
+
+def test_a_setting_that_makes_no_sense_opens_no_lab() -> None:
+    with pytest.raises(ConfigurationError):
+        Lab(lease=0.1)
+
+
+# -- registering ------------------------------------------------------------------------------------------
+
+FILE = """
+name = "from-file"
+def greet(input):
+    return f"Hello {input}"
+steps = [greet]
+"""
+
+
+def test_files_and_directories_are_registered(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(FILE)
+    lab.register(tmp_path / "one.py")
+    assert lab.run("from-file", "Ada").result == "Hello Ada"
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "two.py").write_text(FILE.replace("from-file", "from-directory"))
+    lab.register(str(tmp_path / "more"))
+    assert lab.run("from-directory", "Ada").result == "Hello Ada"
+
+
+def test_a_module_is_registered_as_it_is(lab: Lab, tmp_path: Path) -> None:
+    module = ModuleType("patched")
+    module.__file__ = str(tmp_path / "patched.py")
+    module.steps = [step(lambda: "patched", name="one")]  # type: ignore[attr-defined]
+    lab.register(module)
+    assert lab.run("patched").result == "patched"
+
+
+def test_builders_and_definitions_are_registered(lab: Lab) -> None:
+    lab.register(create_workflow("built").step(charge))
+    lab.register(define_workflow("defined", [charge]))
+    assert lab.run("built").result == lab.run("defined").result == {"charged": True}
+
+
+def test_what_was_registered_as_usual_is_there(lab: Lab) -> None:
+    create_workflow("registered-as-usual").step(charge).register()
+    assert lab.run("registered-as-usual").result == {"charged": True}
+
+
+def test_a_lab_does_not_know_what_another_was_told() -> None:
+    with Lab() as one, Lab() as other:
+        one.register([charge], name="w")
+        one.run("w")
+        with pytest.raises(UnknownWorkflow):
+            other.run("w")
+        assert other.rival.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("what", "options"), [([charge], {}), (42, {}), (create_workflow("w").step(charge), {"name": "other"})]
+)
+def test_what_cannot_be_registered_is_refused_with_the_cure(lab: Lab, what: Any, options: Any) -> None:
+    with pytest.raises(LabError, match=r"name|give a file"):
+        lab.register(what, **options)
+
+
+def test_inputs_are_checked_as_usual(lab: Lab) -> None:
+    lab.register([charge], name="w", input=int)
+    with pytest.raises(InvalidInput):
+        lab.run("w", "seven")
+
+
+# -- replacing and failing --------------------------------------------------------------------------------
+
+
+def test_a_step_is_replaced_by_name(lab: Lab) -> None:
+    order(lab)
+    lab.replace("charge", lambda input: {"paid": input["id"]})
+    run = lab.run("order", {"id": 7})
+    assert run.results["charge"] == {"paid": 7}
+
+
+def test_the_last_replacement_holds_and_a_mock_will_do(lab: Lab) -> None:
+    order(lab)
+    first, last = Mock(return_value=1), Mock(return_value=2)
+    lab.replace("charge", first)
+    lab.replace("charge", last)
+    assert lab.run("order", {"id": 7}).results["charge"] == 2
+    assert (first.call_count, last.call_count) == (0, 1)
+
+
+def test_an_async_function_can_replace_a_step(lab: Lab) -> None:
+    async def instead() -> str:
+        return "async"
+
+    order(lab)
+    lab.replace("charge", instead)
+    assert lab.run("order", {"id": 7}).results["charge"] == "async"
+
+
+def test_a_step_is_replaced_in_one_workflow_only(lab: Lab) -> None:
+    lab.register([charge], name="one")
+    lab.register([charge], name="other")
+    lab.replace("charge", lambda: "replaced", workflow="one")
+    assert (lab.run("one").result, lab.run("other").result) == ("replaced", {"charged": True})
+
+
+def test_failures_are_counted_for_each_run_by_itself(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", times=1, error=BUSY)
+    for number in (1, 2):
+        lab.run("order", {"id": number}).assert_attempts("charge", 2)
+
+
+def test_a_step_that_always_fails_uses_up_its_attempts(lab: Lab) -> None:
+    order(lab, max_attempts=4)
+    lab.fail("charge", times=None)
+    run = lab.run("order", {"id": 7})
+    run.assert_failed(step="charge", error="StepError")
+    run.assert_attempts("charge", 4)
+    run.assert_never_ran("ship")
+    assert (run.failed_step, run.seconds) == ("charge", 7 * HOUR)
+
+
+def test_any_exception_can_be_injected(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=ValueError("no such card"))
+    run = lab.run("order", {"id": 7})
+    assert run.error is not None
+    assert (run.failed_step, run.error["type"], run.error["message"]) == ("charge", "ValueError", "no such card")
+
+
+def test_what_was_said_of_a_step_happens_in_that_order(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    lab.crash("charge")
+    lab.fail("charge", error=BUSY)
+    run = lab.run("order", {"id": 7})
+    assert [tried.what for tried in run.attempts_of("charge")] == ["failed", "lost", "failed", "completed"]
+
+
+@pytest.mark.parametrize("say", ["replace", "fail", "crash", "delay", "time_out"])
+def test_a_step_that_does_not_exist_is_a_mistake_in_the_test(lab: Lab, say: str) -> None:
+    order(lab)
+    more = {"replace": [charge], "delay": [1.0]}.get(say, [])
+    getattr(lab, say)("chrage", *more)
+    with pytest.raises(LabError, match=r"no step 'chrage' in this lab. Its steps are: order: reserve, charge, ship"):
+        lab.run("order", {"id": 7})
+
+
+def test_a_replacement_that_cannot_be_called_is_refused(lab: Lab) -> None:
+    with pytest.raises(LabError, match="cannot inject parameters 'card', 'sum'"):
+        lab.replace("charge", lambda card, sum: None)
+
+
+# -- crashes ----------------------------------------------------------------------------------------------
+
+
+def test_a_crashed_worker_s_attempt_is_taken_over_when_its_lease_has_run_out(lab: Lab) -> None:
+    calls = Mock(return_value=1)
+    order(lab)
+    lab.replace("charge", calls)
+    lab.crash("charge")
+    run = lab.run("order", {"id": 7})
+    run.assert_completed()
+    run.assert_attempts("charge", 1)
+    charged = run.step("charge")
+    assert (charged.lost, calls.call_count) == (1, 1)
+    lost, completed = run.attempts_of("charge")
+    assert (lost.what, lost.at, completed.what, completed.at) == ("lost", 15, "completed", 15)
+    assert [entry.what for entry in lab.rival.history(run.run_id)] == ["lost"]
+
+
+def test_a_worker_can_die_after_the_work_and_before_its_commit(lab: Lab) -> None:
+    calls = Mock(return_value=1)
+    order(lab)
+    lab.replace("charge", calls)
+    lab.crash("charge", after=True)
+    lab.run("order", {"id": 7}).assert_completed()
+    assert calls.call_count == 2
+
+
+def test_an_async_step_has_done_its_work_before_the_worker_dies(lab: Lab) -> None:
+    done = []
+
+    async def work() -> None:
+        done.append(1)
+
+    lab.register([work], name="w")
+    lab.crash("work", after=True)
+    lab.run("w").assert_completed()
+    assert done == [1, 1]
+
+
+def test_a_step_that_kills_its_workers_fails(lab: Lab) -> None:
+    order(lab)
+    lab.crash("charge", times=None)
+    run = lab.run("order", {"id": 7})
+    run.assert_failed(step="charge", error="ExecutorLost")
+    assert run.step("charge").lost == 3
+
+
+def test_the_lease_is_the_one_that_was_set() -> None:
+    with Lab(lease=60) as lab:
+        order(lab)
+        lab.crash("charge")
+        assert lab.run("order", {"id": 7}).seconds == 60
+
+
+# -- time in the middle of an attempt ---------------------------------------------------------------------
+
+
+def test_a_step_takes_its_time(lab: Lab) -> None:
+    order(lab)
+    lab.delay("charge", 90)
+    run = lab.run("order", {"id": 7})
+    [tried] = run.attempts_of("charge")
+    assert (tried.began, tried.at, run.seconds) == (0, 90, 90)
+
+
+def test_a_step_that_overstays_its_timeout_is_timed_out_and_its_result_refused(lab: Lab) -> None:
+    order(lab, timeout=60)
+    lab.delay("charge", dt.timedelta(hours=2))
+    run = lab.run("order", {"id": 7})
+    run.assert_failed(step="charge", error="StepTimeout")
+    assert told(run.timeline)[2:] == [
+        (60, "charge", "timed_out"), (60, "charge", "late_result_refused"), (60, None, "failed"),
+    ]  # fmt: skip
+
+
+def test_a_timeout_is_retried_when_the_step_says_so(lab: Lab) -> None:
+    order(lab, timeout=60, on_timeout="retry", base_delay=5)
+    lab.time_out("charge")
+    run = lab.run("order", {"id": 7})
+    run.assert_completed()
+    assert [(tried.at, tried.what) for tried in run.attempts_of("charge")] == [(60, "timed_out"), (65, "completed")]
+
+
+def test_a_step_within_its_timeout_is_not_timed_out(lab: Lab) -> None:
+    order(lab, timeout=60)
+    lab.delay("charge", 59)
+    lab.run("order", {"id": 7}).assert_completed()
+
+
+def test_a_slow_attempt_may_fail_as_well(lab: Lab) -> None:
+    order(lab)
+    lab.delay("charge", 10)
+    lab.fail("charge", error=BUSY)
+    run = lab.run("order", {"id": 7})
+    assert [(tried.began, tried.at, tried.what) for tried in run.attempts_of("charge")] == [
+        (0, 10, "failed"), (10 + HOUR, 20 + HOUR, "completed"),
+    ]  # fmt: skip
+
+
+def test_a_step_may_let_time_pass_itself(lab: Lab) -> None:
+    order(lab, timeout=60)
+    lab.replace("charge", lambda: lab.advance(61))
+    lab.run("order", {"id": 7}).assert_failed(step="charge", error="StepTimeout")
+
+
+def test_a_step_without_a_timeout_cannot_time_out(lab: Lab) -> None:
+    order(lab)
+    lab.time_out("charge")
+    with pytest.raises(LabError, match="no timeout"):
+        lab.run("order", {"id": 7})
+
+
+def test_a_worker_that_is_busy_for_hours_keeps_its_lease(lab: Lab) -> None:
+    order(lab)
+    lab.delay("charge", 5 * HOUR)
+    run = lab.run("order", {"id": 7})
+    assert (run.step("charge").lost, run.seconds) == (0, 5 * HOUR)
+
+
+# -- looking in the middle --------------------------------------------------------------------------------
+
+
+def test_nothing_happens_to_a_started_run_before_the_lab_goes_on(lab: Lab) -> None:
+    order(lab)
+    run = lab.start("order", {"id": 7})
+    assert (run.status, run.timeline) == ("pending", [])
+    assert run.finish().status == "completed"
+
+
+def test_time_passes_as_far_as_it_is_told_to(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", times=2, error=BUSY)
+    run = lab.start("order", {"id": 7})
+    lab.advance(HOUR - 1)
+    assert run.step("charge").attempts == 1
+    assert run.seconds == HOUR - 1
+    lab.advance(1)
+    assert run.step("charge").attempts == 2
+    lab.advance(dt.timedelta(hours=2))
+    run.assert_completed()
+
+
+def test_a_run_goes_on_until_a_step_is_next(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    run = lab.start("order", {"id": 7})
+    lab.run_until("ship")
+    assert (run.status, list(run.results), run.seconds) == ("running", ["reserve", "charge"], HOUR)
+    assert run.step("ship").attempts == 0
+    lab.replace("ship", lambda: "by hand")
+    assert run.finish().result == "by hand"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_is_not_missed_although_messages_come_in_any_order(seed: int) -> None:
+    with Lab(shuffle=seed, duplicate=True) as lab:
+        order(lab)
+        runs = [lab.start("order", {"id": number}) for number in range(4)]
+        lab.run_until("ship")
+        assert {status for run in runs for status in [run.status]} <= {"pending", "running"}
+        assert not [run for run in runs if run.attempts_of("ship")]
+
+
+def test_a_message_that_has_no_effect_any_more_is_not_stopped_at(lab: Lab) -> None:
+    order(lab)
+    first = lab.start("order", {"id": 1})
+    lab.run_until("charge")
+    first.cancel()
+    second = lab.start("order", {"id": 2})
+    lab.run_until("charge")
+    assert list(second.results) == ["reserve"]
+
+
+def test_a_step_that_no_run_comes_to_is_not_waited_for(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=StepError("no"))
+    lab.start("order", {"id": 7})
+    with pytest.raises(LabError, match="No run has come to step 'ship'"):
+        lab.run_until("ship")
+
+
+def test_a_run_is_cancelled_in_the_middle(lab: Lab) -> None:
+    order(lab)
+    run = lab.start("order", {"id": 7})
+    lab.run_until("charge")
+    assert run.cancel()
+    run.finish().assert_cancelled()
+    assert told(run.timeline)[-2:] == [(0, "charge", "cancelled"), (0, None, "cancelled")]
+
+
+def test_a_cancel_at_the_very_moment_of_a_failure_is_told_too(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    run = lab.start("order", {"id": 7})
+    while not run.state.attempts:
+        lab._deliver_or_skip(lab._world.mailbox.take(), 0)
+    run.cancel()
+    assert told(run.timeline)[2:] == [(0, "charge", "failed"), (0, "charge", "cancelled"), (0, None, "cancelled")]
+
+
+def test_old_runs_go_when_their_time_has_come() -> None:
+    with Lab(retention=7 * 86_400) as lab:
+        order(lab)
+        run = lab.run("order", {"id": 7})
+        lab.advance(dt.timedelta(days=6))
+        assert [kept.run_id for kept in lab.rival.runs()] == [run.run_id]
+        lab.advance(dt.timedelta(days=2))
+        assert lab.rival.runs() == []
+
+
+# -- the client -------------------------------------------------------------------------------------------
+
+
+def test_code_that_starts_and_waits_is_tested_with_the_labs_client(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    rival: Rival = lab.rival
+    started = rival.run("order", {"id": 7})
+    assert rival.wait("order", started.run_id, timeout=2 * HOUR).unwrap() == {"shipped": 7}
+
+
+def test_a_wait_times_out_by_the_labs_clock(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    handle = lab.rival.get("order").get_or_create("order-7")
+    handle.run({"id": 7})
+    before = lab.now
+    with pytest.raises(WaitTimeout):
+        handle.wait(timeout=600)
+    assert round((lab.now - before).total_seconds(), 3) == 600
+    assert handle.wait(timeout=None).status == "completed"
+
+
+def test_a_wait_for_a_run_that_waits_for_ever_times_out_too(lab: Lab) -> None:
+    order(lab)
+    run = lab.start("order", {"id": 7})
+    nothing_more_happens(lab)
+    with pytest.raises(WaitTimeout):
+        lab.rival.wait("order", run.run_id, timeout=60)
+    with pytest.raises(NeverEnds):
+        lab.rival.wait("order", run.run_id, timeout=None)
+
+
+async def test_code_that_awaits_is_tested_with_the_labs_async_client(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", error=BUSY)
+    started = await lab.async_rival.run("order", {"id": 7})
+    with pytest.raises(WaitTimeout):
+        await lab.async_rival.wait("order", started.run_id, timeout=60)
+    result = await lab.async_rival.get("order").get_or_create(started.run_id).wait(timeout=2 * HOUR)
+    assert result.unwrap() == {"shipped": 7}
+
+
+def test_a_run_that_other_code_has_started_is_found_by_its_id(lab: Lab) -> None:
+    order(lab)
+    started = lab.rival.run("order", {"id": 7})
+    lab.get(started.run_id).finish().assert_completed()
+    with pytest.raises(RunNotFound):
+        lab.get("another")
+
+
+# -- runs without an end ----------------------------------------------------------------------------------
+
+
+def test_a_run_that_waits_for_nothing_is_shown_and_not_waited_for(lab: Lab) -> None:
+    lab.register([charge, Sleep("nap", 60)], name="w")
+    run = lab.start("w")
+    lab.run_until("nap")
+    nothing_more_happens(lab)
+    with pytest.raises(NeverEnds, match="Nothing is due") as refused:
+        run.finish()
+    assert "charge completed (attempt 1)" in str(refused.value)
+    assert "nap (sleep) waiting, 0 attempt(s), due at 60.000" in str(refused.value)
+
+
+def test_a_run_of_a_version_that_the_lab_does_not_have_is_shown(lab: Lab) -> None:
+    lab._world.store.register_workflow("w", Plan(nodes=(StepNode(name="a"),)), None, None)
+    with pytest.raises(NeverEnds, match="It is parked: worker does not have workflow 'w'"):
+        lab.run("w")
+
+
+def test_a_run_that_is_tried_for_ever_is_given_up(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rival_workers.testing.lab.MOST_MESSAGES", 50)
+    order(lab, max_attempts=10**6, backoff="none")
+    lab.fail("charge", times=None)
+    with pytest.raises(NeverEnds, match="after 50 messages"):
+        lab.run("order", {"id": 7})
+
+
+# -- claims -----------------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_does_not_hold_shows_the_run(lab: Lab) -> None:
+    order(lab)
+    run = lab.run("order", {"id": 7})
+    claims = [
+        lambda: run.assert_failed(),
+        lambda: run.assert_cancelled(),
+        lambda: run.assert_completed("other"),
+        lambda: run.assert_attempts("charge", 2),
+        lambda: run.assert_never_ran("ship"),
+    ]
+    for claim in claims:
+        with pytest.raises(AssertionError, match=r"The run should.*\n(.*\n)+.*reserve completed \(attempt 1\)"):
+            claim()
+
+
+def test_a_failure_elsewhere_is_not_the_one_that_was_claimed(lab: Lab) -> None:
+    order(lab)
+    lab.fail("reserve", error=ValueError("x"))
+    run = lab.run("order", {"id": 7})
+    run.assert_failed(step="reserve", error="ValueError")
+    for wrong in ({"step": "charge"}, {"error": "KeyError"}):
+        with pytest.raises(AssertionError, match="should have failed"):
+            run.assert_failed(**wrong)
+
+
+def test_a_step_that_was_not_reached_is_asked_for_in_vain(lab: Lab) -> None:
+    order(lab)
+    run = lab.start("order", {"id": 7})
+    with pytest.raises(LabError, match="there is no such step"):
+        run.step("ship")

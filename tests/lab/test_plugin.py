@@ -1,0 +1,45 @@
+"""The pytest plugin, and what importing the kit costs whom."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rival_workers.testing import Lab
+from tests.architecture.test_imports import import_without
+
+UNUSED = """
+import sys
+
+def test_nothing():
+    assert not [name for name in sys.modules if name.startswith(("rival_workers", "rival_client", "sqlalchemy"))]
+"""
+
+
+def run_pytest(directory: Path, text: str) -> str:
+    (directory / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", "test_it.py"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_fixture_is_there_without_any_import(rival_lab: Lab) -> None:
+    assert isinstance(rival_lab, Lab)
+
+
+@pytest.mark.rival_lab(shuffle=3)
+def test_a_mark_opens_the_fixture_s_lab_with_options(rival_lab: Lab) -> None:
+    assert rival_lab._world.mailbox._dice is not None
+
+
+def test_a_suite_that_does_not_use_it_imports_nothing_of_rival(tmp_path: Path) -> None:
+    assert "1 passed" in run_pytest(tmp_path, UNUSED)
+
+
+def test_the_kit_needs_no_celery_and_no_pytest() -> None:
+    done = import_without("rival_workers.testing", {"celery", "billiard", "rich", "click", "pytest"})
+    assert (done.returncode, done.stderr) == (0, "")

@@ -3,6 +3,7 @@
 RivalError (rival_client)
 ├── DefinitionError      a workflow cannot be registered; `.problems` lists every reason
 ├── StepError            raised by a step to say what should follow: stop, continue or retry
+├── InvalidResult        a step's result is not of the type that it was declared as
 ├── StepTimeout          the attempt took longer than its timeout
 └── ExecutorLost         the process that ran the attempt died, once too often
 """
@@ -48,6 +49,10 @@ class StepError(RivalError):
         if backoff is not None and backoff not in BACKOFFS:
             raise ValueError(f"StepError backoff is one of {', '.join(BACKOFFS)}, not {backoff!r}")
         self.behavior, self.max_attempts, self.backoff = behavior, max_attempts, backoff
+
+
+class InvalidResult(RivalError):
+    """A step's result is not of the type that it was declared as."""
 
 
 class StepTimeout(RivalError):

@@ -156,7 +156,8 @@ class Coordinator:
             self._alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
             self._last_resort(position.config),
         ):
-            outcome = call(its_call.injection, context, self.settings.max_payload, claimed.kind)
+            returns = attempt.definition.returns_at(claimed.path)
+            outcome = call(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
         self._store_logs(claimed.run_id, context.log)
         return outcome
 

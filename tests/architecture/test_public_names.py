@@ -17,8 +17,8 @@ CLIENT = [
     "RunNotFound", "RunResult", "RunState", "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo",
 ]  # fmt: skip
 WORKERS = [
-    "Context", "DefinitionError", "EmbeddedRival", "ExecutorLost", "RunInfo", "StepError", "StepLog", "StepState",
-    "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "create_workflow", "embedded", "for_each", "loop",
+    "Context", "DefinitionError", "EmbeddedRival", "ExecutorLost", "InvalidResult", "Results", "RunInfo", "StepError", "StepLog",
+    "StepOf", "StepState", "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "create_workflow", "embedded", "for_each", "loop",
     "parallel", "register_workflow_file", "register_workflows_from_directory", "step", "workflow",
 ]  # fmt: skip
 CALLS = [

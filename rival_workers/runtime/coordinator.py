@@ -20,6 +20,7 @@ from rival_client.doorbell import Doorbell
 from rival_client.message import Ring
 from rival_client.records import Step
 from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
 from rival_workers.engine.plan import StepConfig
@@ -76,7 +77,7 @@ class Coordinator:
 
     def begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
         """Start a run: its first step is claimed in the same statement."""
-        definition = self.registry.find(workflow, version)
+        definition = self._definition(workflow, version)
         if definition is None:
             return self._park(run_id, None, token, workflow, version)
         claim_for = self.executor.id if self._goes_on(self._deadline()) else None
@@ -96,7 +97,7 @@ class Coordinator:
 
     def attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         """Claim one step's next attempt and run it."""
-        definition = self.registry.find(workflow, version)
+        definition = self._definition(workflow, version)
         if definition is None or definition.call_at(path) is None:
             self._park(run_id, path, token, workflow, version)
             return Verdict("stale")
@@ -110,6 +111,12 @@ class Coordinator:
             log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)
             return Verdict("stale")
         return self._carry_on(attempt_of(claimed, definition), self._deadline(), observed=False)
+
+    def _definition(self, workflow: str, version: str) -> WorkflowDefinition | None:
+        found = self.registry.find(workflow, version)
+        if found is None:
+            self.registry.look_again()
+        return found or self.registry.find(workflow, version)
 
     def _park(self, run_id: str, path: str | None, token: int, workflow: str, version: str) -> None:
         known = [w.version for w in self.registry if w.name == workflow]

@@ -17,9 +17,10 @@ CLIENT = [
     "RunNotFound", "RunResult", "RunState", "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo",
 ]  # fmt: skip
 WORKERS = [
-    "Context", "DefinitionError", "EmbeddedRival", "ExecutorLost", "InvalidResult", "Results", "RunInfo", "StepError", "StepLog",
-    "StepOf", "StepState", "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "create_workflow", "embedded", "for_each", "loop",
-    "parallel", "register_workflow_file", "register_workflows_from_directory", "step", "workflow",
+    "Context", "DefinitionError", "EmbeddedRival", "ExecutorLost", "InvalidResult", "Results", "RunInfo", "StepError",
+    "StepLog", "StepOf", "StepState", "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "create_workflow",
+    "embedded", "for_each", "loop", "parallel", "register_workflow_file", "register_workflows_from_directory", "step",
+    "workflow",
 ]  # fmt: skip
 CALLS = [
     "cancel", "close", "get", "history", "logs", "result", "run", "run_many", "runs", "state", "wait", "workflows",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -39,21 +41,27 @@ def _seen(file: Path) -> tuple[int, int] | None:
 
 def modules_below(paths: Iterable[Path]) -> dict[str, ModuleType]:
     """The imported modules of files below the paths; a file brings its neighbours, which it can import."""
-    roots = [(path if path.is_dir() else path.parent).resolve() for path in paths]
+    roots = [str((path if path.is_dir() else path.parent).resolve()) + os.sep for path in paths]
     return {name: module for name, module in list(sys.modules.items()) if _is_below(name, module, roots)}
 
 
-def _is_below(name: str, module: ModuleType, roots: list[Path]) -> bool:
+def _is_below(name: str, module: ModuleType, roots: list[str]) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file.endswith(".py") or name.partition(".")[0] in _OURS:
         return False
-    path = Path(file).resolve()
-    return any(_own(path.relative_to(root).parts) for root in roots if path.is_relative_to(root))
+    path = _real(file)
+    return any(_own(path.removeprefix(root)) for root in roots if path.startswith(root))
 
 
-def _own(parts: tuple[str, ...]) -> bool:
+@cache
+def _real(file: str) -> str:
+    """Remembered, since all modules of the process are asked for it at every look."""
+    return os.path.realpath(file)
+
+
+def _own(path: str) -> bool:
     """What is installed below the path, in a .venv for example, is somebody else's."""
-    return not any(part.startswith(".") or part in _INSTALLED for part in parts)
+    return not any(part.startswith(".") or part in _INSTALLED for part in path.split(os.sep))
 
 
 def load_anew(paths: list[str], changed: Iterable[Path]) -> Registry:

@@ -21,7 +21,8 @@ SPEECH = "from reloaded_words import word\ndef says(): return word()\nsteps = [s
 
 
 @pytest.fixture(autouse=True)
-def unchanged_imports() -> Iterator[None]:
+def unchanged_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path

@@ -79,12 +79,12 @@ def load_anew(paths: list[str], changed: Iterable[Path]) -> Registry:
 def _without_modules(paths: list[Path]) -> Iterator[None]:
     before = modules_below(paths)
     for name in before:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
     try:
         yield
     except BaseException:
         for name in modules_below(paths):
-            del sys.modules[name]
+            sys.modules.pop(name, None)
         sys.modules.update(before)
         raise
 

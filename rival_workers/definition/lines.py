@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from pathlib import Path
 
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 #: A problem begins with the name that it is about: `steps[2]…`, `on_error: …`.
 _PLACE = re.compile(r"(?P<name>\w+)(?:\[(?P<index>\d+)\])?")
 

@@ -69,10 +69,11 @@ class Reloader:
     def _load(self, now: Snapshot) -> None:
         changed = [file for file in now.keys() | self._loaded.keys() if now.get(file) != self._loaded.get(file)]
         names = ", ".join(sorted(file.name for file in changed))
+        # Whatever comes of it: what cannot be loaded is tried again when it has changed, not before.
+        self._loaded = now
         try:
             fresh = load_anew(self._paths, changed)
         except DefinitionError as error:
-            self._loaded = now
             log.error("%s changed, but cannot be used; the version before stays:\n%s", names, error)
             return
         # What has been imported may be more, or less, than before; what has changed meanwhile is for the next look.

@@ -153,6 +153,7 @@ def _look_through(assembly: Assembly, body: Body, results: Any) -> Reading:
 
 def _body(assembly: Assembly, steps: Any) -> Body:
     if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
+        assembly.incomplete = True
         assembly.problems.append("a workflow needs at least one step: steps = [first, second, …]")
         return ()
     return assembly.body(steps, Scope(), "steps")

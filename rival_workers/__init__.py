@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 from rival_workers.definition.builder import create_workflow
 from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
+from rival_workers.definition.results import Results, StepOf, StepView
 from rival_workers.definition.steps import step
 from rival_workers.definition.waits import wait_event_step
-from rival_workers.errors import DefinitionError, EventTimeout, ExecutorLost, StepError, StepTimeout
+from rival_workers.errors import DefinitionError, EventTimeout, ExecutorLost, InvalidResult, StepError, StepTimeout
 from rival_workers.predefined.celery_task import celery_step
 from rival_workers.predefined.delay import delay_step
 from rival_workers.predefined.http import http_step
 from rival_workers.predefined.shell import shell_step
-from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, StepView, WorkflowState
+from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, WorkflowState
 from rival_workers.runtime.logs import StepLog
 
 if TYPE_CHECKING:
@@ -24,9 +25,12 @@ __all__ = [
     "EmbeddedRival",
     "EventTimeout",
     "ExecutorLost",
+    "InvalidResult",
+    "Results",
     "RunInfo",
     "StepError",
     "StepLog",
+    "StepOf",
     "StepState",
     "StepTimeout",
     "StepView",

@@ -4,6 +4,7 @@ RivalError (rival_client)
 ├── DefinitionError      a workflow cannot be registered; `.problems` lists every reason
 ├── StepError            raised by a step to say what should follow: stop, continue or retry
 │   └── EventTimeout    the event that a step waited for has not come in time
+├── InvalidResult        a step's result is not of the type that it was declared as
 ├── StepTimeout          the attempt took longer than its timeout
 └── ExecutorLost         the process that ran the attempt died, once too often
 """
@@ -53,6 +54,10 @@ class StepError(RivalError):
 
 class EventTimeout(StepError):
     """The event that a step waited for has not come in time."""
+
+
+class InvalidResult(RivalError):
+    """A step's result is not of the type that it was declared as."""
 
 
 class StepTimeout(RivalError):

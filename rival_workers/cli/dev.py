@@ -44,7 +44,7 @@ class Up:
 
 @click.command()
 @workflows_option
-@hands_options(processes=2, events=True)
+@hands_options(processes=2, events=True, reload=True)
 @json_option
 def dev(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     """Keep a Postgres, a Redis and some workers up for your own workflows, until Ctrl-C.

@@ -42,13 +42,14 @@ class Hands:
     pool: str
     loglevel: str
     events: bool
+    reload: bool
     log_format: str | None = None
 
     def command(self, index: int) -> list[str]:
         name = f"rival-{os.getpid()}-{index}@{socket.gethostname()}"
         command = [sys.executable, "-m", "rival_workers.runtime.worker_main", "--name", name, "--pool", self.pool]
         command += ["--concurrency", str(self.concurrency), "--loglevel", self.loglevel]
-        return [*command, "--events"] if self.events else command
+        return [*command, *(["--events"] if self.events else []), *(["--reload"] if self.reload else [])]
 
     def prepared(self, settings: WorkerSettings) -> WorkerSettings:
         """The settings with what the command line says over them; from here on it is logged as they say."""
@@ -60,18 +61,18 @@ class Hands:
         return Fleet(self.processes, self.command, settings.shutdown_grace, settings.environment())
 
 
-def hands_options(processes: int, events: bool) -> Callable[[F], F]:
+def hands_options(processes: int, events: bool, reload: bool) -> Callable[[F], F]:
     """The options of every command that starts a fleet."""
 
     def decorate(command: F) -> F:
-        for option in reversed(_options(processes, events)):
+        for option in reversed(_options(processes, events, reload)):
             command = option(command)
         return command
 
     return decorate
 
 
-def _options(processes: int, events: bool) -> list[Callable[[Any], Any]]:
+def _options(processes: int, events: bool, reload: bool) -> list[Callable[[Any], Any]]:
     number = click.IntRange(min=1)
     return [
         click.option("--processes", "-p", type=number, default=processes, help="Worker processes."),
@@ -82,12 +83,13 @@ def _options(processes: int, events: bool) -> list[Callable[[Any], Any]]:
         click.option("--log-format", type=click.Choice(WorkerSettings.LOG_FORMATS), show_default="console",
                      help="For people, or a JSON object per line. Default: RIVAL_LOG_FORMAT."),
         click.option("--events/--no-events", default=events, help="Send Celery's task events, for Flower."),
+        click.option("--reload/--no-reload", default=reload, help="Follow changes of the workflow files."),
     ]  # fmt: skip
 
 
 @click.command()
 @workflows_option
-@hands_options(processes=os.cpu_count() or 1, events=False)
+@hands_options(processes=os.cpu_count() or 1, events=False, reload=False)
 @json_option
 def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     """Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM."""

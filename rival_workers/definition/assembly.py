@@ -23,6 +23,7 @@ from rival_workers.definition.composites import (
     workflow,
 )
 from rival_workers.definition.inject import HANDLER_NAMES, IN_ITEM, IN_TURN, STEP_NAMES, Injection
+from rival_workers.definition.returns import Returns, returns_of
 from rival_workers.definition.steps import (
     as_spec,
     checked_config,
@@ -46,6 +47,7 @@ from rival_workers.engine.plan import (
     WaitNode,
     WorkflowNode,
 )
+from rival_workers.errors import DefinitionError
 
 ReadInput = Callable[[Any], Any]
 
@@ -69,6 +71,8 @@ class Assembled(Protocol):
     def body(self) -> Body: ...
     @property
     def calls(self) -> Mapping[str, Call]: ...
+    @property
+    def returns(self) -> Mapping[str, Returns]: ...
 
 
 #: Finds the workflow that another one refers to, by file, by name or itself; ValueError says why not.
@@ -105,21 +109,31 @@ class Sleep:
 class Assembly:
     resolve: Resolve
     calls: dict[str, Call] = field(default_factory=dict)
+    #: The types of results, by place, where there are any.
+    returns: dict[str, Returns] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    #: Those of other workflows that this one needs: they name their own files.
+    problems_elsewhere: list[str] = field(default_factory=list)
+    #: Something is wrong beyond having a place in the plan: what is asked of the plan may be answered wrongly.
+    incomplete: bool = False
     _where: str = ""
+    _origin: str = ""
 
     # -- problems -----------------------------------------------------------------------------------------
 
     @contextmanager
-    def _at(self, where: str) -> Iterator[None]:
-        before, self._where = self._where, f"{self._where}{where}"
+    def _at(self, where: str, origin: str = "") -> Iterator[None]:
+        before = self._where, self._origin
+        self._where, self._origin = f"{self._where}{where}", origin or self._origin
         try:
             yield
         finally:
-            self._where = before
+            self._where, self._origin = before
 
-    def _problem(self, text: str) -> None:
-        self.problems.append(f"{self._where}: {text}" if self._where else text)
+    def _problem(self, text: str, of: Any = None) -> None:
+        """`of`: the function that it is about; otherwise it is about what is being looked at."""
+        at = location(of) or (f" ({self._origin})" if self._origin else "")
+        self.problems.append(f"{self._where}: {text}{at}" if self._where else f"{text}{at}")
 
     # -- bodies -------------------------------------------------------------------------------------------
 
@@ -130,28 +144,28 @@ class Assembly:
         for index, thing in enumerate(things):
             with self._at(f"{where}[{index}]"):
                 node = self._node(thing, scope)
-            if node is not None:
-                self._unique(node.name, scope)
-                nodes.append(node)
+                if node is not None:
+                    self._unique(node.name, scope, thing)
+                    nodes.append(node)
+        self.incomplete |= len(nodes) < len(things)
         return tuple(nodes)
 
     def _filled(self, things: Any, scope: Scope, where: str) -> Body:
         if isinstance(things, Sequence) and not things:
-            self._problem(f"{where} is empty: give at least one step")
-        return self.body(things, scope, f".{where}")
+            self._problem(f"{where.removeprefix('.')} is empty: give at least one step")
+        return self.body(things, scope, where)
 
-    def _unique(self, name: str, scope: Scope) -> None:
+    def _unique(self, name: str, scope: Scope, thing: Any) -> None:
         if name in scope.names:
-            self._problem(f"step {name!r} appears twice: give one of them another name, step(…, name=…)")
+            function = getattr(thing, "function", thing)
+            self._problem(f"step {name!r} appears twice: give one of them another name, step(…, name=…)", function)
         scope.names.add(name)
 
     def _node(self, thing: Any, scope: Scope) -> AnyNode | None:
-        before = len(self.problems)
         if hasattr(thing, "build") or hasattr(thing, "calls"):
             # A workflow itself, as it is.
             thing = workflow(thing)
-        node = self._composite(thing, scope) if isinstance(thing, CompositeSpec) else self._leaf(thing, scope)
-        return node if len(self.problems) == before else None
+        return self._composite(thing, scope) if isinstance(thing, CompositeSpec) else self._leaf(thing, scope)
 
     # -- steps --------------------------------------------------------------------------------------------
 
@@ -172,13 +186,13 @@ class Assembly:
         on_error = spec.options.get("on_error")
         handler = checked_injection(on_error, scope.handlers, f"{name}'s on_error", found) if on_error else None
         if not is_name(name):
+            self.incomplete = True
             found.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
         for problem in found:
-            self._problem(f"{problem}{location(spec.function)}")
-        if found or config is None or called is None:
-            return None
-        self._add(scope.prefix + name, called, handler)
-        return StepNode(name=name, config=config, on_error=handler is not None)
+            self._problem(problem, spec.function)
+        if called is not None:
+            self._add(scope.prefix + str(name), called, handler)
+        return StepNode(name=str(name), config=config or StepConfig(), on_error=handler is not None)
 
     def _sleep(self, sleep: Sleep, scope: Scope) -> AnyNode | None:
         for problem in sleep.problems:
@@ -216,6 +230,9 @@ class Assembly:
 
     def _add(self, place: str, called: Injection, handler: Injection | None) -> None:
         self.calls[place] = Call(called)
+        returns = returns_of(called.function)
+        if returns is not None:
+            self.returns[place] = returns
         if handler is not None:
             self.calls[place + HANDLER] = Call(handler)
 
@@ -224,10 +241,10 @@ class Assembly:
     def _composite(self, spec: CompositeSpec, scope: Scope) -> AnyNode | None:
         if isinstance(spec, WorkflowSpec):
             return self._workflow(spec, scope)
-        if not is_name(spec.name.removesuffix("?") if isinstance(spec.name, str) else spec.name):
-            self._problem(f"name {spec.name!r}: use letters, digits, _ and -, and a ? at the end if you like")
-            return None
-        with self._at(f" {spec.name!r}"):
+        with self._at(f" {spec.name!r}", spec.origin):
+            if not is_name(spec.name.removesuffix("?") if isinstance(spec.name, str) else spec.name):
+                self._problem(f"name {spec.name!r}: use letters, digits, _ and -, and a ? at the end if you like")
+                return None
             common = self._common(spec, scope)
             try:
                 return self._made(spec, scope, common)
@@ -253,7 +270,7 @@ class Assembly:
             case BranchSpec():
                 self._ask(path, "when", spec.when, scope)
                 inner = scope.inner(f"{path}/")
-                then = self._filled(spec.then, inner, "then")
+                then = self._filled(spec.then, inner, ".then")
                 return BranchNode(
                     type="branch", then=then, otherwise=self.body(spec.otherwise, inner, ".otherwise"), **common
                 )
@@ -261,7 +278,7 @@ class Assembly:
                 return self._parallel(spec, scope.inner(f"{path}/"), common)
             case ForEachSpec():
                 self._ask(path, "items", spec.items, scope)
-                do = self._filled(spec.do, scope.inner(f"{path}[]/", *IN_ITEM), "do")
+                do = self._filled(spec.do, scope.inner(f"{path}[]/", *IN_ITEM), ".do")
                 return ForEachNode(
                     type="for_each", do=do, concurrency=spec.concurrency, on_failure=spec.on_failure,
                     collect=spec.collect, **common,
@@ -273,7 +290,7 @@ class Assembly:
     def _parallel(self, spec: ParallelSpec, inner: Scope, common: dict[str, Any]) -> AnyNode:
         if not spec.branches:
             self._problem("has no steps: give at least one")
-        bodies = tuple(self.body(way, inner, f"[{n}]") for n, way in enumerate(spec.branches))
+        bodies = tuple(self._filled(way, inner, f"[{n}]") for n, way in enumerate(spec.branches))
         return ParallelNode(type="parallel", branches=bodies, on_failure=spec.on_failure, **common)
 
     def _loop(self, spec: LoopSpec, path: str, scope: Scope, common: dict[str, Any]) -> AnyNode:
@@ -286,43 +303,50 @@ class Assembly:
         if mode != "count":
             self._ask(f"{path}[]", mode, spec.until or spec.while_, inner)
         most = DEFAULT_ITERATIONS if spec.max_iterations is None else spec.max_iterations
-        do = self._filled(spec.do, inner, "do")
+        do = self._filled(spec.do, inner, ".do")
         return LoopNode(type="loop", do=do, mode=mode, max_iterations=most, **common)  # type: ignore[arg-type]
 
     def _ask(self, place: str, role: str, function: Any, scope: Scope) -> None:
         """A question is a user's function, so it is called as a step is."""
         found: list[str] = []
-        called = checked_injection(function, scope.allowed, role, found)
+        called = checked_injection(function, scope.allowed, role, found, may_yield=role == "items")
         for problem in found:
-            self._problem(f"{problem}{location(function)}")
+            self._problem(problem, function)
         if called is not None:
             self.calls[f"{place}!{role}"] = Call(called)
 
     def _workflow(self, spec: WorkflowSpec, scope: Scope) -> AnyNode | None:
-        try:
-            nested = self.resolve(spec.reference)
-        except ValueError as error:
-            for problem in str(error).splitlines():
-                self._problem(problem)
+        nested = self._resolved(spec)
+        if nested is None:
             return None
         spec = replace(spec, name=spec.name or nested.name)
         path = scope.prefix + spec.name
-        with self._at(f" {spec.name!r}"):
+        with self._at(f" {spec.name!r}", spec.origin):
             common = self._common(spec, scope)
             if spec.input is not None:
                 self._ask(path, "input", spec.input, scope)
-        if nested.on_error is not None:
-            if common["on_error"]:
+            if nested.on_error is not None and common["on_error"]:
                 self._problem(f"workflow {spec.name!r} has an on_error of its own: give it none here")
-            common["on_error"] = True
+        common["on_error"] |= nested.on_error is not None
         for place, call in nested.calls.items():
             # An input of its own is not read as that of the workflow around it.
             reader = call.read_input or (_as_it_is if spec.input is not None else None)
             self.calls[_placed(path, place)] = replace(call, read_input=reader)
+        self.returns |= {_placed(path, place): returns for place, returns in nested.returns.items()}
         return WorkflowNode(
             type="workflow", workflow=nested.name, body=nested.body, own_input=spec.input is not None,
             propagate_failure=spec.propagate_failure, **common,
         )  # fmt: skip
+
+    def _resolved(self, spec: WorkflowSpec) -> Assembled | None:
+        try:
+            return self.resolve(spec.reference)
+        except DefinitionError as error:
+            self.problems_elsewhere += error.problems
+        except ValueError as error:
+            with self._at("", spec.origin):
+                self._problem(str(error))
+        return None
 
     def _invalid(self, name: str, error: ValidationError) -> None:
         for one in error.errors():

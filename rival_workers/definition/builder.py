@@ -8,7 +8,9 @@ from typing import Any, Self
 from rival_workers.definition import composites
 from rival_workers.definition.composites import Function, Steps
 from rival_workers.definition.files import References
-from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.lines import caller
+from rival_workers.definition.registry import Registry, registry_for
+from rival_workers.definition.results import Results
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import OnTimeout, wait_event_step
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
@@ -27,6 +29,12 @@ class WorkflowBuilder:
         self._steps: list[Any] = []
         self._input: Any = None
         self._on_error: Callable[..., Any] | None = None
+        self._results: type[Results] | None = None
+        self._origin = caller()
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     def input(self, model: Any) -> Self:
         self._input = model
@@ -87,14 +95,21 @@ class WorkflowBuilder:
         self._on_error = handler
         return self
 
-    def build(self, registry: Registry | None = None) -> WorkflowDefinition:
+    def results(self, results: type[Results]) -> Self:
+        """The types of the steps' results: they are checked when a step ends and restored when they are read."""
+        self._results = results
+        return self
+
+    def build(self, registry: Registry | None = None, references: References | None = None) -> WorkflowDefinition:
+        """`references`: how a workflow that this one is a step of finds others."""
         return define_workflow(
             self._name, self._steps, input=self._input, description=self._description, on_error=self._on_error,
-            resolve=References(default_registry if registry is None else registry),
+            results=self._results, origin=self._origin,
+            resolve=references or References(registry_for(registry), within=[self]),
         )  # fmt: skip
 
     def register(self, registry: Registry | None = None) -> WorkflowDefinition:
-        return (default_registry if registry is None else registry).add(self.build(registry))
+        return registry_for(registry).add(self.build(registry))
 
 
 def create_workflow(name: str, *, description: str | None = None) -> WorkflowBuilder:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rival_workers.definition.lines import caller
 from rival_workers.engine.plan import OnFailure
 
 Function = Callable[..., Any]
@@ -24,6 +25,8 @@ class CompositeSpec:
     name: str
     #: As for a step; they are those of the function that is asked (`when`, `items`, `until`, `input`).
     options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    #: Where it was written.
+    origin: str = field(default_factory=caller, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,22 @@
-"""A file is a workflow: a module with `steps`, and optionally `Input`, `name`, `description` and `on_error`."""
+"""A file is a workflow: a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`, `results`."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import sys
-import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.modules import load_module, python_files
+from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 from rival_workers.errors import DefinitionError
 
 
 def register_workflow_file(path: str | Path, registry: Registry | None = None) -> WorkflowDefinition:
     """Load one file and register it."""
-    target = default_registry if registry is None else registry
+    target = registry_for(registry)
     return target.add(References(target).define_file(Path(path)))
 
 
@@ -33,143 +31,139 @@ def register_workflows_from_directory(
 
 
 def register_paths(paths: Iterable[str | Path], registry: Registry | None = None) -> list[WorkflowDefinition]:
-    """Files and directories, mixed. One broken file does not hide the others' problems."""
-    target = default_registry if registry is None else registry
-    problems: list[str] = []
-    modules = _load_all(map(Path, paths), target, problems)
-    references = References(target, modules)
-    found: list[WorkflowDefinition] = []
-    for file in modules:
-        try:
-            found.append(target.add(references.define_file(file)))
-        except DefinitionError as error:
-            problems += [problem for problem in error.problems if problem not in problems]
+    """Files and directories, mixed. One broken file does not hide the others' problems, and each is told once."""
+    target = registry_for(registry)
+    loaded = _load_all(map(Path, paths), target)
+    references = References(target, loaded)
+    problems = loaded.problems
+    defined = [references.define_file(file) for file in loaded.modules if _told(problems, references.define_file, file)]
+    for workflow in defined:
+        within_another = workflow.name in references.nested
+        _told(problems, lambda one=workflow, within=within_another: target.add(one, within_another=within))
     if problems:
         raise DefinitionError(problems)
-    return found
+    return defined
 
 
-def _load_all(paths: Iterable[Path], registry: Registry, problems: list[str]) -> dict[Path, ModuleType]:
-    """The modules that are workflows. All are loaded before any is checked, so that they may refer to each other."""
-    modules: dict[Path, ModuleType] = {}
+def _told(problems: list[str], define: Callable[..., Any], *args: Any) -> bool:
+    """Whether it can be done; its problems join the others, unless they are among them."""
+    try:
+        define(*args)
+        return True
+    except DefinitionError as error:
+        problems += [problem for problem in error.problems if problem not in problems]
+        return False
+
+
+@dataclass
+class Loaded:
+    """The modules that are workflows, and the files that could not be imported."""
+
+    modules: dict[Path, ModuleType] = field(default_factory=dict)
+    broken: dict[Path, DefinitionError] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def _load_all(paths: Iterable[Path], registry: Registry) -> Loaded:
+    """All are loaded before any is checked, so that they may refer to each other."""
+    loaded = Loaded()
     for path in paths:
         if not path.exists():
-            problems.append(f"{path}: there is no such file or directory")
+            loaded.problems.append(f"{path}: there is no such file or directory")
             continue
-        for file in _files(path):
+        for file in python_files(path):
             before = len(registry)
             try:
-                module = _load(file)
+                module = load_module(file)
             except DefinitionError as error:
-                problems += error.problems
+                loaded.broken[file.resolve()] = error
+                loaded.problems += error.problems
                 continue
             # A file may also build and register its workflows itself.
             if hasattr(module, "steps") or (path == file and len(registry) == before):
-                modules[file] = module
-    return modules
+                loaded.modules[file] = module
+    return loaded
 
 
 class References:
     """Finds the workflows that others refer to: by file, by name, or given as themselves."""
 
-    def __init__(self, registry: Registry, modules: Mapping[Path, ModuleType] | None = None) -> None:
+    def __init__(self, registry: Registry, loaded: Loaded | None = None, within: Iterable[Any] = ()) -> None:
+        loaded = loaded or Loaded()
         self._registry = registry
-        self._modules = {file.resolve(): (file, module) for file, module in (modules or {}).items()}
+        self._modules = {file.resolve(): (file, module) for file, module in loaded.modules.items()}
         self._defined: dict[Path, WorkflowDefinition] = {}
-        #: The files that are being defined, each because of the one before.
-        self._within: list[Path] = []
+        self._broken = dict(loaded.broken)
+        #: The files and builders that are being defined, each because of the one before.
+        self._within: list[Any] = list(within)
+        #: The names of the workflows that are steps of others.
+        self.nested: set[str] = set()
 
     def define_file(self, path: Path) -> WorkflowDefinition:
         file = path.resolve()
+        if file in self._broken:
+            # Told in the same words each time, so that whoever collects has it once.
+            raise DefinitionError(self._broken[file].problems)
         if file not in self._defined:
-            shown, module = self._modules.get(file) or (path, _load(path))
-            self._modules[file] = shown, module
-            self._within.append(file)
             try:
-                self._defined[file] = _from_module(shown, module, self)
-            finally:
-                self._within.pop()
+                self._defined[file] = self._define(path, file)
+            except DefinitionError as error:
+                self._broken[file] = error
+                raise
         return self._defined[file]
 
+    def _define(self, path: Path, file: Path) -> WorkflowDefinition:
+        shown, module = self._modules.get(file) or (path, load_module(path))
+        self._modules[file] = shown, module
+        return self._inside(file, lambda: _from_module(shown, module, self))
+
+    def _inside(self, outer: Any, define: Callable[[], WorkflowDefinition]) -> WorkflowDefinition:
+        if outer in self._within:
+            way = [*self._within[self._within.index(outer) :], outer]
+            raise ValueError(f"workflows contain one another: {' → '.join(one.name for one in way)}")
+        self._within.append(outer)
+        try:
+            return define()
+        finally:
+            self._within.pop()
+
     def __call__(self, reference: Any) -> WorkflowDefinition:
+        found = self._find(reference)
+        self.nested.add(found.name)
+        return found
+
+    def _find(self, reference: Any) -> WorkflowDefinition:
         if isinstance(reference, WorkflowDefinition):
             return reference
         if hasattr(reference, "build"):
-            return self._checked(lambda: reference.build(self._registry))
+            return self._inside(reference, lambda: reference.build(self._registry, self))
         if not isinstance(reference, str | Path):
             raise ValueError(f"workflow({reference!r}): give a file, a name, or the workflow itself")
         file = self._file(reference)
-        if file is None:
-            return self._named(str(reference))
-        if file in self._within:
-            way = [*self._within[self._within.index(file) :], file]
-            raise ValueError(f"workflows contain one another: {' → '.join(one.name for one in way)}")
-        return self._checked(lambda: self.define_file(file))
+        return self._named(str(reference)) if file is None else self._of_file(file)
 
-    def _checked(self, define: Callable[[], WorkflowDefinition]) -> WorkflowDefinition:
-        try:
-            return define()
-        except DefinitionError as error:
-            raise ValueError(str(error)) from error
+    def _of_file(self, file: Path) -> WorkflowDefinition:
+        if file in self._within:
+            return self._inside(file, lambda: self.define_file(file))
+        return self.define_file(file)
 
     def _file(self, reference: str | Path) -> Path | None:
         """The file that a reference means, relative to the one it stands in, or that has this name."""
         if str(reference).endswith(".py"):
-            base = self._within[-1].parent if self._within else Path()
-            return (base / reference).resolve()
+            files = [one for one in self._within if isinstance(one, Path)]
+            return ((files[-1].parent if files else Path()) / reference).resolve()
         named = (file for file, (shown, module) in self._modules.items() if _name(shown, module) == reference)
         return next(named, None)
 
     def _named(self, name: str) -> WorkflowDefinition:
-        for workflow in self._registry:
-            if workflow.name == name:
-                return workflow
+        workflow = self._registry.newest(name)
+        if workflow is not None:
+            return workflow
         known = ", ".join(sorted(workflow.name for workflow in self._registry)) or "none"
         raise ValueError(
             f"there is no workflow {name!r} (known so far: {known}). Register it first, or give its file: "
             f"workflow('./{name.replace('-', '_')}.py')"
         )
-
-
-def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    return sorted(p for p in path.rglob("*.py") if not _is_hidden(p.relative_to(path)))
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.parts)
-
-
-def _load(path: Path) -> ModuleType:
-    """Import the file under a name of its own; its directory is importable, so that steps can be shared."""
-    if not path.is_file():
-        raise DefinitionError([f"{path}: there is no such file"])
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
-    name = f"rival_workflow_{path.stem}_{digest}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise DefinitionError([f"{path}: is not a Python file"])
-    module = importlib.util.module_from_spec(spec)
-    if str(path.parent.resolve()) not in sys.path:
-        sys.path.append(str(path.parent.resolve()))
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except DefinitionError:
-        raise
-    except Exception as error:
-        raise DefinitionError(
-            [f"{path}: cannot be imported: {type(error).__name__}: {error} ({_place(error)})"]
-        ) from error
-    return module
-
-
-def _place(error: Exception) -> str:
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}"
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{last.filename}:{last.lineno}"
 
 
 def _name(path: Path, module: ModuleType) -> str:
@@ -179,12 +173,33 @@ def _name(path: Path, module: ModuleType) -> str:
 def _from_module(path: Path, module: ModuleType, references: References) -> WorkflowDefinition:
     if not hasattr(module, "steps"):
         raise DefinitionError([f"{path}: no `steps` list: add steps = [first, second, …]"])
-    return define_workflow(
-        _name(path, module),
-        module.steps,
-        input=getattr(module, "Input", None) or getattr(module, "input", None),
-        description=getattr(module, "description", None),
-        on_error=getattr(module, "on_error", None),
-        source=str(path),
-        resolve=references,
-    )
+    mistaken = [f"{path}: {problem}" for problem in _lookalikes(module)]
+    try:
+        workflow = define_workflow(
+            _name(path, module),
+            module.steps,
+            input=getattr(module, "Input", None) or getattr(module, "input", None),
+            description=getattr(module, "description", None),
+            on_error=getattr(module, "on_error", None),
+            results=getattr(module, "results", None),
+            source=str(path),
+            resolve=references,
+        )
+    except DefinitionError as error:
+        raise DefinitionError([*mistaken, *error.problems]) from error
+    if mistaken:
+        raise DefinitionError(mistaken)
+    return workflow
+
+
+def _lookalikes(module: ModuleType) -> Iterator[str]:
+    """A handler or an input that would silently be none, for a letter."""
+    names = vars(module)
+    for name, value in names.items():
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        plain = name.lower().replace("_", "").removesuffix("s")
+        if plain == "onerror" and isinstance(value, FunctionType) and "on_error" not in names:
+            yield f"{name} is not on_error: call it on_error if it is the workflow's handler"
+        if plain == "input" and isinstance(value, type) and not names.keys() & {"Input", "input"}:
+            yield f"{name} is not Input: call it Input if it is the workflow's input"

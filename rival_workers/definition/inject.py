@@ -40,6 +40,7 @@ def injection(function: Callable[..., Any], allowed: tuple[str, ...]) -> Injecti
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
+    _refuse_unbound(parameters, function)
     bound = function.keywords if isinstance(function, functools.partial) else {}
     needed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in bound]
     if _takes_the_whole_context(needed, allowed):
@@ -57,6 +58,20 @@ def injection(function: Callable[..., Any], allowed: tuple[str, ...]) -> Injecti
         tuple(p.name for p in wanted if p.kind is p.POSITIONAL_ONLY),
         tuple(p.name for p in wanted if p.kind is not p.POSITIONAL_ONLY),
     )
+
+
+def refuse_generator(function: Any) -> None:
+    """What a generator yields has no place in a run: a step has one result."""
+    forms = (function, type(function).__call__)
+    if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in forms):
+        raise ValueError("is a generator, but a step has one result: return a list (items of a for_each may be one)")
+
+
+def _refuse_unbound(parameters: list[inspect.Parameter], function: Any) -> None:
+    if parameters and parameters[0].name in ("self", "cls"):
+        whose, _, name = getattr(function, "__qualname__", "Class.method").rpartition(".")
+        whose = whose.rpartition(".")[2] or "Class"
+        raise ValueError(f"is a method without its object: give one of an object, {whose}(…).{name}")
 
 
 def _takes_the_whole_context(needed: list[inspect.Parameter], allowed: tuple[str, ...]) -> bool:

@@ -1,8 +1,10 @@
-"""The workflows that this process knows, by name."""
+"""The workflows that this process knows, by name: the newest version of each, and older ones that runs still need."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -11,31 +13,46 @@ from rival_workers.errors import DefinitionError
 
 class Registry:
     def __init__(self) -> None:
-        self._workflows: dict[str, WorkflowDefinition] = {}
+        self._newest: dict[str, WorkflowDefinition] = {}
+        self._versions: dict[tuple[str, str], WorkflowDefinition] = {}
+        #: Whoever follows the files looks whether something has come that is not known here yet.
+        self.look_again: Callable[[], object] = lambda: None
 
-    def add(self, workflow: WorkflowDefinition) -> WorkflowDefinition:
-        known = self._workflows.get(workflow.name)
+    def add(self, workflow: WorkflowDefinition, *, within_another: bool = False) -> WorkflowDefinition:
+        """`within_another`: it is also a step of a workflow, which may have what this one has not."""
+        known = self._newest.get(workflow.name)
         if known is not None and (known.version != workflow.version or _file(known) != _file(workflow)):
             where = f"from {known.source}" if known.source else "with other steps"
+            here = f"{workflow.source}: " if workflow.source else ""
             raise DefinitionError(
-                [f"workflow {workflow.name!r} is registered already, {where}: give one of them another name"]
+                [f"{here}workflow {workflow.name!r} is registered already, {where}: give one of them another name"]
             )
-        self._workflows[workflow.name] = workflow
+        if workflow.unseen and not within_another:
+            raise DefinitionError(workflow.unseen)
+        return self.renew(workflow)
+
+    def renew(self, workflow: WorkflowDefinition) -> WorkflowDefinition:
+        """From now on this is the newest version; the one before is kept for the runs that are on it."""
+        self._versions[workflow.name, workflow.version] = workflow
+        self._newest[workflow.name] = workflow
         return workflow
 
     def find(self, name: str, version: str) -> WorkflowDefinition | None:
         """Only the very version: a run stays on the one it started with."""
-        workflow = self._workflows.get(name)
-        return workflow if workflow is not None and workflow.version == version else None
+        return self._versions.get((name, version))
+
+    def newest(self, name: str) -> WorkflowDefinition | None:
+        return self._newest.get(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._workflows
+        return name in self._newest
 
     def __iter__(self) -> Iterator[WorkflowDefinition]:
-        return iter(self._workflows.values())
+        """The newest version of each."""
+        return iter(list(self._newest.values()))
 
     def __len__(self) -> int:
-        return len(self._workflows)
+        return len(self._newest)
 
 
 def _file(workflow: WorkflowDefinition) -> Path | None:
@@ -44,3 +61,23 @@ def _file(workflow: WorkflowDefinition) -> Path | None:
 
 #: Where `.register()` and the file loaders put workflows unless told otherwise.
 default_registry = Registry()
+
+_instead = threading.local()
+
+
+def registry_for(given: Registry | None) -> Registry:
+    """The registry that a workflow goes to: the one given, or the default one."""
+    if given is not None:
+        return given
+    instead: Registry = getattr(_instead, "registry", default_registry)
+    return instead
+
+
+@contextmanager
+def registering_in(registry: Registry) -> Iterator[None]:
+    """In this thread it takes the place of the default registry: for files that register their workflows themselves."""
+    _instead.registry = registry
+    try:
+        yield
+    finally:
+        del _instead.registry

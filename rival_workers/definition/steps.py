@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
-from rival_workers.definition.inject import Injection, injection
+from rival_workers.definition.inject import Injection, injection, refuse_generator
+from rival_workers.definition.returns import written_function
 from rival_workers.engine.plan import StepConfig
 
 Function = Callable[..., Any]
@@ -52,15 +53,23 @@ def as_spec(thing: Any) -> StepSpec:
     """Whatever a list of steps may hold: a function, `step(…)`, or a dict with "fn"."""
     if isinstance(thing, StepSpec):
         inner = as_spec(thing.function) if isinstance(thing.function, StepSpec) else thing
-        inherited = getattr(inner.function, _OPTIONS_ATTRIBUTE, {})
-        return StepSpec(inner.function, {**inherited, **inner.options, **thing.options}, inner.problems)
+        options = {**_decorated_with(inner.function), **inner.options, **thing.options}
+        return StepSpec(inner.function, options, inner.problems)
     if isinstance(thing, Mapping):
         if "fn" not in thing:
             raise ValueError('a step given as a dict needs "fn": the function')
         return as_spec(StepSpec(thing["fn"], {k: v for k, v in thing.items() if k != "fn"}))
     if callable(thing):
-        return StepSpec(thing, getattr(thing, _OPTIONS_ATTRIBUTE, {}))
+        return StepSpec(thing, _decorated_with(thing))
     raise ValueError(f"{thing!r} is not a step: give a function, step(function, …) or {{'fn': function, …}}")
+
+
+def _decorated_with(function: Any) -> Mapping[str, Any]:
+    """The options of `@step(…)`, also of a function that a partial is made of."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    options: Mapping[str, Any] = getattr(function, _OPTIONS_ATTRIBUTE, {})
+    return options
 
 
 def name_of(function: Function) -> str:
@@ -76,15 +85,18 @@ def is_name(name: Any) -> bool:
 
 def location(function: Any) -> str:
     """Where a function was written, for a person to go there."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    code = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
+    code = getattr(written_function(function) if callable(function) else None, "__code__", None)
     return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
 
-def checked_injection(function: Any, allowed: tuple[str, ...], whose: str, problems: list[str]) -> Injection | None:
+def checked_injection(
+    function: Any, allowed: tuple[str, ...], whose: str, problems: list[str], *, may_yield: bool = False
+) -> Injection | None:
     try:
-        return injection(function, allowed)
+        found = injection(function, allowed)
+        if not may_yield:
+            refuse_generator(function)
+        return found
     except ValueError as error:
         problems.append(f"{whose}: {error}")
         return None
@@ -96,7 +108,7 @@ def checked_config(
     known = [key for key in OPTIONS if key not in not_known]
     for key in options:
         if key not in known:
-            problems.append(f"unknown option {key!r}; known are {', '.join(known)}")
+            problems.append(f"unknown option {key!r}{_did_you_mean(key, known)}; known are {', '.join(known)}")
     values = {key: seconds(value) if key in _DURATIONS else value for key, value in options.items()}
     values = {key: value for key, value in values.items() if key in StepConfig.model_fields}
     if "max_retries" in options:
@@ -108,6 +120,11 @@ def checked_config(
     except ValidationError as error:
         problems += [f"option {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         return None
+
+
+def _did_you_mean(key: str, known: list[str]) -> str:
+    close = get_close_matches(key, known, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _one_more(retries: Any, problems: list[str]) -> int | None:

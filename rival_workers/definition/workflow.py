@@ -10,7 +10,13 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rival_workers.definition.assembly import Assembly, Call, Resolve, Scope
-from rival_workers.definition.inject import HANDLER_NAMES, Injection, injection
+from rival_workers.definition.inject import HANDLER_NAMES, Injection
+from rival_workers.definition.lines import with_line
+from rival_workers.definition.order import Reading, check_reading
+from rival_workers.definition.results import Results
+from rival_workers.definition.returns import Returns, problems_of
+from rival_workers.definition.steps import checked_injection
+from rival_workers.definition.typing_results import type_results
 from rival_workers.engine.paths import HANDLER, place_of
 from rival_workers.engine.plan import Body, Plan
 from rival_workers.errors import DefinitionError
@@ -29,9 +35,15 @@ class WorkflowDefinition:
         description: str | None = None,
         on_error: Injection | None = None,
         source: str | None = None,
+        returns: Mapping[str, Returns] | None = None,
+        unseen: Sequence[str] = (),
     ) -> None:
         #: The file it was read from, if it was.
         self.source = source
+        #: The types of results, by place, where there are any.
+        self.returns = {} if returns is None else returns
+        #: Problems, unless it is only used within a workflow that has the steps which this one reads.
+        self.unseen = list(unseen)
         self.name, self.body, self.input_type, self.description = name, body, input_type, description
         self.on_error = on_error
         self._own_calls = calls
@@ -59,7 +71,7 @@ class WorkflowDefinition:
         try:
             return self._input.validate_python(value)
         except ValidationError as error:
-            raise ValueError("; ".join(_problem(e) for e in error.errors(include_url=False))) from error
+            raise ValueError(problems_of(error)) from error
 
     @cached_property
     def calls(self) -> Mapping[str, Call]:
@@ -78,10 +90,9 @@ class WorkflowDefinition:
         """How to call the step at this path; None when this definition has no such step."""
         return self.calls.get(place_of(path))
 
-
-def _problem(error: Any) -> str:
-    where = ".".join(str(part) for part in error["loc"])
-    return f"{where}: {error['msg']}" if where else str(error["msg"])
+    def returns_at(self, path: str) -> Returns | None:
+        """The type of the result at this path; None: it is plain JSON."""
+        return self.returns.get(place_of(path)) if self.returns else None
 
 
 def only_itself(reference: Any) -> WorkflowDefinition:
@@ -98,33 +109,51 @@ def define_workflow(
     input: Any = None,
     description: str | None = None,
     on_error: Callable[..., Any] | None = None,
+    results: type[Results] | None = None,
     source: str | None = None,
+    origin: str = "",
     resolve: Resolve = only_itself,
 ) -> WorkflowDefinition:
-    """Check all of it; DefinitionError with every problem, each naming the workflow (and file), step and cure."""
+    """Check all of it; DefinitionError with every problem, each naming the workflow (and file), step and cure.
+
+    `source` is the file that it is; `origin` says where else it was written.
+    """
     assembly = Assembly(resolve)
     body = _body(assembly, steps)
     problems = assembly.problems
-    handler = None
-    if on_error is not None:
-        try:
-            handler = injection(on_error, HANDLER_NAMES)
-        except (TypeError, ValueError) as error:
-            problems.append(f"on_error: {error}")
+    handler = None if on_error is None else checked_injection(on_error, HANDLER_NAMES, "on_error", problems)
     if not isinstance(name, str) or not name:
-        problems.append(f"the name must be a non-empty string, not {name!r}")
+        problems.append(f"name: the name must be a non-empty string, not {name!r}")
     if input is not None and not _is_type(input):
-        problems.append(f"the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}")
-    if problems:
-        where = f"{source}: workflow {name!r}" if source else f"workflow {name!r}"
-        raise DefinitionError([f"{where}: {problem}" for problem in problems])
+        problems.append(f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}")
+    reading = _look_through(assembly, body, results)
+
+    def told(problem: str) -> str:
+        where = with_line(source, problem) if source else origin
+        return f"{where}: workflow {name!r}: {problem}" if where else f"workflow {name!r}: {problem}"
+
+    if problems or assembly.problems_elsewhere:
+        raise DefinitionError([*assembly.problems_elsewhere, *map(told, [*problems, *reading.unseen])])
     return WorkflowDefinition(
-        name, body, assembly.calls, input_type=input, description=description, on_error=handler, source=source
-    )
+        name, body, assembly.calls, input_type=input, description=description, on_error=handler, source=source,
+        returns=assembly.returns, unseen=[told(problem) for problem in reading.unseen],
+    )  # fmt: skip
+
+
+def _look_through(assembly: Assembly, body: Body, results: Any) -> Reading:
+    """What only the whole plan can tell: whether steps read what there is, and what the results are."""
+    if assembly.incomplete:
+        return Reading()
+    plan = Plan(nodes=body)
+    assembly.problems += type_results(plan, assembly.returns, results)
+    reading = check_reading(plan, assembly.calls)
+    assembly.problems += reading.out_of_order
+    return reading
 
 
 def _body(assembly: Assembly, steps: Any) -> Body:
     if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
+        assembly.incomplete = True
         assembly.problems.append("a workflow needs at least one step: steps = [first, second, …]")
         return ()
     return assembly.body(steps, Scope(), "steps")

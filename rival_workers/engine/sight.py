@@ -38,11 +38,16 @@ class Sight:
         """The paths that a name may mean, the likeliest first; none: there is no such step."""
         if "/" in name or "[" in name:
             return (name,) if paths.place_of(name) in self._plan.places else ()
+        found = self.scope_of(name)
+        return tuple(begin + found[1] for begin in self._turns(found[0])) if found else ()
+
+    def scope_of(self, name: str) -> tuple[str, str] | None:
+        """The nearest scope, as a place, that has the name, and the place that it means there."""
         for scope in self._scopes():
             below = names_in(self._plan, scope).get(name)
             if below is not None:
-                return tuple(begin + below for begin in self._turns(scope))
-        return ()
+                return scope, below
+        return None
 
     def _scopes(self) -> Iterator[str]:
         """The scopes around the step as places, the innermost first."""

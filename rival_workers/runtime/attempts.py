@@ -77,7 +77,7 @@ def context_of(attempt: Attempt, read_step: ReadStep, read_run: ReadRun, logs: L
     failure = _failure(attempt, view, read_run) if paths.is_handler(path) else NO_FAILURE
     return Context(
         run=RunInfo(claimed.run_id, definition.name, definition.version, path, claimed.attempt),
-        steps=Steps(Sight(plan, path), view, attempt.ended),
+        steps=Steps(Sight(plan, path), view, attempt.ended, definition.returns_at),
         log=logs.open(claimed.run_id, definition.name, path, claimed.attempt),
         state=StepState(),
         read_input=lambda: _input(attempt, view),

@@ -6,18 +6,19 @@ import asyncio
 import inspect
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from rival_client.errors import InvalidPayload
 from rival_client.payload import Json, dump
 from rival_workers.definition.inject import Injection
+from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import StepError
 from rival_workers.runtime.context import Context
 
-#: The way into a user's function: (injection, context, most bytes of a result, kind of the row).
-Calling = Callable[[Injection, Context, int, str], Success | Failure]
+#: The way into a user's function: (injection, context, most bytes of a result, kind of the row, type of the result).
+Calling = Callable[[Injection, Context, int, str, Returns | None], Success | Failure]
 
 MAX_MESSAGE = 4000
 MAX_TRACEBACK = 16_000
@@ -30,7 +31,8 @@ class AsyncLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, awaitable: Awaitable[Any]) -> Any:
+        coroutine = awaitable if inspect.iscoroutine(awaitable) else _waiting_for(awaitable)
         return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
 
     def _running(self) -> asyncio.AbstractEventLoop:
@@ -41,19 +43,28 @@ class AsyncLoop:
             return self._loop
 
 
+async def _waiting_for(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
 async_steps = AsyncLoop()
 
 
-def call(injection: Injection, context: Context, max_payload: int, kind: str = "step") -> Success | Failure:
+def call(
+    injection: Injection, context: Context, max_payload: int, kind: str = "step", returns: Returns | None = None
+) -> Success | Failure:
     """Run the attempt. Every exception but the process's own end is the step's failure."""
     where = f"step {context.run.step!r} of run {context.run.id!r}"
     try:
         value = injection.call(context)
-        if inspect.iscoroutine(value):
+        if inspect.isawaitable(value):
             value = async_steps.run(value)
+        skipped = bool(context.state.get("skipped"))
+        if returns is not None and not (skipped and value is None):
+            value = returns.stored(value, where)
         result, items = _answer(value, kind, where, max_payload)
         state = _state(context, where, max_payload)
-        return Success(result, state, skipped=bool(context.state.get("skipped")), items=items)
+        return Success(result, state, skipped=skipped, items=items)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from rival_client.errors import RivalError
 from rival_client.payload import Json, load
 from rival_client.records import Step
+from rival_workers.definition.results import Results, StepView
+from rival_workers.definition.returns import Returns
 from rival_workers.engine.sight import Sight
 from rival_workers.runtime.logs import StepLog
 
@@ -23,16 +25,6 @@ class RunInfo:
     version: str
     step: str
     attempt: int
-
-
-@dataclass(frozen=True)
-class StepView:
-    """An earlier step: `.result`, `.state`, `.status`. The first step's `last_step` is an empty one."""
-
-    step_name: str | None = None
-    status: str = "pending"
-    result: Any = None
-    state: dict[str, Any] = field(default_factory=dict)
 
 
 class StepState(dict[str, Any]):
@@ -55,15 +47,19 @@ class Ended:
 
 
 Loader = Callable[[str], Step | None]
+#: The type of the result at a path, if it was declared.
+ReturnsAt = Callable[[str], Returns | None]
 
 
-class Steps:
+class Steps(Results):
     """The run's other steps by name: `steps.find_tree.result`, `steps["find-tree"].result`, or by their whole path:
     `steps["lines[3]/pack"].result`.
     """
 
-    def __init__(self, sight: Sight, load: Loader, ended: Mapping[str, Ended]) -> None:
-        self._sight, self._load, self._ended = sight, load, ended
+    def __init__(
+        self, sight: Sight, load: Loader, ended: Mapping[str, Ended], returns_at: ReturnsAt = lambda _: None
+    ) -> None:
+        self._sight, self._load, self._ended, self._returns_at = sight, load, ended, returns_at
         self._seen: dict[str, StepView] = {}
 
     def __getattr__(self, name: str) -> StepView:
@@ -88,9 +84,13 @@ class Steps:
         # Read anew for each attempt, also what is at hand: a step must not see what another did to a shared object.
         if path in self._ended:
             ended = self._ended[path]
-            return StepView(name, ended.status, load(ended.result), load(ended.state) or {})
+            return StepView(name, ended.status, load(ended.result), load(ended.state) or {}, self._restore(path))
         step = self._load(path)
-        return None if step is None else StepView(name, step.status, step.result, step.state)
+        return None if step is None else StepView(name, step.status, step.result, step.state, self._restore(path))
+
+    def _restore(self, path: str) -> Callable[[Any], Any] | None:
+        returns = self._returns_at(path)
+        return None if returns is None else partial(returns.restored, where=f"step {path!r}")
 
     def __contains__(self, name: object) -> bool:
         return name in self._sight

@@ -21,6 +21,7 @@ from rival_client.errors import DatabaseUnavailable
 from rival_client.message import Ring
 from rival_client.records import Step
 from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
 from rival_workers.engine.plan import StepConfig
@@ -82,7 +83,7 @@ class Coordinator:
 
     def begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
         """Start a run: its first step is claimed in the same statement."""
-        definition = self.registry.find(workflow, version)
+        definition = self._definition(workflow, version)
         if definition is None:
             return self._park(run_id, None, token, workflow, version)
         claim_for = self.executor.id if self._goes_on(self._deadline()) else None
@@ -102,7 +103,7 @@ class Coordinator:
 
     def attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         """Claim one step's next attempt and run it."""
-        definition = self.registry.find(workflow, version)
+        definition = self._definition(workflow, version)
         if definition is None or definition.call_at(path) is None:
             self._park(run_id, path, token, workflow, version)
             return Verdict("stale")
@@ -128,6 +129,12 @@ class Coordinator:
             self.attempt(first.run_id, first.path, first.token, first.workflow, first.version)
         elif rings:
             self.doorbell.ring(rings)
+
+    def _definition(self, workflow: str, version: str) -> WorkflowDefinition | None:
+        found = self.registry.find(workflow, version)
+        if found is None:
+            self.registry.look_again()
+        return found or self.registry.find(workflow, version)
 
     def _park(self, run_id: str, path: str | None, token: int, workflow: str, version: str) -> None:
         known = [w.version for w in self.registry if w.name == workflow]
@@ -175,7 +182,8 @@ class Coordinator:
             self.alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
             self._last_resort(position.config),
         ):
-            outcome = self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind)
+            returns = attempt.definition.returns_at(claimed.path)
+            outcome = self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
         self._logs.finish(context.log, self._patience)
         return outcome
 

@@ -12,6 +12,7 @@ import time
 from rival_client.doorbell import Doorbell, open_doorbell
 from rival_client.errors import ConfigurationError, DatabaseUnavailable
 from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime import failpoints
 from rival_workers.runtime.coordinator import Coordinator
 from rival_workers.runtime.executor import Executor
@@ -57,7 +58,11 @@ class Process:
 
     def register_workflows(self) -> None:
         for workflow in self._registry:
-            self.store.register_workflow(workflow.name, workflow.plan, workflow.input_schema, workflow.description)
+            self.announce(workflow)
+
+    def announce(self, workflow: WorkflowDefinition) -> None:
+        """From now on new runs take this version."""
+        self.store.register_workflow(workflow.name, workflow.plan, workflow.input_schema, workflow.description)
 
     def wait_for_database(self, patience: float = 60.0) -> None:
         """A fleet often starts before its database; be patient, then say what is wrong."""

@@ -17,10 +17,12 @@ from celery.platforms import SecurityWarning
 from celery.worker import state
 
 from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.celery_app import Tasks, make_app
 from rival_workers.runtime.celery_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
 from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.process import Process
+from rival_workers.runtime.reloading import Reloader
 from rival_workers.runtime.threads_pool import DaemonThreadPool
 from rival_workers.settings import WorkerSettings
 
@@ -31,7 +33,10 @@ POOLS = {"threads": DaemonThreadPool, "prefork": "prefork", "solo": "solo"}
 
 
 class Worker:
-    def __init__(self, settings: WorkerSettings, registry: Registry, *, pool: str, concurrency: int, name: str) -> None:
+    def __init__(
+        self, settings: WorkerSettings, registry: Registry, *, pool: str, concurrency: int, name: str,
+        reload: bool = False,
+    ) -> None:  # fmt: skip
         self.settings, self.registry = settings, registry
         self.pool, self.concurrency, self.name = pool, concurrency, name
         self.app: Celery = make_app(settings, concurrency)
@@ -40,6 +45,8 @@ class Worker:
         self._events_wanted = SharedSwitch()
         self._stopping = SharedSwitch()
         self._deaf = DeafWatch(settings.deaf_after)
+        # Now: whatever changes from here on is a change.
+        self._reloader = Reloader(settings.workflow_paths, registry, self._announce) if reload else None
         self._connect_signals()
 
     def run(self, loglevel: str = "INFO", events: bool = False) -> None:
@@ -86,6 +93,17 @@ class Worker:
         self.process.executor.start()
         self.tasks.coordinator = self.process.coordinator
 
+        self._start_reloading(self._reloader and self._reloader.in_child())
+
+    def _start_reloading(self, reloader: Reloader | None) -> None:
+        self._reloader = reloader
+        if reloader is not None:
+            reloader.start()
+
+    def _announce(self, workflow: WorkflowDefinition) -> None:
+        assert self.process is not None, "it is made before anything is followed"
+        self.process.announce(workflow)
+
     def _on_child_shutdown(self, **_: Any) -> None:
         if self.process is not None:
             self.process.executor.stop()
@@ -98,6 +116,7 @@ class Worker:
             self.process.coordinator.observer = AttemptEvents(ConsumerEvents(sender))
         self.process.keeper.after_round = lambda done: self._after_round(sender, done)
         self.process.keeper.start()
+        self._start_reloading(self._reloader)
         names = ", ".join(sorted(workflow.name for workflow in self.registry)) or "no workflows"
         log.info("worker %s is ready (%s, %d at a time): %s", self.name, self.pool, self.concurrency, names)
 
@@ -126,6 +145,8 @@ class Worker:
     def _on_shutdown(self, **_: Any) -> None:
         if self.process is None:
             return
+        if self._reloader is not None:
+            self._reloader.stop()
         self.process.keeper.stop()
         if self.pool != "prefork":
             self.process.executor.stop()

@@ -22,8 +22,9 @@ def main(argv: list[str] | None = None) -> int:
         logging.getLogger("celery").setLevel(max(logging.getLogger().level, logging.WARNING))
         register_paths(settings.workflow_paths)
         worker = Worker(
-            settings, default_registry, pool=options.pool, concurrency=options.concurrency, name=options.name
-        )
+            settings, default_registry, pool=options.pool, concurrency=options.concurrency, name=options.name,
+            reload=options.reload,
+        )  # fmt: skip
         worker.run(loglevel=options.loglevel, events=options.events)
     except RivalError as error:
         print(f"rival worker: {error}", file=sys.stderr)
@@ -38,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default="rival@%h")
     parser.add_argument("--loglevel", default="INFO")
     parser.add_argument("--events", action="store_true")
+    parser.add_argument("--reload", action="store_true")
     return parser
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rival_workers.definition.files import References, register_paths
+from rival_workers.definition.files import Loaded, References, register_paths
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 from rival_workers.testing.errors import LabError
@@ -40,4 +40,4 @@ def _from_steps(
 def _from_module(registry: Registry, module: ModuleType) -> WorkflowDefinition:
     """The module as it is, so that what a test has patched in it stays patched."""
     file = Path(module.__file__ or module.__name__)
-    return References(registry, {file: module}).define_file(file)
+    return References(registry, Loaded({file: module})).define_file(file)

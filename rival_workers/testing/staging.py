@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rival_workers.definition.inject import Injection
+from rival_workers.definition.returns import Returns
 from rival_workers.definition.steps import seconds as in_seconds
 from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import StepError
@@ -81,10 +82,12 @@ class Staging:
 
     # -- playing it ---------------------------------------------------------------------------------------
 
-    def _call(self, real: Injection, context: Context, max_payload: int, kind: str) -> Success | Failure:
+    def _call(
+        self, real: Injection, context: Context, max_payload: int, kind: str, returns: Returns | None
+    ) -> Success | Failure:
         # A moment for each attempt: what happens one after the other can be told apart by its time.
         self._world.clock.advance(MOMENT)
-        return call(Injection(lambda: self._play(real, context), (), ()), context, max_payload, kind)
+        return call(Injection(lambda: self._play(real, context), (), ()), context, max_payload, kind, returns)
 
     def _play(self, real: Injection, context: Context) -> Any:
         try:

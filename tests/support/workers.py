@@ -29,11 +29,11 @@ def wait_until(condition: Callable[[], object], timeout: float = 15.0, what: str
 class WorkerProcess:
     """One Celery worker with Rival in it, as a subprocess in its own group."""
 
-    def __init__(self, env: dict[str, str], name: str, pool: str, concurrency: int, events: bool) -> None:
+    def __init__(self, env: dict[str, str], name: str, pool: str, concurrency: int, *flags: str) -> None:
         self.name = name
         self._log = tempfile.NamedTemporaryFile("w+", suffix=f".{name}.log", delete=False)  # noqa: SIM115 - open as long as the worker
         command = [sys.executable, "-m", "rival_workers.runtime.worker_main", "--pool", pool, "--name", f"{name}@test"]
-        command += ["--concurrency", str(concurrency)] + (["--events"] if events else [])
+        command += ["--concurrency", str(concurrency), *flags]
         self.process = subprocess.Popen(
             command, env=env, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True, cwd=ROOT
         )
@@ -97,13 +97,15 @@ class Workers:
         pool: str = "threads",
         concurrency: int = 4,
         events: bool = False,
+        reload: bool = False,
         wait: bool = True,
         **settings: object,
     ) -> list[WorkerProcess]:
         """`settings` are RIVAL_… by their lower-case names: lease=2, continuation_budget=0."""
         env = {**self.env, "RIVAL_WORKFLOWS": str(workflows)}
         env |= {f"RIVAL_{name.upper()}": str(value) for name, value in settings.items()}
-        started = [WorkerProcess(env, f"w{len(self.all) + n}", pool, concurrency, events) for n in range(count)]
+        flags = [*(["--events"] if events else []), *(["--reload"] if reload else [])]
+        started = [WorkerProcess(env, f"w{len(self.all) + n}", pool, concurrency, *flags) for n in range(count)]
         self.all += started
         if wait:
             for worker in started:

@@ -163,3 +163,88 @@ def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
         register_workflow_file(tmp_path / "nowhere.py", Registry())
     with pytest.raises(DefinitionError, match="is not a Python file"):
         register_workflow_file(write(tmp_path, "notes.txt"), Registry())
+
+
+# -- references between files ---------------------------------------------------------------------------------
+
+NESTING = "from rival_workers import workflow\ndef one(): return 1\nsteps = [one, workflow({!r})]\n"
+
+
+def problems_of(directory: Path) -> list[str]:
+    with pytest.raises(DefinitionError) as caught:
+        register_workflows_from_directory(directory, Registry())
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("def one(axe, tree): ...\nsteps = [one]\n", "cannot inject parameters 'axe', 'tree'"),
+        ("import nothing_of_the_kind\nsteps = []\n", "cannot be imported: ModuleNotFoundError"),
+        ("import sys\nsys.exit(3)\n", "cannot be imported: SystemExit"),
+    ],
+)
+def test_a_broken_file_is_told_once_however_many_refer_to_it(tmp_path: Path, broken: str, words: str) -> None:
+    write(tmp_path, "payment.py", broken)
+    write(tmp_path, "a_first.py", NESTING.format("./payment.py"))
+    write(tmp_path, "sub/second.py", NESTING.format("../payment.py"))
+    write(tmp_path, "zed.py", "def one(): return 1\nsteps = [one, 7]\n")
+    found = problems_of(tmp_path)
+    assert len(found) == 2, found
+    assert sum(words in problem for problem in found) == 1
+    assert f"{tmp_path / 'zed.py'}:2: workflow 'zed': steps[1]: 7 is not a step" in "\n".join(found)
+
+
+@pytest.mark.parametrize(("first", "second"), [("./b.py", "./a.py"), ("b", "a"), ("b", "./a.py")])
+def test_files_that_contain_one_another_are_told_once(tmp_path: Path, first: str, second: str) -> None:
+    write(tmp_path, "a.py", NESTING.format(first))
+    write(tmp_path, "b.py", NESTING.format(second))
+    [problem] = problems_of(tmp_path)
+    assert "workflows contain one another: a.py → b.py → a.py" in problem
+    write(tmp_path, "a.py", NESTING.format("./a.py"))
+    write(tmp_path, "b.py")
+    [problem] = problems_of(tmp_path)
+    assert "workflows contain one another: a.py → a.py" in problem
+
+
+def test_a_problem_has_the_line_of_what_it_is_about(tmp_path: Path) -> None:
+    text = """from rival_workers import branch, step
+
+def one(): return 1
+
+def on_error(axe, tree): ...
+
+input = 3
+steps = [
+    one,
+    step(one, timeuot=3),
+    branch("way", when=one, then=[]),
+    branch("other way", when=one, then=[one]),
+]
+"""
+    file = write(tmp_path, "w.py", text)
+    found = problems_of(tmp_path)
+    lines = [int(problem.removeprefix(f"{file}:").partition(":")[0]) for problem in found]
+    assert lines == [10, 10, 11, 12, 5, 7], found
+    assert f"({file}:11)" in found[2]
+
+
+def test_lower_case_input_is_the_input_too(tmp_path: Path) -> None:
+    file = write(tmp_path, "w.py", PLAIN + "input = dict[str, int]\n")
+    assert register_workflow_file(file, Registry()).input_schema is not None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("def on_errors(error): ...\n", "on_errors is not on_error"), ("def onError(e): ...\n", "onError is not"),
+        ("class Inputs: ...\n", "Inputs is not Input"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_nearly_one_of_rivals_is_refused(tmp_path: Path, more: str, words: str) -> None:
+    file = write(tmp_path, "w.py", PLAIN + more)
+    with pytest.raises(DefinitionError, match=words):
+        register_workflow_file(file, Registry())
+    register_workflow_file(
+        write(tmp_path, "v.py", PLAIN + "names = inputs = [1]\ndef on_error_of(x): ...\n"), Registry()
+    )

@@ -151,3 +151,32 @@ def test_two_files_cannot_bring_the_same_workflow(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(text)
     with pytest.raises(DefinitionError, match=r"'same' is registered already, from .*one\.py"):
         register_paths([tmp_path], Registry())
+
+
+def test_builders_that_contain_one_another_are_refused() -> None:
+    one, other = create_workflow("one"), create_workflow("other")
+    one.step(find).workflow(other)
+    other.step(find).step(one)
+    with pytest.raises(DefinitionError, match="workflows contain one another: one → other → one"):
+        one.register(Registry())
+    own = create_workflow("own")
+    own.workflow(own)
+    with pytest.raises(DefinitionError, match="workflows contain one another: own → own"):
+        own.build()
+
+
+def test_a_builders_problems_have_the_place_where_it_was_made() -> None:
+    with pytest.raises(DefinitionError) as caught:
+        create_workflow("w").step(find, timeuot=3).parallel("both", [find, []]).loop("turns", do=[chop]).build()
+    line = test_a_builders_problems_have_the_place_where_it_was_made.__code__.co_firstlineno + 2
+    for problem, words in zip(caught.value.problems, ("timeuot", "[1] is empty", "has no end"), strict=True):
+        assert problem.startswith(f"{__file__}:{line}: workflow 'w': steps[")
+        assert words in problem
+
+
+def test_older_versions_are_found_and_new_runs_take_the_newest() -> None:
+    registry = Registry()
+    old = registry.add(define_workflow("w", [find]))
+    new = registry.renew(define_workflow("w", [find, chop]))
+    assert (registry.find("w", old.version), registry.find("w", new.version)) == (old, new)
+    assert (registry.newest("w"), list(registry), len(registry)) == (new, [new], 1)

@@ -1,0 +1,67 @@
+"""Where something was written, for a person to go there: the line of a name in a workflow file, and of a call."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+#: A problem begins with the name that it is about: `steps[2]…`, `on_error: …`.
+_PLACE = re.compile(r"(?P<name>\w+)(?:\[(?P<index>\d+)\])?")
+
+
+def caller() -> str:
+    """The line of a workflow file (or whoever else is not Rival) that is being executed."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_ours(file: str) -> bool:
+    # "<string>" is the __init__ of a dataclass.
+    return file.startswith(_PACKAGE) or file == "<string>"
+
+
+def with_line(file: str, problem: str) -> str:
+    """The file, and the line of the name that the problem begins with when it has one."""
+    place = _PLACE.match(problem)
+    line = place and _line(file, place["name"], place["index"])
+    return f"{file}:{line}" if line else file
+
+
+def _line(file: str, name: str, index: str | None) -> int | None:
+    try:
+        tree = ast.parse(Path(file).read_text())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for node in reversed(tree.body):
+        if name.lower() in (bound.lower() for bound in _bound(node)):
+            return _element(node, index) or node.lineno
+    return None
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.Assign():
+            return [target.id for target in node.targets if isinstance(target, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.ImportFrom() | ast.Import():
+            return [one.asname or one.name for one in node.names]
+    return []
+
+
+def _element(node: ast.stmt, index: str | None) -> int | None:
+    value = getattr(node, "value", None)
+    if index is None or not isinstance(value, ast.List | ast.Tuple):
+        return None
+    before = value.elts[: int(index) + 1]
+    return (
+        before[-1].lineno if len(before) > int(index) and not any(isinstance(e, ast.Starred) for e in before) else None
+    )

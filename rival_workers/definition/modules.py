@@ -1,0 +1,54 @@
+"""Imports workflow files, each under a name of its own. What is in them is not looked at here."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from rival_workers.errors import DefinitionError
+
+
+def python_files(path: Path) -> list[Path]:
+    """The file itself, or all that are below the directory, in a stable order."""
+    if path.is_file():
+        return [path]
+    return sorted(p for p in path.rglob("*.py") if not _is_hidden(p.relative_to(path)))
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def load_module(path: Path) -> ModuleType:
+    """Its directory is importable, so that steps can be shared."""
+    if not path.is_file():
+        raise DefinitionError([f"{path}: there is no such file"])
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    name = f"rival_workflow_{path.stem}_{digest}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise DefinitionError([f"{path}: is not a Python file"])
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent.resolve()) not in sys.path:
+        sys.path.append(str(path.parent.resolve()))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except DefinitionError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise DefinitionError(
+            [f"{path}: cannot be imported: {type(error).__name__}: {error} ({_place(error)})"]
+        ) from error
+    return module
+
+
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno}"

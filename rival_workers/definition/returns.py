@@ -1,0 +1,96 @@
+"""What a step's result is declared to be: checked when the step ends, restored when another one reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from rival_workers.errors import InvalidResult
+
+
+class Returns:
+    """One type of result. What it stores are fields by their own names, as for any other model in a payload."""
+
+    def __init__(self, type_: Any) -> None:
+        self.type = type_
+        self._adapter: TypeAdapter[Any] = TypeAdapter(type_)
+
+    def __repr__(self) -> str:
+        return f"Returns({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        return self.type.__name__ if isinstance(self.type, type) and not get_args(self.type) else str(self.type)
+
+    def stored(self, value: Any, where: str) -> Any:
+        """What is kept of a result; InvalidResult, naming every problem, when it is not of this type."""
+        try:
+            fitting = self._adapter.validate_python(value, by_name=True, by_alias=True)
+            # A model that was changed after it was made is not validated again; the warnings tell.
+            return self._adapter.dump_python(fitting, mode="json", round_trip=True, by_alias=False, warnings="error")
+        except ValidationError as error:
+            raise InvalidResult(f"the result of {where} is no {self.shown}: {problems_of(error)}") from None
+        except PydanticSerializationError as error:
+            raise InvalidResult(f"the result of {where} is no {self.shown}: {error}") from None
+
+    def restored(self, stored: Any, where: str) -> Any:
+        try:
+            # As JSON: a strict model would take no string for a date in Python values.
+            return self._adapter.validate_json(json.dumps(stored), by_name=True, by_alias=True)
+        except ValidationError as error:
+            raise InvalidResult(
+                f"the result of {where} as it was stored is no {self.shown}: {problems_of(error)}. "
+                "Has the type changed since? Then let it take the old form too."
+            ) from None
+
+
+def problems_of(error: ValidationError) -> str:
+    """Every problem with the place of it, and no values: they may be secrets."""
+    return "; ".join(_problem(one) for one in error.errors(include_url=False, include_input=False))
+
+
+def _problem(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    return f"{where}: {error['msg']}" if where else str(error["msg"])
+
+
+def returns_of(function: Callable[..., Any]) -> Returns | None:
+    """By the return annotation, when there is a model or a dataclass in it; everything else is plain JSON."""
+    try:
+        annotation = _return_annotation(function)
+        return Returns(annotation) if _has_a_model(annotation) else None
+    except Exception:
+        # A name that only the type checker can see, or a type that pydantic can't describe: then it is plain JSON.
+        return None
+
+
+def _return_annotation(function: Any) -> Any:
+    written_by = written_function(function)
+    annotation = getattr(written_by, "__annotations__", {}).get("return")
+    # Alone: a parameter whose type cannot be found is no reason to lose this one.
+    alone = SimpleNamespace(__annotations__={"return": annotation})
+    found = get_type_hints(alone, globalns=getattr(written_by, "__globals__", {}), include_extras=True)["return"]
+    return get_args(found)[-1] if get_origin(found) in (Awaitable, Coroutine) else found
+
+
+def written_function(function: Any) -> Any:
+    """The function that a person has written: below partials, decorators and objects that can be called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    is_object = callable(function) and not hasattr(function, "__code__") and not isinstance(function, type)
+    return inspect.unwrap(type(function).__call__) if is_object else function
+
+
+def _has_a_model(annotation: Any) -> bool:
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
+        return True
+    return any(_has_a_model(part) for part in get_args(annotation))

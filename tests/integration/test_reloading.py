@@ -1,0 +1,113 @@
+"""Workflow files change under a running worker: new runs take the new version, runs in flight keep theirs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rival_client import Rival
+from tests.support.workers import WorkerProcess, Workers, wait_until
+
+BEFORE = """
+import pathlib, time
+from shared_words import greeting
+
+def blocks(run):
+    here = pathlib.Path({directory!r})
+    (here / f"{{run.id}}.begun").touch()
+    while not (here / "released").exists():
+        time.sleep(0.02)
+    return "blocked"
+
+def speaks():
+    return greeting() + " by the old code"
+
+steps = [blocks, speaks]
+"""
+AFTER = """
+from shared_words import greeting
+
+def speaks():
+    return greeting() + " by the new code"
+
+steps = [speaks]
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    write(tmp_path, BEFORE, "hello")
+    return tmp_path / "flows"
+
+
+def write(tmp_path: Path, text: str, word: str) -> None:
+    flows = tmp_path / "flows"
+    flows.mkdir(exist_ok=True)
+    (flows / "shared_words.py").write_text(f"def greeting():\n    return {word!r}\n")
+    (flows / "speech.py").write_text(text.format(directory=str(tmp_path)))
+
+
+def result_of(rival: Rival, run_id: str) -> object:
+    return rival.wait("speech", run_id, timeout=20).unwrap()
+
+
+def start_new(rival: Rival, run_id: str) -> str:
+    """A producer keeps the version that it has seen for a moment."""
+    rival._gates.clear()
+    return rival.run("speech", run_id=run_id).run_id
+
+
+def says(rival: Rival) -> object:
+    return result_of(rival, start_new(rival, f"at-{time.time()}"))
+
+
+@pytest.mark.parametrize(
+    ("pool", "count"), [("threads", 2), pytest.param("prefork", 1, marks=pytest.mark.slow)], ids=["threads", "prefork"]
+)
+def test_a_run_in_flight_ends_on_its_version_and_new_ones_take_the_new(
+    rival: Rival, workers: Workers, tmp_path: Path, files: Path, pool: str, count: int
+) -> None:
+    fleet = workers.start(files, count, pool=pool, concurrency=2, reload=True)
+    rival.run("speech", run_id="old")
+    wait_until(lambda: (tmp_path / "old.begun").exists(), what="the first step runs")
+    write(tmp_path, AFTER, "good day")
+    wait_for_log(fleet, lambda log: "new runs of workflow speech take version" in log)
+    # Nothing is parked: whoever has not seen the change yet looks again.
+    assert result_of(rival, start_new(rival, "new")) == "good day by the new code"
+    assert [step.path for step in rival.state("new").steps] == ["speaks"]
+    (tmp_path / "released").touch()
+    assert result_of(rival, "old") == "hello by the old code"
+    assert [step.path for step in rival.state("old").steps] == ["blocks", "speaks"]
+    assert rival.state("old").version != rival.state("new").version
+
+
+def wait_for_log(fleet: list[WorkerProcess], said: Callable[[str], bool]) -> None:
+    wait_until(lambda: any(said(worker.log) for worker in fleet), what="\n".join(worker.log for worker in fleet))
+
+
+def test_a_file_that_is_broken_while_it_is_changed_leaves_the_version_before(
+    rival: Rival, workers: Workers, tmp_path: Path, files: Path
+) -> None:
+    (tmp_path / "released").touch()
+    [worker] = workers.start(files, reload=True)
+    write(tmp_path, AFTER + "steps.append(7)\n", "good day")
+    wait_for_log([worker], lambda log: "cannot be used; the version before stays" in log and "7 is not a step" in log)
+    assert result_of(rival, start_new(rival, "before")) == "hello by the old code"
+    write(tmp_path, AFTER, "good day")
+    wait_for_log([worker], lambda log: "new runs of workflow speech take version" in log)
+    assert result_of(rival, start_new(rival, "after")) == "good day by the new code"
+
+
+def test_new_code_in_the_same_steps_is_used_and_also_in_what_files_share(
+    rival: Rival, workers: Workers, tmp_path: Path, files: Path
+) -> None:
+    (tmp_path / "released").touch()
+    [worker] = workers.start(files, reload=True)
+    for word in ("ciao", "olé!", "hiya"):
+        # Of the same length and within one second: neither times nor bytecode must hide it.
+        write(tmp_path, BEFORE, word)
+        wait_until(lambda said=f"{word} by the old code": says(rival) == said, what=word)  # type: ignore[misc]
+    assert "take version" not in worker.log

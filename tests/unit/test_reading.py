@@ -1,0 +1,230 @@
+"""What functions read of other steps is looked up in their source when a workflow is registered."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rival_workers import DefinitionError, branch, create_workflow, for_each, loop, parallel, step, workflow
+from rival_workers.definition.files import register_paths
+from rival_workers.definition.inject import STEP_NAMES, injection
+from rival_workers.definition.mentions import mentions_of
+from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import define_workflow
+
+
+def first(): ...  # type: ignore[no-untyped-def]
+def last(): ...  # type: ignore[no-untyped-def]
+
+
+def reads_last(steps: Any) -> Any:
+    return steps.last.result
+
+
+def reads_first(steps: Any) -> Any:
+    return steps.first.result
+
+
+def reads_nobody(steps: Any) -> Any:
+    return steps.nobody.result
+
+
+def problems(*steps: Any, **options: Any) -> list[str]:
+    try:
+        workflow = define_workflow("w", steps, **options)
+    except DefinitionError as error:
+        return error.problems
+    return workflow.unseen
+
+
+# -- what counts as reading -----------------------------------------------------------------------------------
+
+
+def mentioned(function: Any) -> list[str]:
+    return [mention.name for mention in mentions_of(injection(function, STEP_NAMES))]
+
+
+def attribute_and_subscript(steps: Any) -> Any:
+    return steps.one.result, steps["two-three"], [steps.four for _ in range(3)], lambda: steps.five
+
+
+def by_context(ctx: Any, log: Any) -> Any:
+    return ctx.steps.one, ctx.steps["two"], ctx.run.id, ctx.input.three
+
+
+def by_whole_context(everything: Any) -> Any:
+    return everything.steps.one
+
+
+async def asynchronously(steps: Any) -> Any:
+    return steps.one
+
+
+def dynamic(steps: Any) -> Any:
+    return [steps[name] for name in ("one", "two")], getattr(steps, "three", None), [*steps]
+
+
+def asked_first(steps: Any) -> Any:
+    if "one" in steps:
+        return steps.one.result
+    return None if "two" not in steps else steps["two"]  # noqa: SIM401
+
+
+def tried(steps: Any) -> Any:
+    try:
+        return steps.one.result
+    except AttributeError:
+        return None
+
+
+def rebinds(steps: Any) -> Any:
+    steps = {"a": 1}
+    return steps.items()  # type: ignore[attr-defined]
+
+
+def shadows(steps: Any) -> Any:
+    return (lambda steps: steps.other)(1)
+
+
+def something_elses(input: Any) -> Any:
+    steps: Any = input
+    return steps.one
+
+
+@step(timeout=3)
+@functools.lru_cache
+def decorated(steps: Any) -> Any:
+    return steps.one
+
+
+class Callable:
+    def __call__(self, steps: Any) -> Any:
+        return steps.one
+
+    def method(self, steps: Any) -> Any:
+        return steps.one
+
+
+two_of_them = (lambda steps: steps.one, lambda steps: steps.two)
+namespace: dict[str, Any] = {}
+exec("def without_source(steps): return steps.one", namespace)  # noqa: S102
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (attribute_and_subscript, ["one", "two-three", "four", "five"]), (by_context, ["one", "two"]),
+        (by_whole_context, ["one"]), (asynchronously, ["one"]), (decorated, ["one"]), (Callable(), ["one"]),
+        (Callable().method, ["one"]), (functools.partial(by_context), ["one", "two"]),
+        (lambda steps: steps.one, ["one"]),
+        (dynamic, []), (asked_first, []), (tried, []), (rebinds, []), (shadows, []), (something_elses, []),
+        (two_of_them[0], []), (namespace["without_source"], []), (dict, []),
+    ],
+)  # fmt: skip
+def test_only_what_is_surely_read_of_steps_counts(function: Any, names: list[str]) -> None:
+    assert mentioned(function) == names
+
+
+# -- what is refused ------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_comes_later_is_refused_with_file_line_and_cure() -> None:
+    [problem] = problems(reads_last, last)
+    line = reads_last.__code__.co_firstlineno + 1
+    assert problem == (
+        "workflow 'w': step 'reads_last' reads steps.last, but 'last' comes later: move it before this one "
+        f"({__file__}:{line})"
+    )
+    assert problems(last, reads_last) == []
+
+
+def test_a_step_that_does_not_exist_is_refused_with_what_was_meant() -> None:
+    def misspelt(steps: Any) -> Any:
+        return steps["frist"]
+
+    [problem] = problems(first, misspelt)
+    assert "step 'misspelt' reads steps.frist, but there is no step 'frist': did you mean 'first'?" in problem
+    with pytest.raises(DefinitionError, match="no step 'frist'"):
+        Registry().add(define_workflow("w", [first, misspelt]))
+    with pytest.raises(DefinitionError, match="no step 'nobody': its steps are first, x"):
+        create_workflow("w").step(first).step(reads_nobody, name="x").register(Registry())
+
+
+def test_all_of_them_are_told_at_once_with_the_other_problems() -> None:
+    found = problems(reads_last, reads_nobody, step(last, timeuot=3))
+    assert len(found) == 3
+    for words in ("comes later", "no step 'nobody'", "unknown option 'timeuot' (did you mean 'timeout'?)"):
+        assert any(words in problem for problem in found), words
+
+
+def test_what_is_around_or_elsewhere_at_the_same_time_does_not_come_before() -> None:
+    other_way = branch("way", when=lambda: True, then=[reads_last], otherwise=[last])
+    assert "is on the other way of 'way'" in problems(other_way)[0]
+    at_once = parallel("both", [reads_last, last])
+    assert "runs at the same time: read it after 'both'" in problems(at_once)[0]
+
+    def reads_way(steps: Any) -> Any:
+        return steps.way.result
+
+    within = branch("way", when=lambda: True, then=[reads_way])
+    assert "'way' has not ended by then" in problems(within)[0]
+    asks = branch("way", when=reads_last, then=[last])
+    assert "'last' has not ended by then" in problems(asks)[0]
+
+
+def test_names_within_branches_and_parallels_are_seen_from_behind_them_but_not_those_of_items() -> None:
+    assert problems(branch("way", when=lambda: True, then=[last]), reads_last) == []
+    assert problems(parallel("both", [[first, last]]), reads_last) == []
+    assert "no step 'last'" in problems(for_each("all", items=list, do=[last]), reads_last)[0]
+
+
+def test_in_a_loop_a_later_step_is_that_of_the_turn_before() -> None:
+    assert problems(loop("turns", do=[reads_last, last], max_iterations=3)) == []
+    assert problems(loop("turns", do=[last], until=reads_last)) == []
+    assert problems(loop("turns", do=[last], while_=reads_last)) == []
+    assert "comes later" in problems(for_each("all", items=list, do=[reads_last, last]))[0]
+    assert "comes later" in problems(loop("turns", do=[reads_last], max_iterations=3), last)[0]
+
+
+def test_the_nearest_of_two_with_the_same_name_is_meant() -> None:
+    assert "comes later" in problems(last, for_each("all", items=list, do=[reads_last, last]))[0]
+
+
+def test_a_whole_path_must_be_one_of_the_plan() -> None:
+    def by_path(steps: Any) -> Any:
+        return steps["all[3]/last"].result
+
+    assert problems(for_each("all", items=list, do=[last]), by_path) == []
+    assert "no step 'all[3]/last'" in problems(for_each("all", items=list, do=[first]), by_path)[0]
+
+
+def test_a_step_may_look_at_itself_and_a_handler_at_anything() -> None:
+    def itself(steps: Any) -> Any:
+        return steps.itself.state
+
+    assert problems(itself) == []
+    assert problems(step(first, on_error=reads_last), last, on_error=reads_nobody) == []
+
+
+# -- nested workflows -----------------------------------------------------------------------------------------
+
+
+def test_a_nested_workflow_may_read_what_comes_before_it_in_the_one_around_it() -> None:
+    inner = create_workflow("inner").step(reads_first)
+    assert problems(first, workflow(inner.build())) == []
+    assert "comes later" in problems(workflow(inner.build()), first)[0]
+    assert "no step 'first'" in problems(last, workflow(inner.build()))[0]
+    with pytest.raises(DefinitionError, match="If a workflow around this one has it, register that one"):
+        inner.register(Registry())
+
+
+def test_a_file_that_is_also_nested_is_measured_where_it_is_nested(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("def reads(steps):\n    return steps.first.result\nsteps = [reads]\n")
+    with pytest.raises(DefinitionError, match=r"inner\.py: workflow 'inner': step 'reads' reads steps\.first"):
+        register_paths([tmp_path], Registry())
+    outer = "from rival_workers import workflow\ndef first(): ...\nsteps = [first, workflow('./inner.py')]\n"
+    (tmp_path / "outer.py").write_text(outer)
+    assert [one.name for one in register_paths([tmp_path], Registry())] == ["inner", "outer"]

@@ -46,7 +46,7 @@ class AsyncRival:
     ) -> None:
         self._rival = sync or Rival(database_url, broker_url, settings=settings)
         self.settings = self._rival.settings
-        self._bell = AsyncBell(self.settings.broker_url)
+        self._bell = AsyncBell(self.settings.broker_url, self.settings.key_prefix)
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="rival-client")
 
     async def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:

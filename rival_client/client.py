@@ -52,8 +52,9 @@ class Rival:
             database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
         )
         self.database = database or Database(self.settings.require_database())
-        self._doorbell = doorbell or open_doorbell(self.settings.broker_url, self.settings.queue)
-        self._bell = bell or open_bell(self.settings.broker_url)
+        broker, prefix = self.settings.broker_url, self.settings.key_prefix
+        self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix)
+        self._bell = bell or open_bell(broker, prefix)
         self._hot = HotLine(self.database.url) if self.database.is_postgres else None
         self._gates: dict[str, tuple[float, InputGate]] = {}
 

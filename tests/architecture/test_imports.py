@@ -17,6 +17,8 @@ FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("
 KNOW_CELERY = {
     "rival_workers/runtime/celery_app.py",
     "rival_workers/runtime/celery_events.py",
+    "rival_workers/runtime/celery_install.py",
+    "rival_workers/runtime/celery_membership.py",
     "rival_workers/runtime/worker.py",
     "rival_workers/runtime/threads_pool.py",
     "rival_workers/dev/inproc_worker.py",

@@ -18,8 +18,8 @@ CLIENT = [
 ]  # fmt: skip
 WORKERS = [
     "Context", "DefinitionError", "EmbeddedRival", "ExecutorLost", "RunInfo", "StepError", "StepLog", "StepState",
-    "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "create_workflow", "embedded", "for_each", "loop",
-    "parallel", "register_workflow_file", "register_workflows_from_directory", "step", "workflow",
+    "StepTimeout", "StepView", "Steps", "WorkflowState", "branch", "create_workflow", "embedded", "for_each", "install",
+    "loop", "parallel", "register_workflow_file", "register_workflows_from_directory", "step", "workflow",
 ]  # fmt: skip
 CALLS = [
     "cancel", "close", "get", "history", "logs", "result", "run", "run_many", "runs", "state", "wait", "workflows",

@@ -130,6 +130,9 @@ class AsyncRival:
     async def workflows(self) -> list[WorkflowInfo]:
         return await self._call(self._rival.workflows)
 
+    async def versions(self, workflow: str) -> list[WorkflowInfo]:
+        return await self._call(self._rival.versions, workflow)
+
     async def cancel(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.cancel, run_id, by=by)
 

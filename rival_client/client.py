@@ -221,6 +221,14 @@ class Rival:
         with self.database.autocommit() as connection:
             return runs.list_workflows(connection)
 
+    def versions(self, workflow: str) -> list[WorkflowInfo]:
+        """All versions that workers have ever brought of a workflow; the one that new runs take first."""
+        with self.database.autocommit() as connection:
+            found = runs.list_versions(connection, workflow)
+            if not found:
+                raise UnknownWorkflow(workflow, runs.workflow_names(connection))
+            return found
+
     # -- acting -------------------------------------------------------------------------------------------
 
     def cancel(self, run_id: str, *, by: str = "client") -> bool:

@@ -161,6 +161,14 @@ def list_workflows(connection: Connection) -> list[WorkflowInfo]:
     return list(newest.values())
 
 
+def list_versions(connection: Connection, name: str) -> list[WorkflowInfo]:
+    """Of one workflow, the one that new runs take first."""
+    found = connection.execute(
+        select(workflows).where(workflows.c.name == name).order_by(workflows.c.activated_at.desc(), workflows.c.version)
+    ).mappings()
+    return [_workflow(row) for row in found]
+
+
 def workflow_names(connection: Connection) -> list[str]:
     return list(connection.scalars(select(workflows.c.name).distinct()))
 

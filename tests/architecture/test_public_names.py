@@ -22,7 +22,8 @@ WORKERS = [
     "loop", "parallel", "register_workflow_file", "register_workflows_from_directory", "step", "workflow",
 ]  # fmt: skip
 CALLS = [
-    "cancel", "close", "get", "history", "logs", "result", "run", "run_many", "runs", "state", "wait", "workflows",
+    "cancel", "close", "get", "history", "logs", "result", "run", "run_many", "runs", "state", "versions",
+    "wait", "workflows",
 ]  # fmt: skip
 
 

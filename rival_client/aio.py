@@ -102,8 +102,8 @@ class AsyncRival:
     async def result(self, run_id: str) -> RunResult:
         return await self._call(self._rival.result, run_id)
 
-    async def state(self, run_id: str) -> RunState:
-        return await self._call(self._rival.state, run_id)
+    async def state(self, run_id: str, *, fold: int | None = None) -> RunState:
+        return await self._call(self._rival.state, run_id, fold=fold)
 
     async def history(self, run_id: str) -> list[HistoryEntry]:
         return await self._call(self._rival.history, run_id)

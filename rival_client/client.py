@@ -186,10 +186,12 @@ class Rival:
         with self.database.snapshot() as connection:
             return runs.read_result(connection, run_id)
 
-    def state(self, run_id: str) -> RunState:
-        """The run and its steps as they are now."""
+    def state(self, run_id: str, *, fold: int | None = None) -> RunState:
+        """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the turns
+        of a for_each or loop that has more than so many are only counted, in `folded`.
+        """
         with self.database.snapshot() as connection:
-            return runs.read_state(connection, run_id)
+            return runs.read_state(connection, run_id, fold)
 
     def history(self, run_id: str) -> list[HistoryEntry]:
         with self.database.autocommit() as connection:

@@ -10,6 +10,8 @@ from rival_client.errors import RunCancelled, RunFailed
 from rival_client.tables import RUN_TERMINAL
 
 RunStatus = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
+#: Kinds of rows that stand for others.
+COMPOSITE_KINDS = ("branch", "parallel", "for_each", "loop", "workflow", "item")
 StepStatus = Literal["pending", "running", "waiting_retry", "waiting", "completed", "skipped", "failed", "cancelled"]
 
 
@@ -57,6 +59,11 @@ class Step:
     remaining: int | None = None
     #: What one turn of a for_each is about.
     item: Any = None
+
+    @property
+    def is_composite(self) -> bool:
+        """It stands for others: its row waits until they have ended."""
+        return self.kind in COMPOSITE_KINDS
 
     @property
     def description(self) -> str | None:
@@ -116,11 +123,15 @@ class RunState(Run):
 
     steps: list[Step] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    #: Composite -> status -> how many of its turns have been left out of the steps; only when that was asked for.
+    folded: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def current_step(self) -> str | None:
-        open_steps = [s.path for s in self.steps if s.completed_at is None]
-        return open_steps[0] if open_steps else None
+        """The first open step. A composite is open while its steps are: it is only named when none of those is seen."""
+        open_steps = [step for step in self.steps if step.completed_at is None]
+        open_steps.sort(key=lambda step: step.is_composite)
+        return open_steps[0].path if open_steps else None
 
 
 @dataclass(frozen=True)

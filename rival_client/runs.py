@@ -28,6 +28,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from rival_client.errors import RunConflict, RunNotFound
 from rival_client.hotline import Statement
+from rival_client.overview import Overview
 from rival_client.payload import Json, load, serialise
 from rival_client.records import Attempt, HistoryEntry, LogEntry, Run, RunResult, RunState, Step, WorkflowInfo
 from rival_client.tables import (
@@ -191,15 +192,22 @@ def read_step(connection: Connection, run_id: str, path: str) -> Step | None:
     return next((_step(r) for r in rows), None)
 
 
-def read_state(connection: Connection, run_id: str) -> RunState:
+def read_state(connection: Connection, run_id: str, fold: int | None = None) -> RunState:
+    """With `fold`: without results and items, and composites of more turns than that only counted."""
     run = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
     if run is None:
         raise RunNotFound(run_id)
-    its_steps = connection.execute(_steps_of(run_id)).mappings()
-    tried = connection.execute(
-        select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.ended_at, attempts.c.token)
-    ).mappings()
-    return RunState(**_run_fields(run), steps=[_step(s) for s in its_steps], attempts=[_attempt(a) for a in tried])
+    tried = select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.ended_at, attempts.c.token)
+    folded: dict[str, dict[str, int]] = {}
+    if fold is None:
+        its_steps = connection.execute(_steps_of(run_id)).mappings().all()
+    else:
+        seen = Overview(connection, run_id, fold)
+        its_steps, folded, tried = seen.rows, seen.folded, tried.where(seen.shows(attempts.c.path))
+    return RunState(
+        **_run_fields(run), steps=[_step(s) for s in its_steps],
+        attempts=[_attempt(a) for a in connection.execute(tried).mappings()], folded=folded,
+    )  # fmt: skip
 
 
 def read_result(connection: Connection, run_id: str) -> RunResult:
@@ -368,7 +376,7 @@ def _run_fields(row: RowMapping) -> dict[str, Any]:
 def _step(row: RowMapping) -> Step:
     left_out = ("run_id", "execution_token", "timeout_token", "executor_id", "ring_at", "rings", "state")
     fields = {name: value for name, value in row.items() if name not in left_out}
-    return Step(**fields, state=row["state"] or {}, executor=row["executor_id"])
+    return Step(**{"result": None, **fields}, state=row["state"] or {}, executor=row["executor_id"])
 
 
 def _attempt(row: RowMapping) -> Attempt:

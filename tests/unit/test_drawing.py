@@ -16,6 +16,7 @@ from rival_workers.drawing import trees
 from rival_workers.drawing.differences import Changed, Moved, differences
 from rival_workers.drawing.mermaid import escaped, mermaid
 from rival_workers.drawing.outline import outline
+from rival_workers.drawing.run_trees import RunTree
 from rival_workers.engine.plan import BranchNode, ForEachNode, ParallelNode, Plan, StepConfig, StepNode
 
 
@@ -221,3 +222,28 @@ def test_what_did_not_move_is_in_the_same_order_as_before(order: list[str]) -> N
 )
 def test_the_longest_rise_is_found(numbers: list[int], rise: list[int]) -> None:
     assert differing._longest_rise(numbers) == set(rise)
+
+
+# -- runs -------------------------------------------------------------------------------------------------
+
+ROWS = [
+    (0, "check"), (1, "check!on_error"),
+    (0, "valid?"), (1, "valid?!when"), (1, "valid?/reserve"), (1, "valid?/pack"), (2, "valid?/pack!on_error"),
+    (0, "tell"), (1, "tell/mail"), (1, "tell/draw"), (1, "tell/print"),
+    (0, "lines"), (1, "lines!items"), (1, "lines[2]"), (2, "lines[2]/pick"), (1, "lines[10]"), (2, "lines[10]/pick"),
+    (1, "lines!on_error"),
+    (0, "pages"), (1, "pages[0]/fetch"), (2, "pages[0]/fetch!on_error"), (1, "pages[0]!until"), (1, "pages[1]/fetch"),
+    (0, "pay"), (1, "pay!input"), (1, "pay/charge"), (1, "pay!on_error"),
+    (0, "!on_error"),
+]  # fmt: skip
+
+
+@given(st.permutations([path for _, path in ROWS]))
+def test_a_runs_rows_stand_in_the_order_of_the_plan_with_what_hangs_on_them(shuffled: list[str]) -> None:
+    tree = RunTree(EVERYTHING)
+    assert [(tree.depth(path), path) for path in sorted(shuffled, key=tree.key)] == ROWS
+
+
+def test_rows_of_a_plan_that_nobody_knows_can_be_ordered_all_the_same() -> None:
+    tree = RunTree(Plan(nodes=()))
+    assert sorted(["b", "a[1]/x", "a[0]/x", "!on_error", "a"], key=tree.key)

@@ -61,7 +61,8 @@ RETURNING id
 _INSERT_RUNS_POSTGRES = text(_INSERT_RUNS)
 #: The same in psycopg's own form, so that it can join a psycopg transaction.
 INSERT_RUNS_PSYCOPG = re.sub(r":(\w+)", r"%(\1)s", _INSERT_RUNS)
-SELECT_EXISTING_PSYCOPG = "SELECT id, workflow, input FROM rival_runs WHERE id = ANY(%(ids)s)"
+#: The input as text: a producer's connection may have loaders of its own for JSON (Django's has).
+SELECT_EXISTING_PSYCOPG = "SELECT id, workflow, input::text FROM rival_runs WHERE id = ANY(%(ids)s)"
 
 
 #: What every start and every poll of a wait asks, for the hot line.

@@ -51,7 +51,7 @@ class AsyncRival:
     ) -> None:
         self._rival = sync or Rival(database_url, broker_url, settings=settings)
         self.settings = self._rival.settings
-        self._bell = AsyncBell(self.settings.broker_url)
+        self._bell = AsyncBell(self.settings.broker_url, self.settings.key_prefix)
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="rival-client")
 
     async def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -125,8 +125,8 @@ class AsyncRival:
     async def result(self, run_id: str) -> RunResult:
         return await self._call(self._rival.result, run_id)
 
-    async def state(self, run_id: str) -> RunState:
-        return await self._call(self._rival.state, run_id)
+    async def state(self, run_id: str, *, fold: int | None = None) -> RunState:
+        return await self._call(self._rival.state, run_id, fold=fold)
 
     async def history(self, run_id: str) -> list[HistoryEntry]:
         return await self._call(self._rival.history, run_id)
@@ -164,6 +164,9 @@ class AsyncRival:
 
     async def workflows(self) -> list[WorkflowInfo]:
         return await self._call(self._rival.workflows)
+
+    async def versions(self, workflow: str) -> list[WorkflowInfo]:
+        return await self._call(self._rival.versions, workflow)
 
     async def cancel(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.cancel, run_id, by=by)

@@ -55,14 +55,15 @@ class _Subscription:
 
 
 class RedisBell:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key_prefix: str = "") -> None:
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
+        self._channel = key_prefix + CHANGED_CHANNEL
 
     @contextmanager
     def listen(self, run_id: str) -> Iterator[Listener]:
         pubsub = self._redis.pubsub()
         try:
-            pubsub.subscribe(CHANGED_CHANNEL + run_id)
+            pubsub.subscribe(self._channel + run_id)
             pubsub.get_message(timeout=1)  # subscribed: from here on nothing is missed
         except redis.RedisError:
             yield Pause()
@@ -108,8 +109,8 @@ class _LocalListener:
         self._event.wait(seconds)
 
 
-def open_bell(url: str | None) -> ChangeBell:
-    return RedisBell(url) if url and is_redis(url) else NoBell()
+def open_bell(url: str | None, key_prefix: str = "") -> ChangeBell:
+    return RedisBell(url, key_prefix) if url and is_redis(url) else NoBell()
 
 
 class AsyncListener(Protocol):
@@ -140,8 +141,9 @@ class _AsyncSubscription:
 class AsyncBell:
     """The same for an event loop. A redis client belongs to one loop, so each wait has its own."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, key_prefix: str = "") -> None:
         self._url = url if url and is_redis(url) else None
+        self._channel = key_prefix + CHANGED_CHANNEL
 
     @asynccontextmanager
     async def listen(self, run_id: str) -> AsyncIterator[AsyncListener]:
@@ -154,7 +156,7 @@ class AsyncBell:
         pubsub = client.pubsub()
         try:
             try:
-                await pubsub.subscribe(CHANGED_CHANNEL + run_id)
+                await pubsub.subscribe(self._channel + run_id)
                 await pubsub.get_message(timeout=1)
             except redis.RedisError:
                 yield _AsyncPause()

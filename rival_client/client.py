@@ -56,8 +56,9 @@ class Rival:
             database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
         )
         self.database = database or Database(self.settings.require_database())
-        self._doorbell = doorbell or open_doorbell(self.settings.broker_url, self.settings.queue)
-        self._bell = bell or open_bell(self.settings.broker_url)
+        broker, prefix = self.settings.broker_url, self.settings.key_prefix
+        self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix)
+        self._bell = bell or open_bell(broker, prefix)
         self._hot = HotLine(self.database.url) if self.database.is_postgres else None
         self._gates: dict[str, tuple[float, InputGate]] = {}
 
@@ -222,10 +223,12 @@ class Rival:
         with self.database.snapshot() as connection:
             return runs.read_result(connection, run_id)
 
-    def state(self, run_id: str) -> RunState:
-        """The run and its steps as they are now."""
+    def state(self, run_id: str, *, fold: int | None = None) -> RunState:
+        """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the turns
+        of a for_each or loop that has more than so many are only counted, in `folded`.
+        """
         with self.database.snapshot() as connection:
-            return runs.read_state(connection, run_id)
+            return runs.read_state(connection, run_id, fold)
 
     def history(self, run_id: str) -> list[HistoryEntry]:
         with self.database.autocommit() as connection:
@@ -270,6 +273,14 @@ class Rival:
     def workflows(self) -> list[WorkflowInfo]:
         with self.database.autocommit() as connection:
             return runs.list_workflows(connection)
+
+    def versions(self, workflow: str) -> list[WorkflowInfo]:
+        """All versions that workers have ever brought of a workflow; the one that new runs take first."""
+        with self.database.autocommit() as connection:
+            found = runs.list_versions(connection, workflow)
+            if not found:
+                raise UnknownWorkflow(workflow, runs.workflow_names(connection))
+            return found
 
     @property
     def registry(self) -> WorkflowRegistry:

@@ -96,6 +96,8 @@ class RedisDoorbell:
 
     def __init__(self, url: str, queue: str, key_prefix: str = "") -> None:
         self._url, self._queue, self._key = url, queue, key_prefix + queue
+        # A broker that is shared may let each of its users only at what begins with a prefix.
+        self._epoch, self._channel = key_prefix + EPOCH_KEY + queue, key_prefix + CHANGED_CHANNEL
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
         self._breaker = Breaker()
         self._missed = Missed()
@@ -122,13 +124,13 @@ class RedisDoorbell:
             if envelopes:
                 self._redis.lpush(self._key, envelopes[0])
             else:
-                self._redis.publish(CHANGED_CHANNEL + changed[0], "")
+                self._redis.publish(self._channel + changed[0], "")
             return
         pipe = self._redis.pipeline(transaction=False)
         if envelopes:
             pipe.lpush(self._key, *envelopes)
         for run_id in changed:
-            pipe.publish(CHANGED_CHANNEL + run_id, "")
+            pipe.publish(self._channel + run_id, "")
         pipe.execute()
 
     def backlog(self) -> int | None:
@@ -154,7 +156,7 @@ class RedisDoorbell:
         if not self._breaker.allows():
             return False
         try:
-            marker_was_gone = self._redis.set(EPOCH_KEY + self._key, uuid.uuid4().hex, nx=True)
+            marker_was_gone = self._redis.set(self._epoch, uuid.uuid4().hex, nx=True)
         except redis.RedisError:
             self._breaker.failed()
             return False
@@ -257,7 +259,8 @@ def _catch_up(doorbell: Doorbell, missed: Missed, forgot_all: bool) -> bool:
 
 
 def is_redis(url: str) -> bool:
-    return url.partition("://")[0] in ("redis", "rediss", "unix")
+    """One Redis: of several, kombu knows which one is up."""
+    return ";" not in url and url.partition("://")[0] in ("redis", "rediss", "unix")
 
 
 def open_doorbell(url: str | None, queue: str, key_prefix: str = "") -> Doorbell:
@@ -265,4 +268,4 @@ def open_doorbell(url: str | None, queue: str, key_prefix: str = "") -> Doorbell
         return SilentDoorbell()
     if is_redis(url):
         return RedisDoorbell(url, queue, key_prefix)
-    return KombuDoorbell(url, queue)
+    return KombuDoorbell(url, queue, {"global_keyprefix": key_prefix} if key_prefix else None)

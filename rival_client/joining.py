@@ -19,7 +19,7 @@ from rival_client.database import teach_sqlite
 from rival_client.errors import ConfigurationError
 from rival_client.events import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
 from rival_client.events import Event, insert_event
-from rival_client.payload import Json
+from rival_client.payload import Json, load
 from rival_client.records import WorkflowInfo
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def insert_in(
         created = {row[0] for row in rows}
         if missing := _missing(inputs, created):
             found = connection.execute(_sql(runs.SELECT_EXISTING_PSYCOPG), {"ids": missing}).fetchall()
-            runs.refuse_conflicts(workflow.name, inputs, found)
+            runs.refuse_conflicts(workflow.name, inputs, map(_read, found))
         return created
     raise _unfit(connection)
 
@@ -92,7 +92,7 @@ async def insert_in_async(
         created = {row[0] for row in await cursor.fetchall()}
         if missing := _missing(inputs, created):
             cursor = await connection.execute(_sql(runs.SELECT_EXISTING_PSYCOPG), {"ids": missing})
-            runs.refuse_conflicts(workflow.name, inputs, await cursor.fetchall())
+            runs.refuse_conflicts(workflow.name, inputs, map(_read, await cursor.fetchall()))
         return created
     raise _unfit(connection)
 
@@ -111,6 +111,11 @@ def _is_session(connection: Any) -> bool:
 
 def _sql(text: str) -> Any:
     return text  # psycopg types queries as LiteralString; ours is one, built once at import
+
+
+def _read(row: Any) -> tuple[str, str, Any]:
+    run_id, workflow, its_input = row
+    return run_id, workflow, load(its_input)
 
 
 def insert(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> set[str]:

@@ -13,6 +13,8 @@ from rival_client.tables import RUN_TERMINAL
 COMPOSITES = ("branch", "parallel", "for_each", "loop", "workflow")
 
 RunStatus = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
+#: Kinds of rows that stand for others.
+COMPOSITE_KINDS = ("branch", "parallel", "for_each", "loop", "workflow", "item")
 StepStatus = Literal["pending", "running", "waiting_retry", "waiting", "completed", "skipped", "failed", "cancelled"]
 
 
@@ -72,6 +74,11 @@ class Step:
     item: Any = None
     #: Only in a `RunState`: it is read from the attempts.
     last_error: LastError | None = None
+
+    @property
+    def is_composite(self) -> bool:
+        """It stands for others: its row waits until they have ended."""
+        return self.kind in COMPOSITE_KINDS
 
     @property
     def description(self) -> str | None:
@@ -147,11 +154,15 @@ class RunState(Run):
 
     steps: list[Step] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    #: Composite -> status -> how many of its turns have been left out of the steps; only when that was asked for.
+    folded: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def current_step(self) -> str | None:
-        open_steps = [s.path for s in self.steps if s.completed_at is None]
-        return open_steps[0] if open_steps else None
+        """The first open step. A composite is open while its steps are: it is only named when none of those is seen."""
+        open_steps = [step for step in self.steps if step.completed_at is None]
+        open_steps.sort(key=lambda step: step.is_composite)
+        return open_steps[0].path if open_steps else None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from rival_client.errors import RunConflict, RunNotEnded, RunNotFound
 from rival_client.hotline import Statement
+from rival_client.overview import Overview
 from rival_client.payload import Json, load, serialise
 from rival_client.records import (
     COMPOSITES,
@@ -72,7 +73,8 @@ RETURNING id
 _INSERT_RUNS_POSTGRES = text(_INSERT_RUNS)
 #: The same in psycopg's own form, so that it can join a psycopg transaction.
 INSERT_RUNS_PSYCOPG = re.sub(r":(\w+)", r"%(\1)s", _INSERT_RUNS)
-SELECT_EXISTING_PSYCOPG = "SELECT id, workflow, input FROM rival_runs WHERE id = ANY(%(ids)s)"
+#: The input as text: a producer's connection may have loaders of its own for JSON (Django's has).
+SELECT_EXISTING_PSYCOPG = "SELECT id, workflow, input::text FROM rival_runs WHERE id = ANY(%(ids)s)"
 
 
 #: What every start and every poll of a wait asks, for the hot line.
@@ -173,6 +175,14 @@ def list_workflows(connection: Connection) -> list[WorkflowInfo]:
     return list(newest.values())
 
 
+def list_versions(connection: Connection, name: str) -> list[WorkflowInfo]:
+    """Of one workflow, the one that new runs take first."""
+    found = connection.execute(
+        select(workflows).where(workflows.c.name == name).order_by(workflows.c.activated_at.desc(), workflows.c.version)
+    ).mappings()
+    return [_workflow(row) for row in found]
+
+
 def workflow_names(connection: Connection) -> list[str]:
     return list(connection.scalars(select(workflows.c.name).distinct()))
 
@@ -195,19 +205,24 @@ def read_step(connection: Connection, run_id: str, path: str) -> Step | None:
     return next((_step(r) for r in rows), None)
 
 
-def read_state(connection: Connection, run_id: str) -> RunState:
+def read_state(connection: Connection, run_id: str, fold: int | None = None) -> RunState:
+    """With `fold`: without results and items, and composites of more turns than that only counted."""
     run = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
     if run is None:
         raise RunNotFound(run_id)
-    its_steps = connection.execute(_steps_of(run_id)).mappings()
-    rows = connection.execute(
-        select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.ended_at, attempts.c.token)
-    ).mappings()
-    tried = [_attempt(row) for row in rows]
-    failed = {attempt.path: attempt for attempt in tried if attempt.error is not None}
+    tried = select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.ended_at, attempts.c.token)
+    folded: dict[str, dict[str, int]] = {}
+    if fold is None:
+        its_steps = connection.execute(_steps_of(run_id)).mappings().all()
+    else:
+        seen = Overview(connection, run_id, fold)
+        its_steps, folded, tried = seen.rows, seen.folded, tried.where(seen.shows(attempts.c.path))
+    its_attempts = [_attempt(row) for row in connection.execute(tried).mappings()]
+    failed = {attempt.path: attempt for attempt in its_attempts if attempt.error is not None}
     return RunState(
-        **_run_fields(run), steps=[_with_last_error(_step(s), failed.get(s["path"])) for s in its_steps], attempts=tried
-    )
+        **_run_fields(run), steps=[_with_last_error(_step(s), failed.get(s["path"])) for s in its_steps],
+        attempts=its_attempts, folded=folded,
+    )  # fmt: skip
 
 
 def _with_last_error(step: Step, failed: Attempt | None) -> Step:
@@ -396,7 +411,7 @@ def _run_fields(row: RowMapping) -> dict[str, Any]:
 def _step(row: RowMapping) -> Step:
     left_out = ("run_id", "execution_token", "timeout_token", "executor_id", "ring_at", "rings", "state")
     fields = {name: value for name, value in row.items() if name not in left_out}
-    return Step(**fields, state=row["state"] or {}, executor=row["executor_id"])
+    return Step(**{"result": None, **fields}, state=row["state"] or {}, executor=row["executor_id"])
 
 
 def _attempt(row: RowMapping) -> Attempt:

@@ -26,6 +26,8 @@ class Settings:
     broker_url: str | None = None
     #: The Celery queue that doorbells go to.
     queue: str = "rival"
+    #: What the broker's keys begin with: the `global_keyprefix` of a Celery app that it is shared with.
+    key_prefix: str = ""
     #: Bytes of one input or result.
     max_payload: int = DEFAULT_LIMIT
     #: Seconds after which a ring is held to be lost and the keeper looks.

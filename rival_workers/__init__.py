@@ -18,6 +18,7 @@ from rival_workers.runtime.logs import StepLog
 
 if TYPE_CHECKING:
     from rival_workers.library import EmbeddedRival, embedded
+    from rival_workers.runtime.celery_install import install
 
 __all__ = [
     "Context",
@@ -43,6 +44,7 @@ __all__ = [
     "embedded",
     "for_each",
     "http_step",
+    "install",
     "loop",
     "parallel",
     "register_workflow_file",
@@ -60,4 +62,8 @@ def __getattr__(name: str) -> Any:
         from rival_workers import library
 
         return getattr(library, name)
+    if name == "install":
+        from rival_workers.runtime.celery_install import install
+
+        return install
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

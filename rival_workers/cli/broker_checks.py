@@ -79,7 +79,7 @@ def _other(url: str) -> list[Check]:
 
 
 def _backlog(settings: WorkerSettings) -> Check:
-    doorbell = open_doorbell(settings.broker_url, settings.queue)
+    doorbell = open_doorbell(settings.broker_url, settings.queue, settings.key_prefix)
     try:
         waiting = doorbell.backlog()
     finally:

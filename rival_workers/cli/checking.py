@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rival_client.errors import RivalError
 from rival_workers.definition.files import register_paths
@@ -17,7 +18,12 @@ TIMEOUT = 60.0
 
 
 def workflow_names(paths: Sequence[str], env: dict[str, str]) -> list[str]:
-    """The workflows in these files and directories; DefinitionError with every problem of every file."""
+    return list(workflow_plans(paths, env))
+
+
+def workflow_plans(paths: Sequence[str], env: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """The workflows in these files and directories, with their plans; DefinitionError with every problem of every
+    file."""
     command = [sys.executable, "-m", __name__, *paths]
     try:
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, timeout=TIMEOUT, check=False, text=True)
@@ -28,18 +34,18 @@ def workflow_names(paths: Sequence[str], env: dict[str, str]) -> list[str]:
         raise RivalError(f"Loading {', '.join(paths)} ended the process (exit code {done.returncode}).") from None
     if answer["problems"]:
         raise DefinitionError(answer["problems"])
-    names: list[str] = answer["workflows"]
-    return names
+    plans: dict[str, dict[str, Any]] = answer["workflows"]
+    return plans
 
 
-def _load(paths: Sequence[str]) -> dict[str, list[str]]:
+def _load(paths: Sequence[str]) -> dict[str, Any]:
     try:
         register_paths(paths)
     except DefinitionError as error:
-        return {"problems": error.problems, "workflows": []}
-    names = sorted(workflow.name for workflow in default_registry)
-    nothing = [] if names else [f"{', '.join(paths)}: no workflow in there (a .py file with a list `steps`)"]
-    return {"problems": nothing, "workflows": names}
+        return {"problems": error.problems, "workflows": {}}
+    plans = {workflow.name: workflow.plan.model_dump(mode="json") for workflow in default_registry}
+    nothing = [] if plans else [f"{', '.join(paths)}: no workflow in there (a .py file with a list `steps`)"]
+    return {"problems": nothing, "workflows": dict(sorted(plans.items()))}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from rich.text import Text
 from rival_client.records import RunState, Step
 from rival_workers.cli.demo_cast import Role
 from rival_workers.cli.output import status_text, table
+from rival_workers.cli.showing import status_of
 
 _SIGNS = {
     "pending": ("○", "dim"), "running": ("●", "cyan"), "waiting_retry": ("↻", "yellow"), "waiting": ("…", "yellow"),
@@ -41,8 +42,13 @@ class Cast:
         return planned + [(step.path, step) for step in state.steps if step.kind == "handler"]
 
 
+def _is_told(step: Step) -> bool:
+    """What a composite asks and what an item is about is no step of the story."""
+    return step.kind not in ("item", "items", "condition", "input")
+
+
 def _mark(name: str, step: Step | None) -> Text:
-    sign, style = _SIGNS[step.status if step else "pending"]
+    sign, style = _SIGNS[status_of(step) if step else "pending"]
     tries = f"({step.attempts})" if step and step.attempts > 1 else ""
     lost = "(worker lost)" if step and step.lost else ""
     return Text(f"{sign}{name}{tries}{lost}  ", style=style)
@@ -96,10 +102,10 @@ class PlainView:
 
     def update(self, states: Mapping[str, RunState]) -> None:
         for name, state in states.items():
-            for step in state.steps:
+            for step in filter(_is_told, state.steps):
                 tries = f" (attempt {step.attempts})" if step.attempts > 1 else ""
                 lost = " (worker lost)" if step.lost else ""
-                self._tell(name, step.path, step.status + tries + lost)
+                self._tell(name, step.path, status_of(step) + tries + lost)
             self._tell(name, "", state.status)
 
     def _tell(self, run: str, path: str, status: str) -> None:

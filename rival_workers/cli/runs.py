@@ -114,20 +114,22 @@ def _row(run: Run) -> tuple[Any, ...]:
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
+@click.option("--all", "every", is_flag=True, help="Each turn of what repeats, also of many.")
 @click.option("--history", is_flag=True, help="Also what happened to the run, in order.")
 @click.option("--logs", is_flag=True, help="Also what its steps have logged.")
 @json_option
-def show(run_id: str, history: bool, logs: bool, as_json: bool) -> None:
+def show(run_id: str, every: bool, history: bool, logs: bool, as_json: bool) -> None:
     """Show RUN: its steps, attempts and result."""
     with open_rival() as rival:
-        state = rival.state(run_id)
+        state = rival.state(run_id, fold=None if every or as_json else showing.MANY)
+        plan = showing.plan_of(rival, state)
         entries = rival.history(run_id) if history else None
         lines = list(read(rival, run_id)) if logs else None
     if as_json:
         asked = {"history": entries, "logs": lines}
         print_json(run_as_json(state) | {name: found for name, found in asked.items() if found is not None})
     else:
-        showing.show_run(console(), state, entries, lines)
+        showing.show_run(console(), state, plan, entries, lines)
 
 
 @click.command()

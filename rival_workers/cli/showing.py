@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from rival_client.client import Rival
+from rival_client.errors import UnknownWorkflow
 from rival_client.records import Attempt, HistoryEntry, LogEntry, RunState, Step, WorkflowInfo
 from rival_workers.cli.output import (
     error_text,
@@ -19,6 +22,20 @@ from rival_workers.cli.output import (
     time_text,
     took,
 )
+from rival_workers.drawing.run_trees import RunTree
+from rival_workers.engine.plan import Plan
+
+#: A for_each or loop with more turns is one line, unless all are asked for.
+MANY = 10
+
+
+def plan_of(rival: Rival, state: RunState) -> Plan:
+    """The plan that the run follows; an empty one if nobody knows it any more."""
+    with suppress(UnknownWorkflow):
+        for info in rival.versions(state.workflow):
+            if info.version == state.version:
+                return Plan.load(info.plan)
+    return Plan(nodes=())
 
 
 def step_names(info: WorkflowInfo) -> list[str]:
@@ -26,10 +43,15 @@ def step_names(info: WorkflowInfo) -> list[str]:
 
 
 def show_run(
-    out: Console, state: RunState, history: Sequence[HistoryEntry] | None, logs: Sequence[LogEntry] | None
+    out: Console,
+    state: RunState,
+    plan: Plan,
+    history: Sequence[HistoryEntry] | None,
+    logs: Sequence[LogEntry] | None,
 ) -> None:
     _facts(out, state)
-    _section(out, "steps", ("step", "status", "attempts", "queued", "took", ""), [_step(step) for step in state.steps])
+    columns = ("step", "status", "attempts", "queued", "took", "")
+    _section(out, "steps", columns, _steps(state, RunTree(plan)))
     if state.attempts:
         rows = [_attempt(attempt) for attempt in state.attempts]
         _section(out, "attempts", ("step", "attempt", "outcome", "took", "error"), rows)
@@ -65,15 +87,62 @@ def _section(out: Console, title: str, columns: tuple[str, ...], rows: list[tupl
         out.print(f"no {title}")
 
 
-def _step(step: Step) -> tuple[Any, ...]:
-    attempts = f"{step.attempts}" + (f" (+{step.lost} lost)" if step.lost else "")
+def _steps(state: RunState, tree: RunTree) -> list[tuple[Any, ...]]:
+    rows: dict[str, tuple[Any, ...]] = {}
+    for step in state.steps:
+        depth = tree.depth(step.path)
+        rows[step.path] = _step(step, depth)
+        if step.path in state.folded:
+            # Where the first of them would be.
+            rows[f"{step.path}[0]"] = _turns(step, state.folded[step.path], depth + 1)
+    return [rows[path] for path in sorted(rows, key=tree.key)]
+
+
+def _turns(composite: Step, counts: Mapping[str, int], depth: int) -> tuple[Any, ...]:
+    """The turns that are not shown, by what became of them."""
+    begun = composite.opened if composite.kind == "for_each" else None
+    words = _words(counts, begun)
+    count = sum(counts.values())
+    return f"{_indent(depth)}{composite.path}[…]", "", "", "", f"{count:,} turns: {words} (--all shows each)"
+
+
+def _words(counts: Mapping[str, int], begun: int | None) -> str:
+    done = counts.get("completed", 0) + counts.get("skipped", 0)
+    failed, cancelled = counts.get("failed", 0), counts.get("cancelled", 0)
+    still_open = sum(counts.values()) - done - failed - cancelled
+    running = still_open if begun is None else max(0, begun - (sum(counts.values()) - still_open))
+    numbers = {
+        "done": done, "failed": failed, "cancelled": cancelled, "running": running, "to come": still_open - running,
+    }  # fmt: skip
+    return ", ".join(f"{number:,} {what}" for what, number in numbers.items() if number)
+
+
+def _indent(depth: int) -> str:
+    return "  " * depth
+
+
+def status_of(step: Step) -> str:
+    """A composite's row waits while its steps run."""
+    return "running" if step.is_composite and step.status == "waiting" else step.status
+
+
+def _step(step: Step, depth: int) -> tuple[Any, ...]:
+    attempts = "" if step.is_composite else f"{step.attempts}" + (f" (+{step.lost} lost)" if step.lost else "")
     remark = error_text(step.error) or step.description or (f"parked: {step.parked}" if step.parked else "")
     if step.error is None and step.last_error is not None:
         remark += f" (attempt {step.last_error.attempt}: {step.last_error.type})"
     if step.status == "waiting_retry":
         remark = f"again at {time_text(step.due_at)}; {remark}"
-    times = seconds_text(step.queue_time), seconds_text(step.duration)
-    return step.path, status_text(step.status), attempts, *times, one_line(remark, 200)
+    path = _indent(depth) + step.path
+    times = seconds_text(step.queue_time), seconds_text(_lasted(step))
+    return path, status_text(status_of(step)), attempts, *times, one_line(remark, 200)
+
+
+def _lasted(step: Step) -> float | None:
+    """A composite is not started by anybody: it lasts from when it was reached."""
+    if not step.is_composite or step.completed_at is None:
+        return step.duration
+    return (step.completed_at - step.created_at).total_seconds()
 
 
 def _attempt(attempt: Attempt) -> tuple[Any, ...]:

@@ -88,7 +88,7 @@ def _transport_options(settings: WorkerSettings, concurrency: int) -> dict[str, 
     return {
         "socket_timeout": 5, "socket_connect_timeout": 1, "socket_keepalive": True, "health_check_interval": 10,
         "max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0,
-        "max_connections": max(64, concurrency * 2),
+        "max_connections": max(64, concurrency * 2), "global_keyprefix": settings.key_prefix,
         # No message is the only copy of anything, so Redis need not remember what a worker has taken.
         "ack_emulation": False,
         # One list per queue instead of four: nothing rings with a priority.
@@ -99,11 +99,12 @@ def _transport_options(settings: WorkerSettings, concurrency: int) -> dict[str, 
 class Tasks:
     """The tasks. They find this process's coordinator when they run, since a pool's children make their own."""
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, app: Celery, **more: Any) -> None:
+        """`more`: options of Celery's, for both."""
         self.coordinator: Coordinator | None = None
         options: dict[str, Any] = {
             "shared": False, "ignore_result": True, "typing": False, "throws": (AttemptFailed,),
-            "Strategy": "rival_workers.runtime.celery_app:careful_strategy",
+            "Strategy": "rival_workers.runtime.celery_app:careful_strategy", **more,
         }  # fmt: skip
         app.task(name=RUN_TASK, **options)(self.run)
         app.task(name=ATTEMPT_TASK, **options)(self.attempt)

@@ -48,7 +48,7 @@ class Process:
         failpoints.arm(settings.failpoint)
         self.settings = settings
         self.store = store or open_store(settings.require_database(), **settings.store_options)
-        self.doorbell = doorbell or open_doorbell(settings.broker_url, settings.queue)
+        self.doorbell = doorbell or open_doorbell(settings.broker_url, settings.queue, settings.key_prefix)
         self.executor = Executor(self.store, settings.lease, worker)
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
         self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.moves)

@@ -1,7 +1,4 @@
-"""Celery's worker with Rival in it: sets each process up by Celery's signals, and takes it down again.
-
-threads, solo: the worker's process is the executor. prefork: each child is one, the parent only keeps.
-"""
+"""Rival's own worker: Celery's, with nothing else to do but Rival's tasks."""
 
 from __future__ import annotations
 
@@ -10,18 +7,16 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
 
-from celery import Celery, signals
+from celery import Celery
 from celery.platforms import SecurityWarning
 from celery.worker import state
 
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.runtime.celery_app import Tasks, make_app
-from rival_workers.runtime.celery_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
+from rival_workers.runtime.celery_app import make_app
+from rival_workers.runtime.celery_membership import Membership
 from rival_workers.runtime.keeper import Round
-from rival_workers.runtime.process import Process
 from rival_workers.runtime.reloading import Reloader
 from rival_workers.runtime.threads_pool import DaemonThreadPool
 from rival_workers.settings import WorkerSettings
@@ -40,18 +35,17 @@ class Worker:
         self.settings, self.registry = settings, registry
         self.pool, self.concurrency, self.name = pool, concurrency, name
         self.app: Celery = make_app(settings, concurrency)
-        self.tasks = Tasks(self.app)
-        self.process: Process | None = None
-        self._events_wanted = SharedSwitch()
-        self._stopping = SharedSwitch()
         self._deaf = DeafWatch(settings.deaf_after)
+        self._member = Membership(self.app, settings, registry, forks=pool == "prefork", name=name)
+        self._member.when_ready, self._member.when_leaving = self._when_ready, self._leave_in_time
+        self._member.after_round = self._leave_if_deaf
         # Now: whatever changes from here on is a change.
         self._reloader = Reloader(settings.workflow_paths, registry, self._announce) if reload else None
-        self._connect_signals()
+        self._member.when_forked = self._reload_in_child
 
     def run(self, loglevel: str = "INFO", events: bool = False) -> None:
         """Until it is told to stop. What is wrong with the database or the settings is said before Celery starts."""
-        self._set_up()
+        self._member.join()
         # Celery's concern about root is unpickling; this worker accepts JSON only.
         warnings.simplefilter("ignore", SecurityWarning)
         worker = self.app.Worker(
@@ -62,94 +56,31 @@ class Worker:
         worker.start()
         raise SystemExit(worker.exitcode or 0)
 
-    # -- Celery's signals ---------------------------------------------------------------------------------
-
-    def _connect_signals(self) -> None:
-        connect = {"weak": False}
-        if self.pool == "prefork":  # the solo pool sends these too, for a process that is no child
-            signals.worker_process_init.connect(self._on_child_init, **connect)
-            signals.worker_process_shutdown.connect(self._on_child_shutdown, **connect)
-        signals.worker_ready.connect(self._on_ready, **connect)
-        signals.worker_shutting_down.connect(self._on_shutting_down, **connect)
-        signals.worker_shutdown.connect(self._on_shutdown, **connect)
-
-    def _set_up(self) -> None:
-        self.process = Process(self.settings, self.registry, self.name)
-        self.process.wait_for_database()
-        self.process.register_workflows()
-        if self.pool == "prefork":
-            # Nothing open may be forked along.
-            self.process.store.database.dispose()
-        else:
-            self.process.executor.start()
-            self.tasks.coordinator = self.process.coordinator
-
-    def _on_child_init(self, **_: Any) -> None:
-        """In a prefork child: everything anew, nothing of the parent's connections."""
-        events = AttemptEvents(ChildEvents(self.app, self.name, self._events_wanted))
-        self.process = Process(self.settings, self.registry, self.name, observer=events)
-        self.process.coordinator.may_kill = True
-        self.process.coordinator.stopping = self._stopping
-        self.process.executor.start()
-        self.tasks.coordinator = self.process.coordinator
-
-        self._start_reloading(self._reloader and self._reloader.in_child())
-
-    def _start_reloading(self, reloader: Reloader | None) -> None:
-        self._reloader = reloader
-        if reloader is not None:
-            reloader.start()
-
-    def _announce(self, workflow: WorkflowDefinition) -> None:
-        assert self.process is not None, "it is made before anything is followed"
-        self.process.announce(workflow)
-
-    def _on_child_shutdown(self, **_: Any) -> None:
-        if self.process is not None:
-            self.process.executor.stop()
-
-    def _on_ready(self, sender: Any, **_: Any) -> None:
-        assert self.process is not None
-        if self.pool == "prefork":
-            self._follow_events(sender)
-        else:
-            self.process.coordinator.observer = AttemptEvents(ConsumerEvents(sender))
-        self.process.keeper.after_round = lambda done: self._after_round(sender, done)
-        self.process.keeper.start()
-        self._start_reloading(self._reloader)
+    def _when_ready(self) -> None:
+        if self._reloader is not None:
+            self._reloader.start()
         names = ", ".join(sorted(workflow.name for workflow in self.registry)) or "no workflows"
         log.info("worker %s is ready (%s, %d at a time): %s", self.name, self.pool, self.concurrency, names)
 
-    def _follow_events(self, consumer: Any) -> None:
-        dispatcher = consumer.event_dispatcher
-        self._events_wanted.set(dispatcher is not None and dispatcher.enabled)
+    def _reload_in_child(self) -> None:
+        if self._reloader is not None:
+            self._reloader.in_child().start()
 
-    def _after_round(self, consumer: Any, done: Round) -> None:
-        if self.pool == "prefork":
-            self._follow_events(consumer)
-        assert self.process is not None
+    def _announce(self, workflow: WorkflowDefinition) -> None:
+        self._member.process.announce(workflow)
+
+    def _leave_if_deaf(self, _: Round) -> None:
         busy = len(state.active_requests) >= self.concurrency
         # Celery's own count: in a prefork parent no task of ours runs that could count.
-        if self._deaf.is_deaf(state.all_total_count[0], busy, self.process.doorbell.backlog):
+        if self._deaf.is_deaf(state.all_total_count[0], busy, self._member.process.doorbell.backlog):
             log.critical("deaf: the queue has messages and none came for %g s; leaving to be restarted",
                          self.settings.deaf_after)  # fmt: skip
             os._exit(3)
 
-    def _on_shutting_down(self, **_: Any) -> None:
-        if self.process is None:
-            return
-        self._stopping.set(True)
-        self.process.stop_going_on()
-        self.process.leave_after(self.settings.shutdown_grace, self.name)
-
-    def _on_shutdown(self, **_: Any) -> None:
-        if self.process is None:
-            return
+    def _leave_in_time(self) -> None:
         if self._reloader is not None:
             self._reloader.stop()
-        self.process.keeper.stop()
-        if self.pool != "prefork":
-            self.process.executor.stop()
+        self._member.process.leave_after(self.settings.shutdown_grace, self.name)
 
 
 class DeafWatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rival_client.records import LogEntry, RunState, Step
+from rival_client.runs import RESULT_KINDS
 from rival_workers.testing import report
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.report import TimelineEntry
@@ -45,8 +46,9 @@ class LabRun:
 
     @property
     def results(self) -> dict[str, Any]:
-        """Step name -> its result."""
-        return self._lab.rival.result(self.run_id).results
+        """Step name -> its result, of those that have ended so far."""
+        ended = (step for step in self.state.steps if step.status in ("completed", "skipped"))
+        return {step.path: step.result for step in ended if step.kind in RESULT_KINDS and "[" not in step.path}
 
     @property
     def error(self) -> dict[str, Any] | None:

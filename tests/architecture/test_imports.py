@@ -18,6 +18,8 @@ KNOW_CELERY = {
     "rival_workers/runtime/celery_app.py",
     "rival_workers/runtime/celery_events.py",
     "rival_workers/runtime/celery_steps.py",
+    "rival_workers/runtime/celery_install.py",
+    "rival_workers/runtime/celery_membership.py",
     "rival_workers/runtime/worker.py",
     "rival_workers/runtime/threads_pool.py",
     "rival_workers/dev/inproc_worker.py",
@@ -73,7 +75,7 @@ def test_the_client_knows_no_celery_alembic_or_rich() -> None:
     assert those_that_import("celery", "alembic", "rich", among="rival_client/") == set()
 
 
-@pytest.mark.parametrize("package", ["definition", "engine"])
+@pytest.mark.parametrize("package", ["definition", "engine", "drawing"])
 def test_definition_and_engine_import_neither_store_nor_celery_nor_sql(package: str) -> None:
     forbidden = ("rival_workers.store", "rival_workers.runtime", "celery", "kombu", "sqlalchemy", "psycopg", "redis")
     assert those_that_import(*forbidden, among=f"rival_workers/{package}/") == set()

@@ -21,14 +21,14 @@ CLIENT = [
 WORKERS = [
     "Context", "DefinitionError", "EmbeddedRival", "EventTimeout", "ExecutorLost", "InvalidResult", "Results",
     "RunInfo", "StepError", "StepLog", "StepOf", "StepState", "StepTimeout", "StepView", "Steps", "WorkflowState",
-    "branch", "celery_step", "create_workflow", "delay_step", "embedded", "for_each", "http_step", "loop",
-    "parallel", "register_workflow_file", "register_workflows_from_directory", "shell_step", "step",
+    "branch", "celery_step", "create_workflow", "delay_step", "embedded", "for_each", "http_step", "install",
+    "loop", "parallel", "register_workflow_file", "register_workflows_from_directory", "shell_step", "step",
     "wait_event_step", "workflow",
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
     "active_runs", "cancel", "close", "events", "get", "history", "logs", "result", "run", "run_many", "runs",
-    "send_event", "state", "wait", "workflows",
+    "send_event", "state", "versions", "wait", "workflows",
 ]  # fmt: skip
 
 

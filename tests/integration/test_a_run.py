@@ -47,3 +47,14 @@ def test_a_run_goes_through_its_steps_to_its_result(
     state = rival.state(started.run_id)
     assert [s.attempts for s in state.steps] == [1, 2, 1]
     assert state.steps[1].description == "Chopped oak-123"
+
+
+def test_producer_and_worker_meet_behind_a_key_prefix(rival: Rival, workers: Workers, tmp_path: Path) -> None:
+    file = tmp_path / "tree_processing.py"
+    file.write_text(WORKFLOW)
+    workers.start(file, concurrency=2, key_prefix="team:", continuation_budget=0)
+    with Rival(settings=rival.settings.with_(key_prefix="team:")) as producer:
+        for n in range(2):
+            producer.run("tree-processing", {"tree_type": "oak"}, f"run-{n}")
+            # The keeper would come after ten seconds.
+            assert producer.wait("tree-processing", f"run-{n}", timeout=8).status == "completed"

@@ -77,7 +77,8 @@ class Page:
 
 def pages() -> list[Page]:
     top = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy" / "README.md"]
-    return [Page(path) for path in (*top, *sorted((ROOT / "docs").rglob("*.md")))]
+    below = [path for folder in ("docs", "examples") for path in sorted((ROOT / folder).rglob("*.md"))]
+    return [Page(path) for path in (*top, *below)]
 
 
 def reference() -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).parents[2]
+RIVAL_WORKER = [sys.executable, "-m", "rival_workers.runtime.worker_main"]
 
 
 def wait_until(condition: Callable[[], object], timeout: float = 15.0, what: str = "") -> None:
@@ -29,13 +30,13 @@ def wait_until(condition: Callable[[], object], timeout: float = 15.0, what: str
 class WorkerProcess:
     """One Celery worker with Rival in it, as a subprocess in its own group."""
 
-    def __init__(self, env: dict[str, str], name: str, pool: str, concurrency: int, *flags: str) -> None:
-        self.name = name
+    def __init__(
+        self, env: dict[str, str], name: str, command: list[str], cwd: Path = ROOT, says: str = "is ready"
+    ) -> None:
+        self.name, self._says = name, says
         self._log = tempfile.NamedTemporaryFile("w+", suffix=f".{name}.log", delete=False)  # noqa: SIM115 - open as long as the worker
-        command = [sys.executable, "-m", "rival_workers.runtime.worker_main", "--pool", pool, "--name", f"{name}@test"]
-        command += ["--concurrency", str(concurrency), *flags]
         self.process = subprocess.Popen(
-            command, env=env, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True, cwd=ROOT
+            command, env=env, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True, cwd=cwd
         )
 
     @property
@@ -52,7 +53,7 @@ class WorkerProcess:
     def wait_ready(self, timeout: float = 40.0) -> None:
         def ready() -> bool:
             assert self.process.poll() is None, f"worker {self.name} ended:\n{self.log}"
-            return "is ready" in self.log
+            return self._says in self.log
 
         wait_until(ready, timeout, f"worker {self.name} ready")
 
@@ -104,12 +105,26 @@ class Workers:
         """`settings` are RIVAL_… by their lower-case names: lease=2, continuation_budget=0."""
         env = {**self.env, "RIVAL_WORKFLOWS": str(workflows)}
         env |= {f"RIVAL_{name.upper()}": str(value) for name, value in settings.items()}
-        flags = [*(["--events"] if events else []), *(["--reload"] if reload else [])]
-        started = [WorkerProcess(env, f"w{len(self.all) + n}", pool, concurrency, *flags) for n in range(count)]
+        names = [f"w{len(self.all) + n}" for n in range(count)]
+        options = ["--pool", pool, "--concurrency", str(concurrency), *(["--events"] if events else [])]
+        options += ["--reload"] if reload else []
+        started = [WorkerProcess(env, name, [*RIVAL_WORKER, "--name", f"{name}@test", *options]) for name in names]
+        return self._wait_for(started) if wait else self._keep(started)
+
+    def start_celery(self, directory: Path, app: str, *options: str, says: str = "runs workflows") -> WorkerProcess:
+        """A team's own worker, as the team starts it: `celery -A app worker …` in the project's directory."""
+        name = f"w{len(self.all)}"
+        command = [sys.executable, "-m", "celery", "-A", app, "worker", "-n", f"{name}@test", "-l", "INFO", *options]
+        [worker] = self._wait_for([WorkerProcess(self.env, name, command, directory, says)])
+        return worker
+
+    def _wait_for(self, started: list[WorkerProcess]) -> list[WorkerProcess]:
+        for worker in self._keep(started):
+            worker.wait_ready()
+        return started
+
+    def _keep(self, started: list[WorkerProcess]) -> list[WorkerProcess]:
         self.all += started
-        if wait:
-            for worker in started:
-                worker.wait_ready()
         return started
 
     def clean_up(self) -> None:

@@ -1,0 +1,28 @@
+"""Paying: authorise, then capture. A card that is refused fails the payment; a busy gateway is asked again."""
+
+from pydantic import BaseModel
+
+from rival_workers import RunInfo, StepError, Steps, step
+
+description = "Take a payment"
+
+
+class Input(BaseModel):
+    customer: str
+    amount: int
+
+
+def authorise(input: Input, run: RunInfo) -> dict[str, object]:
+    if input.customer == "mallory":
+        raise StepError("the card was refused")
+    if run.attempt == 1:
+        raise StepError("the gateway is busy", behavior="retry")
+    return {"authorisation": f"auth-{run.id}"}
+
+
+def capture(input: Input, steps: Steps, run: RunInfo) -> dict[str, object]:
+    # The run's id makes the capture idempotent: should this be done twice, the gateway charges once.
+    return {"payment": f"pay-{run.id}", "amount": input.amount, "of": steps.authorise.result["authorisation"]}
+
+
+steps = [step(authorise, max_attempts=3, base_delay=0.1), step(capture, timeout=10)]

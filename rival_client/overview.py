@@ -1,0 +1,97 @@
+"""A run's steps for the eyes: without results and items, and the turns of what repeats often only counted.
+
+A run of ten thousand items has tens of thousands of rows; what is read here depends on the plan, not on their number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, and_, cast, false, func, or_, select
+
+from rival_client.tables import steps
+
+Counts = dict[str, int]
+Column = ColumnElement[str]
+
+_HEAVY = ("result", "item")
+_COLUMNS = [column for column in steps.columns if column.name not in _HEAVY]
+
+
+class Overview:
+    """Goes down from composite to composite, as far as they have few turns."""
+
+    def __init__(self, connection: Connection, run_id: str, fold: int) -> None:
+        self._connection, self._run_id, self._fold = connection, run_id, fold
+        self.rows: list[Any] = []
+        #: Path of a composite -> status -> how many of its turns are not among the rows.
+        self.folded: dict[str, Counts] = {}
+        self._hidden: list[Callable[[Column], ColumnElement[bool]]] = []
+        beginnings = deque([""])
+        while beginnings:
+            beginnings += self._look(beginnings.popleft())
+        self.rows.sort(key=lambda row: (row["created_at"], row["path"]))
+
+    def shows(self, path: Column) -> ColumnElement[bool]:
+        """Not in a turn that was left out."""
+        return ~or_(false(), *(hides(path) for hides in self._hidden))
+
+    def _look(self, beginning: str) -> list[str]:
+        """Read the rows that begin like this and are in no further turn; with what those begin that come next."""
+        found = self._connection.execute(_select(self._run_id, beginning)).mappings().all()
+        self.rows += found
+        return [more for row in found for more in self._below(row)]
+
+    def _below(self, row: Any) -> list[str]:
+        if row["kind"] == "for_each" and row["total"]:
+            return self._items(row["path"], row["total"])
+        return self._turns(row["path"]) if row["kind"] == "loop" else []
+
+    def _items(self, path: str, total: int) -> list[str]:
+        if total <= self._fold:
+            return [f"{path}["]
+        counted = self._connection.execute(_count_items(self._run_id, f"{path}["))
+        self.folded[path] = {row.status: row.turns for row in counted}
+        self._hidden.append(lambda column: _begins(column, f"{path}["))
+        return []
+
+    def _turns(self, path: str) -> list[str]:
+        """Turns of a loop follow one another: only the last one can be open."""
+        last = self._connection.scalar(_last_turn(self._connection, self._run_id, f"{path}["))
+        if last is None or last < self._fold:
+            return [] if last is None else [f"{path}["]
+        self.folded[path] = {"completed": last}
+        self._hidden.append(lambda column: _begins(column, f"{path}[") & ~_begins(column, f"{path}[{last}]"))
+        return [f"{path}[{last}]"]
+
+
+def _within(run_id: str, beginning: str) -> ColumnElement[bool]:
+    """Below a turn, but not below another one within it."""
+    of_run = steps.c.run_id == run_id
+    if not beginning:
+        return and_(of_run, steps.c.path.not_like("%[%"))
+    nested = func.substr(steps.c.path, len(beginning) + 1).like("%[%")
+    return and_(of_run, _begins(steps.c.path, beginning), ~nested)
+
+
+def _begins(path: Column, beginning: str) -> ColumnElement[bool]:
+    """Paths compare byte by byte, so this is a range of the key."""
+    return and_(path >= beginning, path < beginning[:-1] + chr(ord(beginning[-1]) + 1))
+
+
+def _select(run_id: str, beginning: str) -> Select[Any]:
+    return select(*_COLUMNS).where(_within(run_id, beginning))
+
+
+def _count_items(run_id: str, beginning: str) -> Select[Any]:
+    items = and_(_within(run_id, beginning), steps.c.kind == "item")
+    return select(steps.c.status, func.count().label("turns")).where(items).group_by(steps.c.status)
+
+
+def _last_turn(connection: Connection, run_id: str, beginning: str) -> Select[Any]:
+    position = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    rest = func.substr(steps.c.path, len(beginning) + 1)
+    turn = cast(func.substr(rest, 1, position(rest, "]") - 1), BigInteger)
+    return select(func.max(turn)).where(_within(run_id, beginning))

@@ -1,0 +1,139 @@
+"""`rival plan`: a workflow's plan as a tree, a flowchart or JSON, and what changed between two of its versions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.text import Text
+
+from rival_client.errors import UnknownWorkflow
+from rival_client.records import WorkflowInfo
+from rival_workers.cli.checking import workflow_plans
+from rival_workers.cli.connection import open_rival, resolved
+from rival_workers.cli.output import console, json_option, print_json, printable
+from rival_workers.cli.worker import workflows_option
+from rival_workers.drawing import differences as differing
+from rival_workers.drawing.mermaid import mermaid
+from rival_workers.drawing.outline import Entry, outline
+from rival_workers.drawing.trees import tree
+from rival_workers.engine.plan import Plan
+from rival_workers.settings import WorkerSettings
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A plan, and where it comes from."""
+
+    name: str
+    plan: Plan
+    description: str | None = None
+    in_files: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.plan.version} (files)" if self.in_files else self.plan.version
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.argument("versions", nargs=-1, metavar="[OLD [NEW]]")
+@click.option("--version", "version", metavar="V", help="This version (or its beginning) instead of the newest.")
+@click.option("--diff", is_flag=True, help="What changed from version OLD to NEW. Default: the last change.")
+@click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a Mermaid flowchart, which GitHub renders.")
+@workflows_option
+@json_option
+def plan(
+    name: str, versions: tuple[str, ...], version: str | None, diff: bool, as_mermaid: bool, paths: tuple[str, ...],
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Draw the plan of workflow NAME, as workers have registered it, or as it stands in the files of --workflows.
+
+    With --diff and --workflows: what the files would change.
+    """
+    if len(versions) > (0 if not diff else 1 if paths else 2):
+        raise click.UsageError(f"unexpected argument {versions[-1]!r}: versions are for --diff")
+    if diff:
+        _tell_difference(*_pair(name, versions, paths), as_json)
+    else:
+        _draw(_one(name, version, paths), as_mermaid, as_json)
+
+
+def _one(name: str, version: str | None, paths: Sequence[str]) -> Drawn:
+    if paths:
+        return _from_files(name, paths)
+    stored = _stored(name)
+    return stored[0] if version is None else _chosen(stored, version)
+
+
+def _pair(name: str, versions: Sequence[str], paths: Sequence[str]) -> tuple[Drawn, Drawn]:
+    stored = _stored(name)
+    if not paths and len(stored) == 1 and not versions:
+        raise click.UsageError(f"workflow {name!r} has one version only: {stored[0].label}")
+    default = stored[0] if paths else stored[min(1, len(stored) - 1)]
+    old = _chosen(stored, versions[0]) if versions else default
+    if paths:
+        return old, _from_files(name, paths)
+    return old, _chosen(stored, versions[1]) if len(versions) > 1 else stored[0]
+
+
+def _stored(name: str) -> list[Drawn]:
+    with open_rival() as rival:
+        return [_drawn(info) for info in rival.versions(name)]
+
+
+def _drawn(info: WorkflowInfo) -> Drawn:
+    return Drawn(info.name, Plan.load(info.plan), info.description)
+
+
+def _from_files(name: str, paths: Sequence[str]) -> Drawn:
+    plans = workflow_plans(paths, resolved(WorkerSettings).environment())
+    if name not in plans:
+        raise UnknownWorkflow(name, list(plans))
+    return Drawn(name, Plan.load(plans[name]), in_files=True)
+
+
+def _chosen(stored: Sequence[Drawn], version: str) -> Drawn:
+    found = [one for one in stored if one.plan.version.startswith(version)]
+    if len(found) != 1:
+        known = ", ".join(one.label for one in stored)
+        problem = "there is no such version" if not found else "several versions begin like that"
+        raise click.UsageError(f"{version!r}: {problem}; the newest first, there are {known}")
+    return found[0]
+
+
+# -- telling ----------------------------------------------------------------------------------------------
+
+
+def _draw(one: Drawn, as_mermaid: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({
+            "name": one.name, "version": one.plan.version, "description": one.description,
+            "plan": one.plan.model_dump(mode="json"),
+        })  # fmt: skip
+    elif as_mermaid:
+        click.echo(mermaid(one.name, one.plan), nl=False)
+    else:
+        out = console()
+        out.print(Text(printable(one.name), style="bold"), Text(f"(version {one.label})", style="dim"))
+        for drawn, entry in tree(outline(one.plan)):
+            out.print(_line(drawn, entry))
+
+
+def _line(drawn: str, entry: Entry) -> Text:
+    text = Text.assemble((drawn, "dim"), printable(entry.name))
+    return text.append(f"  {printable(entry.remark)}", "cyan") if entry.remark else text
+
+
+def _tell_difference(old: Drawn, new: Drawn, as_json: bool) -> None:
+    found = differing.differences(old.plan, new.plan)
+    if as_json:
+        told: dict[str, Any] = {"name": new.name, "old": old.plan.version, "new": new.plan.version}
+        print_json(told | {"same": not found} | dataclasses.asdict(found))
+        return
+    click.echo(f"{printable(new.name)}: {old.label} → {new.label}")
+    for line in differing.lines(found) or ["no difference"]:
+        click.echo(printable(line))

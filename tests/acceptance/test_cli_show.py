@@ -1,0 +1,57 @@
+"""`rival show` of a run with composites: a tree for people, everything for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rival_client.settings import Settings
+from rival_workers import create_workflow, embedded, step
+from rival_workers.definition.registry import Registry
+from tests.acceptance.conftest import Cli
+
+
+def hello() -> str:
+    return "hello"
+
+
+def numbers(input: int) -> list[int]:
+    return list(range(input))
+
+
+def double(item: int) -> int:
+    if item == 7:
+        raise ValueError("seven")
+    return item * 2
+
+
+def is_odd(input: int) -> bool:
+    return input % 2 == 1
+
+
+def test_a_run_is_a_tree_and_many_items_are_one_line_unless_all_are_asked_for(bare: Cli, tmp_path: Path) -> None:
+    registry = Registry()
+    workflow = create_workflow("sums").step(hello).branch("odd?", when=is_odd, then=[step(hello, name="say")])
+    workflow = workflow.for_each("each", items=numbers, do=[double], concurrency=4, on_failure="continue")
+    workflow.register(registry)
+    file = tmp_path / "runs.db"
+    with embedded(file, registry=registry) as rival:
+        rival.run("sums", 11, "many")
+        rival.run("sums", 2, "few")
+        assert {rival.wait("sums", run, 20).status for run in ("many", "few")} == {"completed"}
+    bare.env["RIVAL_DATABASE_URL"] = Settings(database_url=f"sqlite:///{file}").require_database()
+
+    lines = bare("show", "many").out.splitlines()
+    first = [line.partition(" completed")[0].rstrip() for line in lines]
+    at = first.index("hello")
+    assert first[at : at + 6] == ["hello", "odd?", "  odd?!when", "  odd?/say", "each", "  each!items"]
+    assert "each[…]" in lines[at + 6]
+    assert "11 turns: 10 done, 1 failed (--all shows each)" in lines[at + 6]
+
+    every = bare("show", "many", "--all").out
+    assert every.count("  each[10]") == 2
+    assert "each[…]" not in every
+    assert "ValueError: seven" in every
+    assert "    each[1]/double" in bare("show", "few").out
+    told = bare("show", "many", "--json").json
+    assert len(told["steps"]) == 4 + 2 + 11 * 2
+    assert [one["result"] for one in told["steps"] if one["path"] == "each[3]/double"] == [6]

@@ -16,6 +16,7 @@ from rival_client import Rival, RunResult
 from rival_workers import embedded
 from rival_workers.definition.files import register_workflows_from_directory
 from rival_workers.definition.registry import Registry
+from rival_workers.testing import Lab
 from tests.support.documents import Page
 from tests.support.workers import ROOT, Workers, wait_until
 
@@ -62,6 +63,25 @@ def test_an_llm_pipeline_falls_back_to_the_small_model_when_the_big_one_stays_aw
     assert by_big.result == {"answer": "Dear customer, about your ticket: [big] My parcel is late.", "drafts": 2}
     assert by_small.result["answer"] == "Dear customer, about your ticket: [small] There is an outage."
     assert (by_big.status, by_small.status) == ("completed", "completed")
+
+
+def test_an_expense_waits_for_its_decision_until_the_deadline_and_no_longer() -> None:
+    with Lab() as lab:
+        lab.register(EXAMPLES / "approval")
+        small = lab.run("expense", {"number": "e-1", "amount": 20})
+        decided = lab.start("expense", {"number": "e-2", "amount": 120})
+        lab.advance(24 * 3600)
+        lab.send_event("expense.decided", {"approved": True, "by": "Ann"}, key="e-2")
+        late = lab.run("expense", {"number": "e-3", "amount": 120})
+        decided.finish()
+        results = [run.result for run in (small, decided, late)]
+        lasted = late.seconds
+    assert results == [
+        {"paid": 20, "because": "small"},
+        {"paid": 120, "because": {"approved": True, "by": "Ann"}},
+        {"paid": 0, "because": {"approved": False, "by": "nobody", "boss": "told"}},
+    ]
+    assert lasted == pytest.approx(2 * 24 * 3600, abs=5)
 
 
 @pytest.mark.slow

@@ -1,0 +1,62 @@
+"""An expense waits for somebody's decision, but not for ever: after the deadline it goes to the boss."""
+
+from datetime import timedelta
+
+from pydantic import BaseModel
+
+from rival_workers import branch, step, wait_event_step
+
+name = "expense"
+LIMIT = 50
+DEADLINE = timedelta(days=2)
+
+
+class Input(BaseModel):
+    number: str
+    amount: int
+
+
+def needs_approval(input: Input) -> bool:
+    return input.amount > LIMIT
+
+
+def ask(input: Input, log) -> None:
+    log.info("please decide", expense=input.number, amount=input.amount)
+
+
+def number(input: Input) -> str:
+    return input.number
+
+
+def nobody_answered(steps) -> bool:
+    return steps.decision.status != "completed"
+
+
+def escalate(input: Input, log) -> dict:
+    log.warning("nobody has decided in time", expense=input.number)
+    return {"approved": False, "by": "nobody", "boss": "told"}
+
+
+def take_decision(steps) -> dict:
+    return steps.decision.result
+
+
+def pay(steps, input: Input) -> dict:
+    asked = steps["approval?"].result
+    if asked is not None and not asked["approved"]:
+        return {"paid": 0, "because": asked}
+    return {"paid": input.amount, "because": asked or "small"}
+
+
+steps = [
+    branch(
+        "approval?",
+        when=needs_approval,
+        then=[
+            ask,
+            wait_event_step("expense.decided", name="decision", key=number, timeout=DEADLINE, on_timeout="continue"),
+            branch("late?", when=nobody_answered, then=[escalate], otherwise=[take_decision]),
+        ],
+    ),
+    step(pay, max_attempts=3),
+]

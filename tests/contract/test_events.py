@@ -1,0 +1,453 @@
+"""Events and waits, on every store: whatever the order, each event comes to whom it is for, once, and none is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+from sqlalchemy import Connection, select, update
+from sqlalchemy.orm import Session
+
+from rival_client.message import EventRing
+from rival_client.tables import after, events, waits
+from rival_workers import parallel, step, wait_event_step
+from rival_workers.store import eventing
+from tests.support.inline import Clock, Inline
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
+    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
+    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
+    yield opened
+    opened.close()
+
+
+def settle(inline: Inline) -> None:
+    """Deliver all that is rung and due, events too."""
+    inline.drain()
+
+
+def started(inline: Inline, *ids: str, workflow: str = "w", **input: Any) -> None:
+    for run_id in ids:
+        inline.rival.run(workflow, {"id": run_id, **input}, run_id=run_id)
+        settle(inline)
+        if inline.clock is not None:
+            inline.clock.advance(0.001)
+
+
+def status(inline: Inline, run_id: str) -> str:
+    return inline.rival.state(run_id).status
+
+
+def got(inline: Inline, run_id: str) -> Any:
+    state = inline.rival.state(run_id)
+    return state.result if state.status == "completed" else None
+
+
+def own_id(input: Any) -> str:
+    return str(input["id"])
+
+
+# -- order ------------------------------------------------------------------------------------------------
+
+
+def test_an_event_wakes_the_step_that_waits_for_it_and_its_payload_is_the_result(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"), step(lambda last_step: last_step.result["n"] + 1, name="end"))
+    started(inline, "r")
+    assert status(inline, "r") == "running"
+    inline.rival.send_event("paid", {"n": 1})
+    settle(inline)
+    assert got(inline, "r") == 2
+
+
+def test_an_event_that_comes_before_the_wait_is_kept_for_it(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    inline.rival.send_event("paid", 7)
+    settle(inline)
+    assert [event.status for event in inline.rival.events()] == ["kept"]
+    started(inline, "r")
+    assert got(inline, "r") == 7
+    assert [event.status for event in inline.rival.events()] == ["consumed"]
+
+
+def test_an_event_that_nobody_has_looked_at_yet_is_there_for_a_wait_that_begins(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    inline.rival.send_event("paid", 7)
+    late = inline.doorbell.take()
+    started(inline, "r", "other")
+    assert got(inline, "r") == 7
+    for ring in late:
+        inline.coordinator.deliver(ring.event_id)  # type: ignore[union-attr]
+    settle(inline)
+    assert status(inline, "other") == "running", "it was consumed"
+
+
+def test_kept_events_are_taken_in_the_order_they_were_sent(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    for n in range(3):
+        inline.rival.send_event("paid", n)
+        settle(inline)
+    started(inline, "a", "b", "c", "d")
+    assert [got(inline, run_id) for run_id in "abcd"] == [0, 1, 2, None]
+
+
+def test_a_ring_for_an_event_that_is_lost_is_rung_again_by_the_keeper(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "r")
+    inline.doorbell.down = True
+    inline.rival.send_event("paid", 1)
+    inline.doorbell.down = False
+    with inline.store.database.transaction() as connection:
+        connection.execute(update(events).values(ring_at=after(-1)))
+    inline.keeper.run_once()
+    settle(inline)
+    assert got(inline, "r") == 1
+
+
+# -- who gets it ------------------------------------------------------------------------------------------
+
+
+def test_a_key_chooses_the_run(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid", key=own_id))
+    started(inline, "a", "b")
+    inline.rival.send_event("paid", 1, key="b")
+    inline.rival.send_event("paid", 2)
+    settle(inline)
+    assert (status(inline, "a"), got(inline, "b")) == ("running", 1)
+
+
+def test_a_wait_without_a_key_takes_any(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "a", "b")
+    inline.rival.send_event("paid", 1, key="x")
+    inline.rival.send_event("paid", 2)
+    settle(inline)
+    assert [got(inline, "a"), got(inline, "b")] == [1, 2]
+
+
+def test_another_topic_wakes_nobody(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "r")
+    inline.rival.send_event("paid.back", 1)
+    settle(inline)
+    assert status(inline, "r") == "running"
+
+
+@pytest.mark.parametrize(
+    ("where", "payload", "fits"),
+    [
+        ({"ok": True}, {"ok": True, "n": 1}, True),
+        ({"ok": True}, {"ok": 1}, False),
+        ({"order": {"id": 7}}, {"order": {"id": 7, "x": 1}}, True),
+        ({"order": {"id": 7}}, {"order": 7}, False),
+        ({"tags": ["a"]}, {"tags": ["b", "a"]}, True),
+        ({"tags": ["a"]}, {"tags": ["b"]}, False),
+    ],
+)
+def test_the_payload_must_hold_what_the_wait_asks_for(
+    inline: Inline, where: dict[str, Any], payload: Any, fits: bool
+) -> None:
+    inline.define("w", wait_event_step("paid", where=where))
+    started(inline, "r")
+    inline.rival.send_event("paid", payload)
+    settle(inline)
+    assert (status(inline, "r") == "completed") is fits
+    started(inline, "later")
+    assert status(inline, "later") == "running", "consumed, or still not fitting"
+
+
+def test_an_event_for_one_run_is_for_no_other(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "a", "b")
+    inline.rival.send_event("paid", 1, run_id="b")
+    settle(inline)
+    assert (status(inline, "a"), got(inline, "b")) == ("running", 1)
+
+
+def test_one_goes_to_the_run_that_has_waited_longest(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "b", "a", "c")
+    inline.rival.send_event("paid", 1)
+    settle(inline)
+    assert [status(inline, run_id) for run_id in "bac"] == ["completed", "running", "running"]
+
+
+def test_all_goes_to_everybody_who_waits_and_to_those_that_begin_to_before_it_expires(inline: Inline) -> None:
+    inline.define("w", wait_event_step("news"))
+    names = [f"r{n}" for n in range(5)]
+    started(inline, *names)
+    inline.rival.send_event("news", "!", delivery="all")
+    settle(inline)
+    started(inline, "later")
+    assert [got(inline, run_id) for run_id in (*names, "later")] == ["!"] * 6
+
+
+def test_all_comes_to_each_run_once(inline: Inline) -> None:
+    inline.define("w", wait_event_step("news", name="one"), wait_event_step("news", name="two"))
+    started(inline, "r")
+    inline.rival.send_event("news", 1, delivery="all")
+    settle(inline)
+    assert inline.rival.state("r").current_step == "two"
+    inline.rival.send_event("news", 2, delivery="all")
+    settle(inline)
+    assert got(inline, "r") == 2
+
+
+def test_more_waits_than_a_batch_that_do_not_fit_do_not_hide_one_that_does(
+    inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventing, "_BATCH", 2)
+    inline.define("picky", wait_event_step("paid", where={"n": -1}))
+    inline.define("w", wait_event_step("paid"))
+    started(inline, *"abcde", workflow="picky")
+    started(inline, "r")
+    inline.rival.send_event("paid", {"n": 1})
+    settle(inline)
+    assert status(inline, "r") == "completed"
+
+
+# -- once -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_event_id_twice_is_one_event(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "a", "b")
+    sent = [inline.rival.send_event("paid", n, event_id="e1").status for n in range(2)]
+    settle(inline)
+    assert sent == ["sent", "duplicate"]
+    assert [status(inline, run_id) for run_id in "ab"] == ["completed", "running"]
+
+
+def test_an_event_delivered_twice_wakes_one(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "a", "b")
+    event = inline.rival.send_event("paid", 1).event_id
+    for _ in range(3):
+        inline.coordinator.deliver(event)
+    settle(inline)
+    assert [status(inline, run_id) for run_id in "ab"] == ["completed", "running"]
+
+
+def test_a_cancelled_wait_leaves_the_event_to_the_next(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "a", "b")
+    assert inline.rival.cancel("a")
+    inline.rival.send_event("paid", 1)
+    settle(inline)
+    assert (status(inline, "a"), got(inline, "b")) == ("cancelled", 1)
+
+
+def test_an_expired_event_comes_to_nobody_and_is_deleted(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    inline.rival.send_event("paid", 1, expires=0)
+    settle(inline)
+    started(inline, "r")
+    assert status(inline, "r") == "running"
+    with inline.store.database.transaction() as connection:
+        connection.execute(update(events).values(expires_at=after(-1)))
+    assert inline.store.delete_expired_events(10) == 1
+    assert inline.rival.events() == []
+
+
+# -- time -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timed(file_url: str) -> Iterator[Inline]:
+    opened = Inline(file_url, clock=Clock())
+    yield opened
+    opened.close()
+
+
+def pass_time(inline: Inline, seconds: float) -> None:
+    assert inline.clock is not None
+    inline.clock.advance(seconds)
+    inline.keeper.run_once()
+    inline.drain()
+
+
+def test_a_wait_that_is_over_time_fails_and_says_so(timed: Inline) -> None:
+    timed.define("w", wait_event_step("paid", timeout=3600))
+    started(timed, "r")
+    pass_time(timed, 3596)
+    assert status(timed, "r") == "running"
+    pass_time(timed, 10)
+    state = timed.rival.state("r")
+    assert (state.status, state.failed_step) == ("failed", "wait_paid")
+    assert state.error is not None
+    assert (state.error["type"], state.error["message"]) == ("EventTimeout", "no event 'paid' within 3600 s")
+
+
+def test_a_wait_may_go_on_without_its_event(timed: Inline) -> None:
+    timed.define("w", wait_event_step("paid", timeout=20, on_timeout="continue"), step(lambda: "on", name="end"))
+    started(timed, "r")
+    timed.clock.advance(21)  # type: ignore[union-attr]
+    timed.drain()
+    assert got(timed, "r") == "on"
+
+
+def test_of_timeout_and_delivery_the_first_wins(timed: Inline) -> None:
+    timed.define("w", wait_event_step("paid", timeout=20, on_timeout="continue"))
+    started(timed, "late", "early")
+    timed.clock.advance(21)  # type: ignore[union-attr]
+    rings = timed._ready()
+    timed.rival.send_event("paid", 1, run_id="early")
+    settle(timed)
+    assert got(timed, "early") == 1
+    for ring in rings:
+        timed.deliver(ring)
+    timed.rival.send_event("paid", 2, run_id="late")
+    settle(timed)
+    assert (status(timed, "late"), got(timed, "late")) == ("completed", None)
+    assert [event.status for event in timed.rival.events()] == ["kept", "consumed"]
+
+
+# -- at the same moment -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pg(postgres_url: str) -> Iterator[Inline]:
+    opened = Inline(postgres_url)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("first", ["wait", "deliver"])
+def test_a_wait_that_begins_while_an_event_is_delivered_is_not_missed(
+    pg: Inline, monkeypatch: pytest.MonkeyPatch, first: str, key: str | None
+) -> None:
+    """Whoever is second waits for the lock of the first, and then sees what the first has left."""
+    pg.define("w", wait_event_step("paid", key=key))
+    event = pg.rival.send_event("paid", 1, key=key).event_id
+    pg.doorbell.take()
+    pg.rival.run("w", {}, run_id="r")
+    [ring] = pg.doorbell.take()
+    acts: dict[str, Callable[[], object]] = {
+        "wait": lambda: pg.deliver(ring),
+        "deliver": lambda: pg.coordinator.deliver(event),
+    }
+    locked, go_on = threading.Event(), threading.Event()
+    real = eventing.lock_topic
+
+    def lock(connection: Connection, topic: str, its_key: str | None) -> None:
+        real(connection, topic, its_key)
+        if not locked.is_set():
+            locked.set()
+            go_on.wait(5)
+
+    monkeypatch.setattr(eventing, "lock_topic", lock)
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(acts.pop(first))
+        assert locked.wait(5)
+        other = threads.submit(next(iter(acts.values())))
+        assert not other.done()
+        go_on.set()
+        one.result(10)
+        other.result(10)
+    settle(pg)
+    assert got(pg, "r") == 1
+    with pg.store.database.transaction() as connection:
+        assert connection.execute(select(waits)).all() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turn", range(3))
+def test_many_events_and_many_waits_at_once_meet_one_to_one(pg: Inline, turn: int) -> None:
+    pg.define("w", parallel("both", [wait_event_step("paid", name="a"), wait_event_step("paid", name="b")]))
+    count = 20
+
+    def send(n: int) -> None:
+        pg.rival.send_event("paid", n)
+
+    with ThreadPoolExecutor(8) as threads:
+        jobs = [threads.submit(send, n) for n in range(count * 2)]
+        jobs += [threads.submit(pg.rival.run, "w", {}, f"r{n}") for n in range(count)]
+        for job in jobs:
+            job.result(20)
+        while rings := pg.doorbell.take():
+            deliveries = [
+                threads.submit(pg.coordinator.deliver, ring.event_id)
+                if isinstance(ring, EventRing)
+                else threads.submit(pg.deliver, ring)
+                for ring in rings
+            ]
+            for delivery in deliveries:
+                delivery.result(20)
+    results = [pg.rival.result(f"r{n}").result for n in range(count)]
+    assert sorted(n for result in results for n in result.values()) == list(range(count * 2))
+
+
+def test_of_two_senders_of_one_event_id_one_sends_it(pg: Inline) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        sent = list(threads.map(lambda n: pg.rival.send_event("paid", n, event_id="e").status, range(8)))
+    assert sorted(sent) == ["duplicate"] * 7 + ["sent"]
+
+
+def test_of_cancel_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline) -> None:
+    pg.define("w", wait_event_step("paid"))
+    for n in range(10):
+        started(pg, f"r{n}")
+        event = pg.rival.send_event("paid", n, run_id=f"r{n}").event_id
+        with ThreadPoolExecutor(2) as threads:
+            cancelled = threads.submit(pg.rival.cancel, f"r{n}")
+            threads.submit(pg.coordinator.deliver, event).result(10)
+            settle(pg)
+            ended = status(pg, f"r{n}")
+            assert ended == ("cancelled" if cancelled.result(10) else "completed")
+
+
+# -- sending ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_event_in_the_producers_own_transaction_exists_if_and_only_if_it_commits(
+    inline: Inline, commits: bool
+) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "r")
+    with Session(inline.store.database.engine) as session:
+        inline.rival.send_event("paid", 1, connection=session)
+        session.commit() if commits else session.rollback()
+    settle(inline)
+    assert (status(inline, "r") == "completed") is commits
+
+
+class Paid(BaseModel):
+    topic: ClassVar[str] = "order.paid"
+    amount: int
+
+
+class OrderShipped(BaseModel):
+    number: int
+
+
+def test_a_model_is_an_event_with_its_topic(inline: Inline) -> None:
+    inline.define("w", wait_event_step(Paid, name="paid"), wait_event_step(OrderShipped, name="shipped"))
+    started(inline, "r")
+    inline.rival.send_event(Paid(amount=7))
+    settle(inline)
+    inline.rival.send_event(OrderShipped(number=3))
+    settle(inline)
+    assert [event.topic for event in inline.rival.events()] == ["order-shipped", "order.paid"]
+    assert inline.rival.result("r").results == {"paid": {"amount": 7}, "shipped": {"number": 3}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"topic": ""}, "non-empty"), ({"topic": "t", "delivery": "some"}, "delivery is"),
+        ({"topic": "t", "payload": {1, 2}}, "not JSON"), ({"topic": Paid(amount=1), "payload": 1}, "own payload"),
+    ],
+)  # fmt: skip
+def test_an_event_that_makes_no_sense_is_refused_and_nothing_is_sent(
+    inline: Inline, arguments: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(Exception, match=says):
+        inline.rival.send_event(**arguments)
+    assert inline.rival.events() == []

@@ -26,6 +26,7 @@ from rival_client.registry import WorkflowRegistry
 from rival_client.settings import Settings
 from rival_client.tables import RUN_ACTIVE, RUN_TERMINAL
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
+from rival_client.waking import wake_parent
 
 #: How long a producer goes on starting the version it has seen last.
 VERSION_CACHE_SECONDS = 2.0
@@ -303,17 +304,28 @@ class Rival:
     # -- acting -------------------------------------------------------------------------------------------
 
     def cancel(self, run_id: str, *, by: str = "client") -> bool:
-        """Cancel the run and all its open steps. False when it had ended already."""
+        """Cancel the run, all its open steps and its children. False when it had ended already."""
         for _ in range(_CANCEL_TRIES):
+            woken = None
             with self.database.transaction() as connection:
                 cancelled = runs.cancel_run(connection, run_id, by)
+                if cancelled:
+                    woken = wake_parent(connection, run_id, self.settings.ring_grace)
                 if cancelled is None:
                     connection.rollback()
             if cancelled is not None:
                 if cancelled:
-                    self._doorbell.ring([], changed=[run_id])
+                    self._doorbell.ring([] if woken is None else [woken.ring], changed=[run_id])
+                    self._cancel_children(run_id, by)
                 return cancelled
         raise RivalError(f"Run {run_id!r} kept moving while it was being cancelled. Try again.")
+
+    def _cancel_children(self, run_id: str, by: str) -> None:
+        """Each in a transaction of its own: locks go from child to parent, never back."""
+        with self.database.autocommit() as connection:
+            children = runs.open_children(connection, run_id)
+        for child in children:
+            self.cancel(child, by=by)
 
     def get(self, workflow: str) -> Workflow:
         """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""

@@ -122,6 +122,9 @@ class Run:
     created_at: dt.datetime
     started_at: dt.datetime | None
     completed_at: dt.datetime | None
+    #: Whose child it is: the run, and the step of it that has started this one.
+    parent_run_id: str | None = None
+    parent_path: str | None = None
 
     @property
     def is_terminal(self) -> bool:

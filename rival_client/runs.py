@@ -388,6 +388,13 @@ def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
     return True
 
 
+def open_children(connection: Connection, run_id: str) -> list[str]:
+    """The children of a run that have not ended."""
+    return list(
+        connection.scalars(select(runs.c.id).where(runs.c.parent_run_id == run_id, runs.c.status.not_in(RUN_TERMINAL)))
+    )
+
+
 def record(
     connection: Connection, run_id: str, path: str | None, what: str, detail: Mapping[str, Any] | None = None
 ) -> None:

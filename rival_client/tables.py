@@ -139,6 +139,9 @@ runs = Table(
     Column("created_at", Timestamp, nullable=False),
     Column("started_at", Timestamp),
     Column("completed_at", Timestamp),
+    # Whose child it is: the run, and the step of it that has started this one.
+    Column("parent_run_id", Name),
+    Column("parent_path", Name),
     CheckConstraint(
         _possible(
             ("pending", "running", "suspended"),
@@ -273,7 +276,7 @@ waits = Table(
     metadata,
     Column("run_id", Name, primary_key=True),
     Column("path", Name, primary_key=True),
-    Column("topic", Name, nullable=False),
+    Column("topic", Name, primary_key=True),
     Column("key", Name),
     # The payload must hold this.
     Column("filter", Payload),
@@ -298,6 +301,7 @@ Index("rival_events_ring", events.c.ring_at, postgresql_where=text("ring_at IS N
 Index("rival_events_open", events.c.topic, events.c.created_at, postgresql_where=text("status <> 'consumed'"))
 Index("rival_events_expiry", events.c.expires_at)
 Index("rival_waits_topic", waits.c.topic, waits.c.key, waits.c.created_at)
+Index("rival_runs_parent", runs.c.parent_run_id, postgresql_where=text("parent_run_id IS NOT NULL"))
 Index("rival_deliveries_run", deliveries.c.run_id)
 # There is none for the attempts in flight: its upkeep cost a quarter of each step's commit. When an executor dies
 # they are found through the running runs.

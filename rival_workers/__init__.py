@@ -5,15 +5,27 @@ from typing import TYPE_CHECKING, Any
 from rival_workers.definition.builder import create_workflow
 from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
+from rival_workers.definition.flows import flow
 from rival_workers.definition.results import Results, StepOf, StepView
 from rival_workers.definition.steps import step
 from rival_workers.definition.waits import wait_event_step
-from rival_workers.errors import DefinitionError, EventTimeout, ExecutorLost, InvalidResult, StepError, StepTimeout
+from rival_workers.errors import (
+    ChildFailed,
+    DefinitionError,
+    EventTimeout,
+    ExecutorLost,
+    FlowChanged,
+    InvalidResult,
+    StepError,
+    StepFailed,
+    StepTimeout,
+)
 from rival_workers.predefined.celery_task import celery_step
 from rival_workers.predefined.delay import delay_step
 from rival_workers.predefined.http import http_step
 from rival_workers.predefined.shell import shell_step
 from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, WorkflowState
+from rival_workers.runtime.flows import AsyncFlowContext, FlowContext, Received
 from rival_workers.runtime.logs import StepLog
 
 if TYPE_CHECKING:
@@ -21,15 +33,21 @@ if TYPE_CHECKING:
     from rival_workers.runtime.celery_install import install
 
 __all__ = [
+    "AsyncFlowContext",
+    "ChildFailed",
     "Context",
     "DefinitionError",
     "EmbeddedRival",
     "EventTimeout",
     "ExecutorLost",
+    "FlowChanged",
+    "FlowContext",
     "InvalidResult",
+    "Received",
     "Results",
     "RunInfo",
     "StepError",
+    "StepFailed",
     "StepLog",
     "StepOf",
     "StepState",
@@ -42,6 +60,7 @@ __all__ = [
     "create_workflow",
     "delay_step",
     "embedded",
+    "flow",
     "for_each",
     "http_step",
     "install",

@@ -5,13 +5,16 @@ RivalError (rival_client)
 ├── StepError            raised by a step to say what should follow: stop, continue or retry
 │   └── EventTimeout    the event that a step waited for has not come in time
 ├── InvalidResult        a step's result is not of the type that it was declared as
+├── FlowChanged          a flow has come to another checkpoint than it did before
+├── StepFailed           raised in a flow: one of its steps has failed for good
+│   └── ChildFailed      the same for a child run
 ├── StepTimeout          the attempt took longer than its timeout
 └── ExecutorLost         the process that ran the attempt died, once too often
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from rival_client.errors import RivalError
 
@@ -58,6 +61,22 @@ class EventTimeout(StepError):
 
 class InvalidResult(RivalError):
     """A step's result is not of the type that it was declared as."""
+
+
+class FlowChanged(RivalError):
+    """A flow has come to another checkpoint than it did before."""
+
+
+class StepFailed(RivalError):
+    """A step of a flow has failed for good; `error` is what is kept of it: type, message, traceback."""
+
+    def __init__(self, step: str, error: dict[str, Any]) -> None:
+        super().__init__(f"{step}: {error.get('type', 'Error')}: {error.get('message', '')}")
+        self.step, self.error = step, error
+
+
+class ChildFailed(StepFailed):
+    """A child run of a flow has failed or was cancelled."""
 
 
 class StepTimeout(RivalError):

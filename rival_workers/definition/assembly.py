@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
@@ -38,6 +38,7 @@ from rival_workers.engine.plan import (
     AnyNode,
     Body,
     BranchNode,
+    FlowNode,
     ForEachNode,
     LoopNode,
     ParallelNode,
@@ -93,6 +94,15 @@ class Scope:
 
     def inner(self, prefix: str, *more: str) -> Scope:
         return Scope(prefix, tuple(dict.fromkeys((*self.allowed, *more))))
+
+
+@runtime_checkable
+class FlowSpec(Protocol):
+    """A flow in a list of steps."""
+
+    function: Callable[..., Any]
+    name: str
+    version: str | None
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,8 @@ class Assembly:
             return self._sleep(thing, scope)
         if isinstance(thing, WaitSpec):
             return self._wait(thing, scope)
+        if isinstance(thing, FlowSpec):
+            return self._flow(thing, scope)
         try:
             spec = as_spec(thing)
         except ValueError as error:
@@ -205,6 +217,16 @@ class Assembly:
         except ValidationError as error:
             self._invalid(sleep.name, error)
             return None
+
+    def _flow(self, flow: FlowSpec, scope: Scope) -> AnyNode | None:
+        found: list[str] = []
+        called = checked_injection(flow.function, scope.allowed, flow.name, found)
+        for problem in found:
+            self._problem(problem, flow.function)
+        if called is None:
+            return None
+        self._add(scope.prefix + flow.name, called, None)
+        return FlowNode(type="flow", name=flow.name, code=flow.version)
 
     def _wait(self, spec: WaitSpec, scope: Scope) -> AnyNode | None:
         if not is_name(spec.name):

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from rival_workers.engine.plan import StepConfig
 
 #: What runs a user's function.
-LeafKind = Literal["step", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input"]
+LeafKind = Literal["step", "flow", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input"]
 #: What stands for others: its row waits until they have ended.
 SupervisorKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item"]
-LEAVES: tuple[str, ...] = ("step", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input")
+LEAVES: tuple[str, ...] = ("step", "flow", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input")
 HANDLERS: tuple[str, ...] = ("handler", "soft_handler")
 
 _NO_OPTIONS = StepConfig()

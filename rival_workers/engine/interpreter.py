@@ -36,6 +36,7 @@ from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.plan import (
     Body,
     BranchNode,
+    FlowNode,
     ForEachNode,
     LoopNode,
     ParallelNode,
@@ -125,6 +126,8 @@ class _Reading:
         match node:
             case StepNode():
                 return (Opening(path, "step", node.config),)
+            case FlowNode():
+                return (Opening(path, "flow", node.config),)
             case WaitNode(own_key=True):
                 return (Opening(f"{path}!key", "input", node.config),)
             case WaitNode():

@@ -74,6 +74,14 @@ class WaitNode(_Node):
     on_timeout: Literal["stop", "continue"] = "stop"
 
 
+class FlowNode(_Node):
+    """A function that may stop in the middle; what it does is known only when it does it."""
+
+    type: Literal["flow"]
+    #: What its author calls the version of its code.
+    code: str | None = None
+
+
 class BranchNode(_Node):
     """One of two ways, chosen by `when`."""
 
@@ -122,7 +130,7 @@ class WorkflowNode(_Node):
 
 
 Composite = BranchNode | ParallelNode | ForEachNode | LoopNode | WorkflowNode
-Leaf = StepNode | SleepNode | WaitNode
+Leaf = StepNode | SleepNode | WaitNode | FlowNode
 AnyNode = Leaf | Composite
 Node = Annotated[AnyNode, Field(discriminator="type")]
 Body = tuple[Node, ...]

@@ -127,7 +127,9 @@ def _input(attempt: Attempt, view: View) -> Any:
     claimed, definition = attempt.claimed, attempt.definition
     made_by = sight.input_of(definition.plan, claimed.path)
     value = claimed.input
-    if made_by is not None:
+    if claimed.kind == "flow" and (carried := _own_item(claimed.path, view)) is not None:
+        value = carried
+    elif made_by is not None:
         made = attempt.ended.get(made_by)
         found = None if made else view(made_by)
         value = load(made.result) if made else found.result if found else None

@@ -16,6 +16,7 @@ from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import StepError
 from rival_workers.runtime.context import Context
+from rival_workers.runtime.suspending import Moved, Suspend
 
 #: The way into a user's function: (injection, context, most bytes of a result, kind of the row, type of the result).
 Calling = Callable[[Injection, Context, int, str, Returns | None], Success | Failure]
@@ -65,7 +66,7 @@ def call(
         result, items = _answer(value, kind, where, max_payload)
         state = _state(context, where, max_payload)
         return Success(result, state, skipped=skipped, items=items)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Suspend, Moved):
         raise
     except BaseException as error:
         # SystemExit and CancelledError too: a step that calls sys.exit() has failed, the worker has not.

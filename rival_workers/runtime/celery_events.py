@@ -92,7 +92,7 @@ class AttemptEvents:
         def report(what: str, error: dict[str, Any] | None) -> None:
             runtime = time.monotonic() - started
             text = f"{error['type']}: {error['message']}" if error else what
-            if what in ("completed", "skipped"):
+            if what in ("completed", "skipped", "suspended"):
                 self._send("task-succeeded", uuid=task_id, result=repr(what), runtime=runtime)
             elif what == "retried":
                 self._send("task-retried", uuid=task_id, exception=text, traceback="")

@@ -6,6 +6,7 @@ Nothing here waits for a retry or a timer: a worker's hands are free as soon as 
 from __future__ import annotations
 
 import faulthandler
+import inspect
 import logging
 import os
 import random
@@ -20,6 +21,7 @@ from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
 from rival_client.message import Ring
 from rival_client.records import Step
+from rival_workers.definition.assembly import Call
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
@@ -28,12 +30,16 @@ from rival_workers.engine.plan import StepConfig
 from rival_workers.runtime.alarms import Alarms, AttemptAlarms
 from rival_workers.runtime.attempts import Attempt, attempt_of, begun, context_of, following
 from rival_workers.runtime.calling import Calling, call
+from rival_workers.runtime.context import Context
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.flow_port import AttemptPort
+from rival_workers.runtime.flows import flow_context
 from rival_workers.runtime.log_stream import LogStream
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.redaction import Redaction
+from rival_workers.runtime.suspending import Moved, Suspend
 from rival_workers.runtime.telemetry import AttemptObserver, NoObserver
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import Followed, Held, NotYet, Store
@@ -50,7 +56,7 @@ KILL_SLACK = 2.0
 class Verdict:
     """What became of the attempt a message was about. "stale" with an error: it ran, and its result came too late."""
 
-    what: Literal["completed", "skipped", "failed", "retried", "stale"]
+    what: Literal["completed", "skipped", "failed", "retried", "suspended", "stale"]
     error: dict[str, Any] | None = None
 
 
@@ -122,7 +128,7 @@ class Coordinator:
         """Wake whoever waits for an event, and go on with the first of them here."""
         woken = self.store.deliver_event(event_id)
         failpoint("after_deliver_commit")
-        rings = [Ring(one.run_id, one.path, one.token, one.workflow, one.version) for one in woken]
+        rings = [one.ring for one in woken]
         if rings and not self.stopping:
             self.doorbell.ring(rings[1:])
             first = woken[0]
@@ -165,27 +171,43 @@ class Coordinator:
             self.executor.holds(attempt.held),
             observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost) as report,
         ):
-            outcome = self._call(attempt)
-            decision = decide(attempt.position.config, claimed.attempt, outcome, random.random())
-            verdict, after = self._settle(attempt, decision, deadline)
+            verdict, after = self._called(attempt, deadline)
             report(verdict.what, verdict.error)
         return verdict, after
+
+    def _called(self, attempt: Attempt, deadline: float) -> tuple[Verdict, Attempt | None]:
+        try:
+            outcome = self._call(attempt)
+        except Suspend:
+            return Verdict("suspended"), None
+        except Moved:
+            return self._late(attempt.position), None
+        decision = decide(attempt.position.config, attempt.claimed.attempt, outcome, random.random())
+        return self._settle(attempt, decision, deadline)
 
     def _call(self, attempt: Attempt) -> Success | Failure:
         """User code runs here, and only here: no transaction is open, and its alarm is set."""
         claimed, position = attempt.claimed, attempt.position
         its_call = attempt.definition.call_at(claimed.path)
         assert its_call is not None, "a claim is only made for a step that is known"
+        context = self._context(attempt, its_call)
+        returns = attempt.definition.returns_at(claimed.path)
+        try:
+            with (
+                self.alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
+                self._last_resort(position.config),
+            ):
+                return self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
+        finally:
+            self._logs.finish(context.log, self._patience)
+
+    def _context(self, attempt: Attempt, its_call: Call) -> Context:
         context = context_of(attempt, self._read_step, self._read_failure, self._logs)
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._is_over(attempt.held)
-        with (
-            self.alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
-            self._last_resort(position.config),
-        ):
-            returns = attempt.definition.returns_at(claimed.path)
-            outcome = self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
-        self._logs.finish(context.log, self._patience)
-        return outcome
+        if attempt.claimed.kind != "flow":
+            return context
+        port = AttemptPort(attempt.position, self.store, self.doorbell, self._patience, self.alarms, self.settings)
+        return flow_context(context, port, awaited=inspect.iscoroutinefunction(its_call.injection.function))
 
     def _settle(self, attempt: Attempt, decision: End | Retry, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""

@@ -65,6 +65,8 @@ class Moves:
     def ring(self, position: Position, followed: Followed) -> None:
         """For all that a commit has opened and nobody goes on with."""
         rings = [position.ring(opening.path, 0, countdown=opening.delay) for opening in followed.opened]
+        if followed.woken is not None:
+            rings.append(followed.woken.ring)
         if rings or followed.run_ended:
             self._doorbell.ring(rings, changed=[position.held.run_id] if followed.run_ended else [])
 

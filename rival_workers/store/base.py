@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from rival_client.database import Database
+from rival_client.payload import Json
 from rival_client.records import LogEntry, Step, WorkflowInfo
+from rival_client.waking import Woken
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.effects import Advance, Opening
+from rival_workers.engine.effects import Advance, Opening, WaitFor
 from rival_workers.engine.plan import Plan
+from rival_workers.engine.replay import Checkpoint, Mark
 
 #: `rings` of a row that its committer did not ring for: a far timer, an insert in somebody else's transaction.
 NEVER_RUNG = -1
@@ -53,6 +56,8 @@ class Followed:
     claimed: Opening | None = None
     opened: tuple[Opening, ...] = ()
     run_ended: bool = False
+    #: A flow of another run that has waited for this one.
+    woken: Woken | None = None
 
 
 @dataclass(frozen=True)
@@ -61,17 +66,6 @@ class Begun:
 
     input: Any
     followed: Followed
-
-
-@dataclass(frozen=True)
-class Woken:
-    """A step that waited and need not any more."""
-
-    run_id: str
-    path: str
-    token: int
-    workflow: str
-    version: str
 
 
 @dataclass(frozen=True)
@@ -131,6 +125,34 @@ class Look:
     backoff_max: float
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How a checkpoint stands after what a flow has just done."""
+
+    mark: Mark
+    status: str
+    result: Json | None = None
+    error: dict[str, Any] | None = None
+    attempts: int = 1
+    #: Seconds until it is looked at again.
+    delay: float | None = None
+
+
+@dataclass(frozen=True)
+class Suspended:
+    """A flow that waits for an event, under its new token; or the event that was there already."""
+
+    token: int | None = None
+    event: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ChildRun:
+    run_id: str
+    workflow: str
+    input: Json
+
+
 class Store(Protocol):
     database: Database
 
@@ -167,6 +189,18 @@ class Store(Protocol):
     def deliver_event(self, event_id: str) -> list[Woken]: ...
     def due_events(self, limit: int) -> list[tuple[str, str]]: ...
     def delete_expired_events(self, limit: int) -> int: ...
+
+    # -- flows
+    def read_checkpoints(self, run_id: str, flow: str) -> list[Checkpoint]: ...
+    def record_checkpoint(self, held: Held, ending: Ending) -> bool: ...
+    def suspend_step(self, held: Held, ending: Ending, seconds: float | None) -> int | None: ...
+    def suspend_for_event(
+        self, held: Held, mark: Mark, waits: Sequence[WaitFor], timeout: float | None
+    ) -> Suspended | None: ...
+    def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> int | None: ...
+    def started_run(self, run_id: str) -> tuple[int, str, str] | None: ...
+    def give_up_wait(self, held: Held, path: str) -> bool: ...
+    def continue_flow(self, held: Held, its_input: Json) -> int | None: ...
 
     # -- executors
     def add_executor(self, executor: str, host: str, pid: int, worker: str, lease: float) -> None: ...

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
 
 from rival_client.database import Database
-from rival_client.tables import after, deliveries, events, now, runs, steps, waits
+from rival_client.tables import after, deliveries, events, now, steps, waits
+from rival_client.waking import Woken, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.events import holds
-from rival_workers.store.base import Woken
 
 _BATCH = 100
 
@@ -90,6 +90,10 @@ def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting) -> dic
     return {"id": event.id, "topic": event.topic, "key": event.key, "payload": event.payload}
 
 
+#: A flow that waits: its checkpoint ends with the event, and the flow goes on.
+FLOW_WAIT = "flow_wait"
+
+
 class Eventing:
     database: Database
     ring_grace: float
@@ -128,25 +132,22 @@ class Eventing:
 
     def _wake(self, connection: Connection, event: Row[Any], row: Row[Any]) -> Woken | None:
         """Under the wait's token: a step that has moved on since, by its timeout or a cancel, is not woken."""
-        delivered = {"id": event.id, "topic": event.topic, "key": event.key, "payload": event.payload}
         step = connection.execute(
             update(steps)
             .where(
                 steps.c.run_id == row.run_id, steps.c.path == row.path,
                 steps.c.execution_token == row.token, steps.c.status == "waiting",
             )
-            .values(
-                status="pending", item=delivered, due_at=None, ring_at=after(self.ring_grace), rings=0,
-                execution_token=steps.c.execution_token + 1,
-            )
-            .returning(steps.c.execution_token)
+            .values(execution_token=steps.c.execution_token + 1)
+            .returning(steps.c.kind)
         ).first()  # fmt: skip
         connection.execute(delete(waits).where(waits.c.run_id == row.run_id, waits.c.path == row.path))
         if step is None:
             return None
-        _hand_over(connection, event, Waiting(row.run_id, row.path))
-        run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == row.run_id)).one()
-        return Woken(row.run_id, row.path, step.execution_token, run.workflow, run.version)
+        delivered = _hand_over(connection, event, Waiting(row.run_id, row.path))
+        if step.kind == FLOW_WAIT:
+            return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, result=delivered)
+        return wake(connection, row.run_id, row.path, self.ring_grace, item=delivered)
 
     def due_events(self, limit: int) -> list[tuple[str, str]]:
         """(id, topic) of events that nobody has looked at; put off at once, so that keepers share the work."""

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, f
 
 from rival_client.payload import NULL, Json, serialise
 from rival_client.tables import STEP_TERMINAL, after, now, runs, steps
+from rival_client.waking import Woken, run_stops, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, Opening
 from rival_workers.engine.transitions import run_sources, step_sources
@@ -64,6 +65,8 @@ class Following:
     opened: list[Opening] = field(default_factory=list)
     claimed: Opening | None = None
     run_ended: bool = False
+    #: The flow that has waited for this run.
+    woken: Woken | None = None
 
     def apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -71,7 +74,7 @@ class Following:
 
     @property
     def followed(self) -> Followed:
-        return Followed(self.claimed, tuple(self.opened), self.run_ended)
+        return Followed(self.claimed, tuple(self.opened), self.run_ended, self.woken)
 
     def _apply(self, effect: Effect) -> None:
         match effect:
@@ -100,6 +103,7 @@ class Following:
         result = {"result": self.outcome.result} if effect.status == "completed" else {}
         self._change_run(status=effect.status, completed_at=now(), ring_at=None, token=runs.c.token + 1, **result)
         self.run_ended = True
+        self.woken = wake_parent(self.connection, self.run_id, self.ring_grace)
 
     def _change_run(self, **changes: Any) -> None:
         self.connection.execute(
@@ -123,6 +127,7 @@ class Following:
 
     def _until(self, opening: Opening, seconds: float | None) -> dict[str, Any]:
         """Waiting for a time, or for something that has no time."""
+        run_stops(self.connection, self.run_id, opening.path)
         if seconds is None:
             return {"status": "waiting"}
         rung = seconds <= self.near

@@ -15,6 +15,7 @@ from rival_client.errors import RivalError
 from rival_client.payload import NULL
 from rival_client.records import Step
 from rival_client.tables import after, now, runs, steps
+from rival_client.waking import run_goes_on
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_handler
@@ -71,13 +72,11 @@ class Moving:
             step = connection.execute(statement).first()
             if step is None:
                 return self._too_early(connection, held)
+            # A timer's row is claimed as it waits; with it the whole run may have.
+            run_goes_on(connection, held.run_id)
             run_input = connection.scalar(select(runs.c.input).where(runs.c.id == held.run_id))
             token, timeout_token, attempt, lost, kind = step
             return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, run_input, kind)
-
-    def _why_not(self, held: Held) -> NotYet | None:
-        with self.database.autocommit() as connection:
-            return self._too_early(connection, held)
 
     def _too_early(self, connection: Connection, held: Held) -> NotYet | None:
         row = connection.execute(

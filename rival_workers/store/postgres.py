@@ -49,7 +49,7 @@ SET status = 'running', attempts = attempts + 1, executor_id = %(executor)s, sta
     timeout_at = now() + make_interval(secs => %(timeout)s), ring_at = now() + make_interval(secs => %(timeout)s)
 FROM rival_runs run
 WHERE step.run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s
-  AND step.status IN ('pending', 'waiting_retry', 'waiting')
+  AND step.status IN ('pending', 'waiting_retry')
   AND (due_at IS NULL OR due_at <= now() + interval '{EARLY} s')
   AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
 RETURNING execution_token, timeout_token, attempts, lost, input, kind
@@ -138,13 +138,14 @@ class PostgresStore(SqlStore):
         }  # fmt: skip
         row = self._hot.fetch(CLAIM_STEP, parameters)
         if row is None:
-            return self._why_not(held)
+            # Stale, too early, or a timer's row, with which the whole run may have waited.
+            return super().claim_step(held, timeout, executor)
         token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
         return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         opening = advance.next_leaf
-        if not _is_plain(held, end) or not (opening or advance.completes_run):
+        if not _is_plain(held, end) or not (opening or (advance.completes_run and not _may_be_a_child(held.run_id))):
             followed = self._finish_lane(held, end, advance, claim_for)
             return followed or super().finish_step(held, end, advance, claim_for=claim_for)
         parameters: dict[str, Any] = {
@@ -187,6 +188,11 @@ def _lane_of(advance: Advance) -> tuple[str, str, Opening] | None:
         case (Close(path=item, status="completed"), Join(path=join, stops=False, each=(opening,))):
             return (item, join, opening) if opening.starts_at_once else None
     return None
+
+
+def _may_be_a_child(run_id: str) -> bool:
+    """A child's id has its parent's in it, and its end must wake that one."""
+    return "/" in run_id
 
 
 def _is_plain(held: Held, end: End) -> bool:

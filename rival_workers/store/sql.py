@@ -15,11 +15,12 @@ from rival_client.tables import now, workflows
 from rival_workers.engine.plan import Plan
 from rival_workers.store import log_entries
 from rival_workers.store.eventing import Eventing
+from rival_workers.store.flowing import Flowing
 from rival_workers.store.keeping import Keeping
 from rival_workers.store.moving import Moving
 
 
-class SqlStore(Moving, Keeping, Eventing):
+class SqlStore(Moving, Keeping, Eventing, Flowing):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
     ) -> None:

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from rival_workers.definition.files import Loaded, References, register_paths
+from rival_workers.definition.flows import Flow
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 from rival_workers.testing.errors import LabError
@@ -20,6 +21,8 @@ def register(registry: Registry, what: Any, name: str | None, options: dict[str,
         raise LabError("A name and options are for a list of steps; a workflow, builder or file has its own.")
     if isinstance(what, WorkflowDefinition):
         return [registry.add(what)]
+    if isinstance(what, Flow) and what.definition is not None:
+        return [registry.add(what.definition)]
     if hasattr(what, "build"):
         return [registry.add(what.build(registry))]
     if isinstance(what, ModuleType):

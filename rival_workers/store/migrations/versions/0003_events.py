@@ -1,4 +1,4 @@
-"""Events, the steps that wait for them, and who has got which."""
+"""Events, the steps that wait for them, and who has got which; runs that are children of others."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -45,7 +45,7 @@ def upgrade() -> None:
         "rival_waits",
         sa.Column("run_id", Name, primary_key=True),
         sa.Column("path", Name, primary_key=True),
-        sa.Column("topic", Name, nullable=False),
+        sa.Column("topic", Name, primary_key=True),
         sa.Column("key", Name),
         sa.Column("filter", Payload),
         sa.Column("token", sa.Integer, nullable=False),
@@ -60,3 +60,11 @@ def upgrade() -> None:
         sa.Column("at", Timestamp, nullable=False),
     )
     op.create_index("rival_deliveries_run", "rival_deliveries", ["run_id"])
+    op.add_column("rival_runs", sa.Column("parent_run_id", Name))
+    op.add_column("rival_runs", sa.Column("parent_path", Name))
+    op.create_index(
+        "rival_runs_parent",
+        "rival_runs",
+        ["parent_run_id"],
+        postgresql_where=sa.text("parent_run_id IS NOT NULL"),
+    )

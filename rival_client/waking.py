@@ -1,0 +1,95 @@
+"""Waking what waits: a step whose event has come, a flow whose child has ended. Within somebody's transaction; whoever
+commits rings after.
+
+Locks go from a child run to its parent, never back: a parent's cancel leaves its children to transactions of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from rival_client.message import Ring
+from rival_client.tables import after, now, runs, steps
+
+
+@dataclass(frozen=True)
+class Woken:
+    """A step that waited and need not any more."""
+
+    run_id: str
+    path: str
+    token: int
+    workflow: str
+    version: str
+
+    @property
+    def ring(self) -> Ring:
+        return Ring(self.run_id, self.path, self.token, self.workflow, self.version)
+
+
+def wake(connection: Connection, run_id: str, path: str, grace: float, **values: Any) -> Woken | None:
+    """A waiting step may start now. None: it does not wait."""
+    step = connection.execute(
+        update(steps)
+        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting")
+        .values(
+            status="pending", due_at=None, ring_at=after(grace), rings=0,
+            execution_token=steps.c.execution_token + 1, **values,
+        )
+        .returning(steps.c.execution_token)
+    ).first()  # fmt: skip
+    if step is None:
+        return None
+    run_goes_on(connection, run_id)
+    run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).one()
+    return Woken(run_id, path, step.execution_token, run.workflow, run.version)
+
+
+def run_goes_on(connection: Connection, run_id: str) -> None:
+    connection.execute(update(runs).where(runs.c.id == run_id, runs.c.status == "suspended").values(status="running"))
+
+
+def run_stops(connection: Connection, run_id: str, path: str) -> None:
+    """The run waits as a whole, if the step is one of its own: then no other is open."""
+    if "/" not in path:
+        connection.execute(
+            update(runs).where(runs.c.id == run_id, runs.c.status == "running").values(status="suspended")
+        )
+
+
+def end_checkpoint(
+    connection: Connection, run_id: str, path: str, grace: float, *, result: Any = None,
+    error: dict[str, Any] | None = None,
+) -> Woken | None:  # fmt: skip
+    """What a flow waits for has come: its checkpoint ends, and the flow may go on."""
+    ended = connection.execute(
+        update(steps)
+        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting")
+        .values(
+            status="failed" if error else "completed", result=result, error=error, completed_at=now(), ring_at=None,
+            execution_token=steps.c.execution_token + 1,
+        )
+    )  # fmt: skip
+    return wake(connection, run_id, path.rpartition("/")[0], grace) if ended.rowcount == 1 else None
+
+
+def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | None:
+    """Whoever has waited for this run, which has just ended, may go on."""
+    run = connection.execute(
+        select(runs.c.parent_run_id, runs.c.parent_path, runs.c.status, runs.c.result, runs.c.error).where(
+            runs.c.id == run_id, runs.c.parent_run_id.is_not(None)
+        )
+    ).first()
+    if run is None:
+        return None
+    error = None if run.status == "completed" else _error(run_id, run.error)
+    return end_checkpoint(
+        connection, run.parent_run_id, run.parent_path, grace, result=None if error else run.result, error=error
+    )
+
+
+def _error(run_id: str, error: dict[str, Any] | None) -> dict[str, Any]:
+    return {"type": "ChildCancelled", "message": f"child run {run_id!r} was cancelled", "attempt": 1, **(error or {})}

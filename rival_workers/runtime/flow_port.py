@@ -1,0 +1,98 @@
+"""A flow's attempt and its run: commits what the flow does, under the token of its step, and rings after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from rival_client.doorbell import Doorbell
+from rival_client.message import Ring
+from rival_client.payload import Json
+from rival_workers.engine.effects import WaitFor
+from rival_workers.engine.replay import Checkpoint, Mark
+from rival_workers.runtime.alarms import AttemptAlarms
+from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.moves import Position
+from rival_workers.runtime.patience import Patience
+from rival_workers.runtime.suspending import Moved, Suspend
+from rival_workers.settings import WorkerSettings
+from rival_workers.store.base import ChildRun, Ending, Store
+
+T = TypeVar("T")
+
+
+class AttemptPort:
+    def __init__(
+        self, position: Position, store: Store, doorbell: Doorbell, patience: Patience, alarms: AttemptAlarms,
+        settings: WorkerSettings,
+    ) -> None:  # fmt: skip
+        self._position, self._store, self._doorbell = position, store, doorbell
+        self._patience, self._alarms, self._settings = patience, alarms, settings
+        self.max_payload = settings.max_payload
+
+    def checkpoints(self) -> list[Checkpoint]:
+        held = self._position.held
+        return self._patience.keep(lambda: self._store.read_checkpoints(held.run_id, held.path))
+
+    def record(self, ending: Ending) -> None:
+        if not self._kept(lambda: self._store.record_checkpoint(self._position.held, ending)):
+            raise Moved
+        failpoint("after_checkpoint_commit")
+
+    def suspend(self, ending: Ending, seconds: float | None) -> None:
+        token = self._kept(lambda: self._store.suspend_step(self._position.held, ending, seconds))
+        self._suspended(token, seconds)
+
+    def wait(self, mark: Mark, waits: Sequence[WaitFor], timeout: float | None) -> dict[str, Any] | None:
+        """The event that was there already; otherwise the flow is suspended."""
+        done = self._kept(lambda: self._store.suspend_for_event(self._position.held, mark, waits, timeout))
+        if done is None:
+            raise Moved
+        if done.event is not None:
+            return done.event
+        self._suspended(done.token, timeout)
+        raise Suspend
+
+    def give_up(self, mark: Mark) -> bool:
+        return self._kept(lambda: self._store.give_up_wait(self._position.held, mark.path))
+
+    def start_child(self, mark: Mark, run_id: str, workflow: str, its_input: Json, *, awaited: bool) -> None:
+        child = ChildRun(run_id, workflow, its_input)
+        held = self._position.held
+        token = self._kept(lambda: self._store.start_child(held, mark, child, awaited=awaited))
+        if token is None:
+            raise Moved
+        failpoint("after_child_commit")
+        self._ring_run(run_id)
+
+    def continue_as(self, its_input: Json) -> None:
+        token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input))
+        self._suspended(token, 0.0)
+
+    def time_limit(self, seconds: float | None, when_over: Callable[[], None]) -> AbstractContextManager[None]:
+        def over() -> None:
+            try:
+                when_over()
+            except Moved:
+                return  # the step has ended in this very moment
+
+        return self._alarms.after(seconds, over)
+
+    # -- committing and ringing ---------------------------------------------------------------------------
+
+    def _kept(self, operation: Callable[[], T]) -> T:
+        """Each is guarded by the token, so that it may be tried again when the database was away."""
+        return self._patience.keep(operation)
+
+    def _suspended(self, token: int | None, seconds: float | None) -> None:
+        if token is None:
+            raise Moved
+        failpoint("after_suspend_commit")
+        if seconds is not None and seconds <= self._settings.near:
+            self._doorbell.ring([self._position.ring(self._position.held.path, token, countdown=max(0.0, seconds))])
+
+    def _ring_run(self, run_id: str) -> None:
+        started = self._store.started_run(run_id)
+        if started is not None:
+            self._doorbell.ring([Ring(run_id, None, *started)])

@@ -1,0 +1,187 @@
+"""Flows, in portable SQL: checkpoints, suspending, children, continuing; each under the token of the flow's step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rival_client import runs as run_statements
+from rival_client.database import Database
+from rival_client.errors import UnknownWorkflow
+from rival_client.payload import Json, serialise
+from rival_client.tables import STEP_TERMINAL, after, attempts, deliveries, history, logs, now, runs, steps, waits
+from rival_client.waking import run_stops
+from rival_workers.engine.effects import WaitFor
+from rival_workers.engine.replay import Checkpoint, Mark
+from rival_workers.store.base import NEVER_RUNG, ChildRun, Ending, Held, Suspended
+from rival_workers.store.eventing import Waiting, begin_wait
+from rival_workers.store.following import LEAD, below
+from rival_workers.store.guards import guard, step_leaves_running
+
+
+class Flowing:
+    database: Database
+    ring_grace: float
+    near: float
+
+    def read_checkpoints(self, run_id: str, flow: str) -> list[Checkpoint]:
+        """All of a flow's, at once."""
+        columns = (
+            steps.c.path, steps.c.kind, steps.c.status, steps.c.opened, steps.c.attempts, steps.c.result,
+            steps.c.error, steps.c.due_at, now().label("now"),
+        )  # fmt: skip
+        begin = f"{flow}/"
+        with self.database.autocommit() as connection:
+            found = connection.execute(
+                select(*columns).where(
+                    steps.c.run_id == run_id, steps.c.path > begin, steps.c.path < f"{flow}0",
+                    steps.c.opened.is_not(None),
+                )
+            ).all()  # fmt: skip
+        return [
+            Checkpoint(
+                row.path, row.kind, row.status, row.opened, row.attempts, row.result, row.error,
+                None if row.due_at is None else (row.due_at - row.now).total_seconds(),
+            )
+            for row in found
+        ]  # fmt: skip
+
+    def record_checkpoint(self, held: Held, ending: Ending) -> bool:
+        """False: the flow has moved on without this attempt."""
+        with self.database.transaction() as connection:
+            return self._holds(connection, held) and self._write(connection, held, ending)
+
+    def suspend_step(self, held: Held, ending: Ending, seconds: float | None) -> int | None:
+        """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
+        with self.database.transaction() as connection:
+            token = self._suspend(connection, held, seconds)
+            if token is not None:
+                self._write(connection, held, ending)
+            return token
+
+    def suspend_for_event(
+        self, held: Held, mark: Mark, waits_for: Sequence[WaitFor], timeout: float | None
+    ) -> Suspended | None:
+        with self.database.transaction() as connection:
+            if not self._holds(connection, held):
+                return None
+            # In one order, since each takes its topic's lock.
+            for wait in sorted(waits_for, key=lambda one: (one.topic, one.key or "")):
+                event = begin_wait(connection, Waiting(held.run_id, mark.path), wait)
+                if event is not None:
+                    _forget_waits(connection, held.run_id, mark.path)
+                    self._write(connection, held, Ending(mark, "completed", _json(event)))
+                    return Suspended(event=event)
+            self._write(connection, held, Ending(mark, "waiting"))
+            return Suspended(self._suspend(connection, held, timeout))
+
+    def give_up_wait(self, held: Held, path: str) -> bool:
+        """The event has not come in time. False: it has, or the flow has moved on."""
+        with self.database.transaction() as connection:
+            if not self._holds(connection, held):
+                return False
+            given_up = connection.execute(
+                update(steps)
+                .where(steps.c.run_id == held.run_id, steps.c.path == path, steps.c.status == "waiting")
+                .values(status="skipped", completed_at=now(), execution_token=steps.c.execution_token + 1)
+            )
+            _forget_waits(connection, held.run_id, path)
+            return given_up.rowcount == 1
+
+    def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> int | None:
+        """The child run is there with the checkpoint; an awaited one lets the flow wait. The flow's token."""
+        with self.database.transaction() as connection:
+            if not self._holds(connection, held):
+                return None
+            workflow = run_statements.current_workflow(connection, child.workflow)
+            if workflow is None:
+                raise UnknownWorkflow(child.workflow, run_statements.workflow_names(connection))
+            run_statements.insert_runs(connection, workflow, {child.run_id: child.input}, self.ring_grace)
+            connection.execute(
+                update(runs)
+                .where(runs.c.id == child.run_id, runs.c.parent_run_id.is_(None))
+                .values(parent_run_id=held.run_id, parent_path=mark.path)
+            )
+            if awaited:
+                self._write(connection, held, Ending(mark, "waiting"))
+                return self._suspend(connection, held, None)
+            self._write(connection, held, Ending(mark, "completed", _json(child.run_id)))
+            return held.token
+
+    def started_run(self, run_id: str) -> tuple[int, str, str] | None:
+        """(token, workflow, version) of a run that nobody has begun yet: what a ring for it says."""
+        with self.database.autocommit() as connection:
+            row = connection.execute(
+                select(runs.c.token, runs.c.workflow, runs.c.version).where(
+                    runs.c.id == run_id, runs.c.status == "pending"
+                )
+            ).first()
+        return None if row is None else (row.token, row.workflow, row.version)
+
+    def continue_flow(self, held: Held, its_input: Json) -> int | None:
+        """The flow begins anew with another input: what it has done is gone, and its run goes on."""
+        with self.database.transaction() as connection:
+            row = connection.execute(
+                step_leaves_running(held, "suspend_step", "pending")
+                .values(attempts=0, lost=0, item=its_input, due_at=None, ring_at=after(self.ring_grace), rings=0)
+                .returning(steps.c.execution_token)
+            ).first()
+            if row is None:
+                return None
+            mine = (steps.c.run_id == held.run_id, below(held.path), steps.c.path != held.path)
+            connection.execute(delete(steps).where(*mine))
+            for table in (attempts, logs, history, waits, deliveries):
+                connection.execute(delete(table).where(table.c.run_id == held.run_id))
+            return int(row.execution_token)
+
+    # -- one transaction ----------------------------------------------------------------------------------
+
+    def _holds(self, connection: Connection, held: Held) -> bool:
+        """The flow's step is still this attempt's, and stays so until the commit. What is done forgives old losses."""
+        return connection.execute(update(steps).where(guard(held, "suspend_step")).values(lost=0)).rowcount == 1
+
+    def _suspend(self, connection: Connection, held: Held, seconds: float | None) -> int | None:
+        rung = seconds is not None and seconds <= self.near
+        ring_in = None if seconds is None else seconds + (self.ring_grace if rung else -LEAD)
+        row = connection.execute(
+            step_leaves_running(held, "suspend_step", "waiting")
+            .values(
+                attempts=steps.c.attempts - 1, due_at=None if seconds is None else after(seconds),
+                ring_at=None if ring_in is None else after(ring_in), rings=0 if rung else NEVER_RUNG,
+            )
+            .returning(steps.c.execution_token)
+        ).first()  # fmt: skip
+        if row is None:
+            return None
+        run_stops(connection, held.run_id, held.path)
+        return int(row.execution_token)
+
+    def _write(self, connection: Connection, held: Held, ending: Ending) -> bool:
+        """The checkpoint's row: new, or one that was waiting for another try. What is over stays as it is."""
+        over = ending.status in STEP_TERMINAL
+        changes: dict[str, Any] = {
+            "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
+            "completed_at": now() if over else None, "due_at": None if ending.delay is None else after(ending.delay),
+        }  # fmt: skip
+        dialect: Any = postgresql if self.database.is_postgres else sqlite
+        statement = dialect.insert(steps).values(
+            run_id=held.run_id, path=ending.mark.path, kind=ending.mark.kind, opened=ending.mark.number,
+            created_at=now(), started_at=now(), **changes,
+        )  # fmt: skip
+        connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["run_id", "path"], set_=changes, where=steps.c.status.not_in(STEP_TERMINAL)
+            )
+        )
+        return True
+
+
+def _forget_waits(connection: Connection, run_id: str, path: str) -> None:
+    connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path == path))
+
+
+def _json(value: Any) -> Json:
+    return Json(serialise(value))

@@ -1,0 +1,370 @@
+"""Flows on every store: what was done is read, what is new is done once, and what is waited for costs no worker."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rival_workers import ChildFailed, StepError, StepFailed, flow, step
+from rival_workers.definition.flows import Flow
+from rival_workers.definition.registry import Registry
+from tests.support.inline import Clock, Inline
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
+    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
+    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def timed(file_url: str) -> Iterator[Inline]:
+    """Where time can be set."""
+    opened = Inline(file_url, clock=Clock())
+    yield opened
+    opened.close()
+
+
+calls: Counter[str] = Counter()
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    calls.clear()
+
+
+def once(name: str, value: Any = None) -> Any:
+    calls[name] += 1
+    return value
+
+
+def define(inline: Inline, function: Any, name: str = "f", **options: Any) -> Flow:
+    made = flow(name, registry=Registry(), **options)(function)
+    assert made.definition is not None
+    inline.registry.renew(made.definition)
+    inline.process.register_workflows()
+    return made
+
+
+def start(inline: Inline, input: Any = None, run_id: str = "r", workflow: str = "f") -> None:
+    inline.rival.run(workflow, input, run_id=run_id)
+    inline.drain()
+
+
+def later(inline: Inline, seconds: float) -> None:
+    assert inline.clock is not None
+    for part in (max(0.0, seconds - 4), min(4.0, seconds)):
+        inline.clock.advance(part)
+        inline.keeper.run_once()
+        inline.drain()
+
+
+def rows(inline: Inline, run_id: str = "r") -> dict[str, str]:
+    return {found.path: found.status for found in inline.rival.state(run_id).steps}
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------
+
+
+def test_a_flow_returns_its_result_and_each_step_is_a_checkpoint(inline: Inline) -> None:
+    define(inline, lambda ctx, input: ctx.step(once, "a", input) + ctx.step(once, "b", 1))
+    start(inline, 41)
+    assert inline.rival.result("r").result == 42
+    assert rows(inline) == {"f": "completed", "f/once": "completed", "f/once~2": "completed"}
+    assert calls == {"a": 1, "b": 1}
+
+
+def test_on_resume_finished_steps_are_read_and_not_run(timed: Inline) -> None:
+    def body(ctx: Any) -> Any:
+        first = ctx.step(once, "a", {"n": 1})
+        ctx.sleep(hours=1)
+        return [first, ctx.step(once, "b", 2)]
+
+    define(timed, body)
+    start(timed)
+    assert (timed.rival.state("r").status, rows(timed)["f"]) == ("suspended", "waiting")
+    later(timed, 3601)
+    assert timed.rival.result("r").result == [{"n": 1}, 2]
+    assert calls == {"a": 1, "b": 1}
+    [found] = [row for row in timed.rival.state("r").steps if row.path == "f"]
+    assert (found.attempts, found.lost) == (1, 0), "a resume uses up nothing"
+
+
+def test_while_a_flow_sleeps_nothing_is_rung_and_no_worker_is_held(timed: Inline) -> None:
+    define(timed, lambda ctx: ctx.sleep(days=365))
+    start(timed)
+    assert timed.doorbell.take() == []
+    assert timed.later == []
+    assert timed.process.executor.holding == set()
+    later(timed, 365 * 86400 + 1)
+    assert timed.rival.result("r").status == "completed"
+
+
+def test_a_replay_sees_the_same_time_chance_and_ids(timed: Inline) -> None:
+    seen: list[Any] = []
+
+    def body(ctx: Any) -> Any:
+        seen.append((ctx.now(), ctx.uuid(), ctx.random.random()))
+        ctx.sleep(10)
+        return str(ctx.uuid())
+
+    define(timed, body)
+    start(timed)
+    later(timed, 11)
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert timed.rival.result("r").result != str(seen[0][1])
+
+
+def test_a_step_is_retried_with_its_backoff_and_the_flow_waits_meanwhile(timed: Inline) -> None:
+    def flaky() -> int:
+        calls["flaky"] += 1
+        if calls["flaky"] < 3:
+            raise StepError("not yet", behavior="retry")
+        return calls["flaky"]
+
+    define(timed, lambda ctx: [ctx.step(once, "a"), ctx.step(flaky, max_attempts=3, base_delay=600)][1])
+    start(timed)
+    assert rows(timed)["f/flaky"] == "waiting_retry"
+    later(timed, 601)
+    later(timed, 1201)
+    assert timed.rival.result("r").result == 3
+    assert calls == {"a": 1, "flaky": 3}
+
+
+def test_a_step_that_fails_for_good_can_be_caught_and_stays_failed_in_a_replay(timed: Inline) -> None:
+    def bad() -> None:
+        calls["bad"] += 1
+        raise ValueError("no")
+
+    def body(ctx: Any) -> Any:
+        try:
+            ctx.step(bad)
+        except StepFailed as failed:
+            ctx.sleep(10)
+            return failed.error["type"]
+
+    define(timed, body)
+    start(timed)
+    later(timed, 11)
+    assert (timed.rival.result("r").result, calls["bad"]) == ("ValueError", 1)
+
+
+def test_a_flow_that_raises_fails_its_run(inline: Inline) -> None:
+    define(inline, lambda ctx: ctx.step(lambda: 1 / 0, name="divide"))
+    start(inline)
+    state = inline.rival.state("r")
+    assert (state.status, state.failed_step) == ("failed", "f")
+    assert state.error is not None
+    assert state.error["type"] == "StepFailed"
+
+
+def test_a_flow_whose_code_has_changed_under_its_run_stops_and_overwrites_nothing(timed: Inline) -> None:
+    define(timed, lambda ctx: [ctx.step(once, "a", 1), ctx.sleep(10)])
+    start(timed)
+    before = rows(timed)
+    define(timed, lambda ctx: [ctx.step(once, "other", 1, name="another"), ctx.sleep(10)])
+    later(timed, 11)
+    state = timed.rival.state("r")
+    assert state.status == "failed"
+    assert state.error is not None
+    assert state.error["type"] == "FlowChanged"
+    assert "'f/another'" in state.error["message"]
+    assert "'f/once'" in state.error["message"]
+    assert rows(timed) == before | {"f": "failed"}
+    assert calls == {"a": 1}
+
+
+def test_another_version_of_a_flow_leaves_runs_in_flight_on_theirs(timed: Inline) -> None:
+    define(timed, lambda ctx: [ctx.sleep(10), ctx.step(once, "old", "old")][1], version="1")
+    start(timed)
+    timed.clock.advance(1)  # type: ignore[union-attr]
+    timed.rival._gates.clear()
+    define(timed, lambda ctx: ctx.step(once, "new", "new"), version="2")
+    start(timed, run_id="r2")
+    later(timed, 11)
+    assert [timed.rival.result(run_id).result for run_id in ("r", "r2")] == ["old", "new"]
+
+
+def test_steps_that_are_gathered_are_each_done_once(timed: Inline) -> None:
+    def body(ctx: Any) -> Any:
+        found = ctx.gather(*((once, f"s{n}", n) for n in range(20)))
+        ctx.sleep(10)
+        return sum(found)
+
+    define(timed, body)
+    start(timed)
+    later(timed, 11)
+    assert timed.rival.result("r").result == sum(range(20))
+    assert calls == {f"s{n}": 1 for n in range(20)}
+
+
+def test_an_async_flow_awaits_the_same(timed: Inline) -> None:
+    async def work(n: int) -> int:
+        await asyncio.sleep(0)
+        return n + 1
+
+    async def body(ctx: Any, input: Any) -> Any:
+        first = await ctx.step(work, input)
+        await ctx.sleep(10)
+        return [first, await ctx.step(once, "b", 2)]
+
+    define(timed, body)
+    start(timed, 1)
+    later(timed, 11)
+    assert timed.rival.result("r").result == [2, 2]
+
+
+def test_a_flow_can_be_a_step_of_a_plan_and_a_plan_a_child_of_a_flow(inline: Inline) -> None:
+    inline.define("plan", step(lambda input: input["n"] * 2, name="double"))
+    made = flow("part", register=False)(lambda ctx, input: ctx.call("plan", {"n": input["n"]}) + 1)
+    inline.define("whole", step(lambda: 1, name="first"), made, step(lambda last_step: last_step.result, name="last"))
+    start(inline, {"n": 20}, workflow="whole")
+    assert inline.rival.result("r").result == 41
+    child = inline.rival.state("r/call:plan")
+    assert (child.parent_run_id, child.parent_path) == ("r", "part/call:plan")
+
+
+# -- events -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["event", "wait"])
+def test_an_event_wakes_the_flow_whether_it_comes_before_or_after(inline: Inline, first: str) -> None:
+    define(inline, lambda ctx, input: ctx.await_event("paid", key=input))
+    if first == "event":
+        inline.rival.send_event("paid", {"n": 1}, key="k")
+        inline.drain()
+    start(inline, "k")
+    if first == "wait":
+        assert inline.rival.state("r").status == "suspended"
+        inline.rival.send_event("paid", {"n": 1}, key="k")
+        inline.drain()
+    assert inline.rival.result("r").result == {"n": 1}
+
+
+def test_a_wait_without_its_event_gives_none_when_its_time_is_up(timed: Inline) -> None:
+    define(timed, lambda ctx: ctx.await_event("paid", timeout=dt.timedelta(hours=1)))
+    start(timed)
+    later(timed, 3601)
+    assert (timed.rival.result("r").status, timed.rival.result("r").result) == ("completed", None)
+    timed.rival.send_event("paid", 1)
+    timed.drain()
+    assert [event.status for event in timed.rival.events()] == ["kept"]
+
+
+def test_of_several_topics_the_first_event_counts_and_the_other_is_kept(inline: Inline) -> None:
+    def body(ctx: Any) -> Any:
+        got = ctx.await_event(["yes", "no"])
+        return [got.topic, got.payload]
+
+    define(inline, body)
+    start(inline)
+    inline.rival.send_event("no", 1)
+    inline.rival.send_event("yes", 2)
+    inline.drain()
+    assert inline.rival.result("r").result == ["no", 1]
+    assert [(event.topic, event.status) for event in inline.rival.events()] == [("yes", "kept"), ("no", "consumed")]
+
+
+# -- children ---------------------------------------------------------------------------------------------
+
+
+def test_a_child_that_fails_is_told_to_its_parent(inline: Inline) -> None:
+    inline.define("bad", step(lambda: 1 / 0, name="divide"))
+
+    def body(ctx: Any) -> Any:
+        try:
+            ctx.call("bad")
+        except ChildFailed as failed:
+            return failed.error["type"]
+
+    define(inline, body)
+    start(inline)
+    assert inline.rival.result("r").result == "ZeroDivisionError"
+
+
+def test_a_child_that_is_not_awaited_goes_its_own_way(inline: Inline) -> None:
+    inline.define("slow", step(lambda: "done", name="only"))
+    define(inline, lambda ctx: ctx.spawn("slow"))
+    start(inline)
+    child = inline.rival.result("r").result
+    assert child == "r/spawn:slow"
+    assert inline.rival.result(child).result == "done"
+
+
+def test_cancelling_a_parent_cancels_its_children_and_a_cancelled_child_fails_its_parent(timed: Inline) -> None:
+    define(timed, lambda ctx: ctx.sleep(days=1), "child")
+    define(timed, lambda ctx: ctx.call("child"))
+    start(timed)
+    start(timed, run_id="r2")
+    assert timed.rival.cancel("r")
+    assert timed.rival.state("r/call:child").status == "cancelled"
+    assert timed.rival.cancel("r2/call:child")
+    timed.drain()
+    assert timed.rival.state("r2").status == "failed"
+
+
+# -- going on ---------------------------------------------------------------------------------------------
+
+
+def test_a_flow_that_continues_keeps_its_run_and_leaves_no_rows_behind(inline: Inline) -> None:
+    def body(ctx: Any, input: Any) -> Any:
+        n = ctx.step(once, "turn", input["n"] + 1)
+        return n if n == 20 else ctx.continue_as({"n": n})
+
+    define(inline, body)
+    start(inline, {"n": 0})
+    assert (inline.rival.result("r").result, calls["turn"]) == (20, 20)
+    assert rows(inline) == {"f": "completed", "f/once": "completed"}
+
+
+def test_a_message_for_a_flow_that_comes_again_changes_nothing(timed: Inline) -> None:
+    define(timed, lambda ctx: [ctx.step(once, "a"), ctx.sleep(10), ctx.step(once, "b")])
+    timed.rival.run("f", run_id="r")
+    rings = timed.doorbell.take()
+    for ring in rings * 3:
+        timed.deliver(ring)
+    sleeping = timed.doorbell.take()
+    timed.clock.advance(11)  # type: ignore[union-attr]
+    for ring in sleeping * 3:
+        timed.deliver(ring)
+    assert calls == {"a": 1, "b": 1}
+
+
+def test_a_late_result_of_a_flow_that_was_cancelled_is_refused(inline: Inline) -> None:
+    def body(ctx: Any) -> Any:
+        ctx.step(lambda: inline.rival.cancel("r"), name="cancels_itself")
+        once("never")
+
+    define(inline, body)
+    start(inline)
+    assert inline.rival.state("r").status == "cancelled"
+    assert calls == {}
+    assert [entry.what for entry in inline.rival.history("r")][-1] == "late_result_refused"
+
+
+def test_a_flow_of_very_many_checkpoints_reads_them_at_once(timed: Inline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def body(ctx: Any) -> Any:
+        total = sum(ctx.step(once, "s", 1) for _ in range(300))
+        ctx.sleep(10)
+        return total
+
+    define(timed, body)
+    start(timed)
+    reads: Counter[str] = Counter()
+    real = timed.store.read_checkpoints
+
+    def counted(run_id: str, path: str) -> Any:
+        reads["read"] += 1
+        return real(run_id, path)
+
+    monkeypatch.setattr(timed.store, "read_checkpoints", counted)
+    later(timed, 11)
+    assert (timed.rival.result("r").result, calls["s"], reads["read"]) == (300, 300, 1)

@@ -19,10 +19,11 @@ CLIENT = [
     "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
-    "Context", "DefinitionError", "EmbeddedRival", "EventTimeout", "ExecutorLost", "InvalidResult", "Results",
-    "RunInfo", "StepError", "StepLog", "StepOf", "StepState", "StepTimeout", "StepView", "Steps", "WorkflowState",
-    "branch", "celery_step", "create_workflow", "delay_step", "embedded", "for_each", "http_step", "install",
-    "loop", "parallel", "register_workflow_file", "register_workflows_from_directory", "shell_step", "step",
+    "AsyncFlowContext", "ChildFailed", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
+    "ExecutorLost", "FlowChanged", "FlowContext", "InvalidResult", "Received", "Results", "RunInfo", "StepError",
+    "StepFailed", "StepLog", "StepOf", "StepState", "StepTimeout", "StepView", "Steps", "WorkflowState", "branch",
+    "celery_step", "create_workflow", "delay_step", "embedded", "flow", "for_each", "http_step", "install", "loop",
+    "parallel", "register_workflow_file", "register_workflows_from_directory", "shell_step", "step",
     "wait_event_step", "workflow",
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]

@@ -59,7 +59,7 @@ def own_id(input: Any) -> str:
 def test_an_event_wakes_the_step_that_waits_for_it_and_its_payload_is_the_result(inline: Inline) -> None:
     inline.define("w", wait_event_step("paid"), step(lambda last_step: last_step.result["n"] + 1, name="end"))
     started(inline, "r")
-    assert status(inline, "r") == "running"
+    assert status(inline, "r") == "suspended"
     inline.rival.send_event("paid", {"n": 1})
     settle(inline)
     assert got(inline, "r") == 2
@@ -84,7 +84,7 @@ def test_an_event_that_nobody_has_looked_at_yet_is_there_for_a_wait_that_begins(
     for ring in late:
         inline.coordinator.deliver(ring.event_id)  # type: ignore[union-attr]
     settle(inline)
-    assert status(inline, "other") == "running", "it was consumed"
+    assert status(inline, "other") == "suspended", "it was consumed"
 
 
 def test_kept_events_are_taken_in_the_order_they_were_sent(inline: Inline) -> None:
@@ -118,7 +118,7 @@ def test_a_key_chooses_the_run(inline: Inline) -> None:
     inline.rival.send_event("paid", 1, key="b")
     inline.rival.send_event("paid", 2)
     settle(inline)
-    assert (status(inline, "a"), got(inline, "b")) == ("running", 1)
+    assert (status(inline, "a"), got(inline, "b")) == ("suspended", 1)
 
 
 def test_a_wait_without_a_key_takes_any(inline: Inline) -> None:
@@ -135,7 +135,7 @@ def test_another_topic_wakes_nobody(inline: Inline) -> None:
     started(inline, "r")
     inline.rival.send_event("paid.back", 1)
     settle(inline)
-    assert status(inline, "r") == "running"
+    assert status(inline, "r") == "suspended"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_payload_must_hold_what_the_wait_asks_for(
     settle(inline)
     assert (status(inline, "r") == "completed") is fits
     started(inline, "later")
-    assert status(inline, "later") == "running", "consumed, or still not fitting"
+    assert status(inline, "later") == "suspended", "consumed, or still not fitting"
 
 
 def test_an_event_for_one_run_is_for_no_other(inline: Inline) -> None:
@@ -166,7 +166,7 @@ def test_an_event_for_one_run_is_for_no_other(inline: Inline) -> None:
     started(inline, "a", "b")
     inline.rival.send_event("paid", 1, run_id="b")
     settle(inline)
-    assert (status(inline, "a"), got(inline, "b")) == ("running", 1)
+    assert (status(inline, "a"), got(inline, "b")) == ("suspended", 1)
 
 
 def test_one_goes_to_the_run_that_has_waited_longest(inline: Inline) -> None:
@@ -174,7 +174,7 @@ def test_one_goes_to_the_run_that_has_waited_longest(inline: Inline) -> None:
     started(inline, "b", "a", "c")
     inline.rival.send_event("paid", 1)
     settle(inline)
-    assert [status(inline, run_id) for run_id in "bac"] == ["completed", "running", "running"]
+    assert [status(inline, run_id) for run_id in "bac"] == ["completed", "suspended", "suspended"]
 
 
 def test_all_goes_to_everybody_who_waits_and_to_those_that_begin_to_before_it_expires(inline: Inline) -> None:
@@ -220,7 +220,7 @@ def test_the_same_event_id_twice_is_one_event(inline: Inline) -> None:
     sent = [inline.rival.send_event("paid", n, event_id="e1").status for n in range(2)]
     settle(inline)
     assert sent == ["sent", "duplicate"]
-    assert [status(inline, run_id) for run_id in "ab"] == ["completed", "running"]
+    assert [status(inline, run_id) for run_id in "ab"] == ["completed", "suspended"]
 
 
 def test_an_event_delivered_twice_wakes_one(inline: Inline) -> None:
@@ -230,7 +230,7 @@ def test_an_event_delivered_twice_wakes_one(inline: Inline) -> None:
     for _ in range(3):
         inline.coordinator.deliver(event)
     settle(inline)
-    assert [status(inline, run_id) for run_id in "ab"] == ["completed", "running"]
+    assert [status(inline, run_id) for run_id in "ab"] == ["completed", "suspended"]
 
 
 def test_a_cancelled_wait_leaves_the_event_to_the_next(inline: Inline) -> None:
@@ -247,7 +247,7 @@ def test_an_expired_event_comes_to_nobody_and_is_deleted(inline: Inline) -> None
     inline.rival.send_event("paid", 1, expires=0)
     settle(inline)
     started(inline, "r")
-    assert status(inline, "r") == "running"
+    assert status(inline, "r") == "suspended"
     with inline.store.database.transaction() as connection:
         connection.execute(update(events).values(expires_at=after(-1)))
     assert inline.store.delete_expired_events(10) == 1
@@ -275,7 +275,7 @@ def test_a_wait_that_is_over_time_fails_and_says_so(timed: Inline) -> None:
     timed.define("w", wait_event_step("paid", timeout=3600))
     started(timed, "r")
     pass_time(timed, 3596)
-    assert status(timed, "r") == "running"
+    assert status(timed, "r") == "suspended"
     pass_time(timed, 10)
     state = timed.rival.state("r")
     assert (state.status, state.failed_step) == ("failed", "wait_paid")

@@ -18,8 +18,9 @@ from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepNode
+from rival_workers.engine.replay import Mark
 from rival_workers.engine.transitions import STEP_TRANSITIONS
-from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, Look, NotYet
+from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Ending, Followed, Held, Look, NotYet
 from tests.contract.stage import (
     COMPLETES,
     DONE,
@@ -34,6 +35,7 @@ from tests.contract.stage import (
     Stage,
 )
 
+ASLEEP = Ending(Mark("a/sleep", "sleep", 0), "waiting", delay=60.0)
 LOOK = Look(limit=100, backoff=10.0, backoff_max=35.0)
 
 
@@ -51,6 +53,7 @@ def apply(stage: Stage, verb: str, held: Held) -> bool:
         "time_out_finish": lambda: store.finish_step(timeout, FAILED, FAILS, claim_for=None),
         "time_out_retry": lambda: store.retry_step(timeout, SOON, rung=True) is not None,
         "release_step": lambda: store.release_step(held, "lost") is not None,
+        "suspend_step": lambda: store.suspend_step(held, ASLEEP, 60.0) is not None,
         "park_step": lambda: store.park(held.run_id, held.path, held.token, "unknown here", 15.0),
     }[verb]()
     return bool(found)

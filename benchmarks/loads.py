@@ -25,7 +25,10 @@ class Load:
     #: Items of one for_each, and steps of one long run.
     items: int = 10_000
     long_run: int = 1_000
-    system_limit_s: float = 600.0
+    #: Runs that wait for events, and runs that sleep.
+    waiting: int = 100_000
+    sleeping: int = 1_000_000
+    system_limit_s: float = 1200.0
 
 
 FULL = Load()
@@ -40,6 +43,8 @@ QUICK = Load(
     finished_runs=(0, 100_000),
     turns=3,
     items=1_000,
+    waiting=1_000,
+    sleeping=100_000,
     system_limit_s=120.0,
 )
 

@@ -26,6 +26,10 @@ BIG_RUNS = (
     ("for_each_last_to_first", "its last quarter's speed to its first's", True),
     ("for_each_memory_mb", "its fleet's growth in memory (MB)", False),
     ("long_run_ms_per_step/first", "1,000-step run: ms per step, first tenth", False),
+    ("events_per_s", "runs woken by events, per second", True),
+    ("steps_per_s_by_sleeping_runs/0", "steps/s with no sleeping runs", True),
+    ("steps_per_s_by_sleeping_runs/100000", "steps/s with 100,000 sleeping runs", True),
+    ("steps_per_s_by_sleeping_runs/1000000", "steps/s with 1,000,000 sleeping runs", True),
     ("long_run_ms_per_step/last", "1,000-step run: ms per step, last tenth", False),
 )
 FINISHED = "steps_per_s_by_finished_runs"
@@ -98,6 +102,7 @@ def table(scores: Scores) -> str:
     rows += [
         [words, cell(scores.get(("rival", name))), *[NONE] * 4, "more" if more else "less"]
         for name, words, more in BIG_RUNS
+        if ("rival", name) in scores
     ]
     rows += _finished_rows(scores)
     return "\n".join([*_aligned([head, *rows]), "", *_notes(scores)])

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import redis
 
-from benchmarks import big_runs, databases, disciplines, finished_runs
+from benchmarks import big_runs, databases, disciplines, finished_runs, waiting_runs
 from benchmarks.disciplines import Done
 from benchmarks.driver import Surroundings, run_driver
 from benchmarks.fleet import Fleet, wait_until
@@ -27,7 +27,7 @@ COMMAND = str(Path(sys.executable).with_name("rival"))
 WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
 #: One worker with one process; a fleet has two, so that one can be killed whole and the other lives.
 WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1", "--concurrency", "4"]
-NAMES = {"noop-5", "noop-10", "noop-1000", "items", "pids", "flaky", "slow"}
+NAMES = {"noop-5", "noop-10", "noop-1000", "items", "waits", "sleeps", "pids", "flaky", "slow"}
 SEED = "bench_rival_seed"
 DRAINED = """
     SELECT count(*) FILTER (WHERE completed_at IS NULL), extract(epoch FROM max(completed_at))
@@ -167,6 +167,31 @@ def measure_big_runs(load: Load, surroundings: Surroundings) -> None:
         big_runs.measure_steps(system, load)
 
 
+def measure_waiting_runs(load: Load, surroundings: Surroundings) -> None:
+    """Very many runs that wait for events; and the usual load beside very many that sleep."""
+    with (
+        closing(open_copy("waiting", surroundings)) as system,
+        disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
+    ):
+        disciplines.warm_up(system, fleet, load)
+        waiting_runs.measure_events(system, load.waiting)
+    with (
+        closing(open_copy("none_asleep", surroundings)) as alone,
+        closing(open_copy("sleeping", surroundings)) as beside,
+        disciplines.open_fleet(alone, "two workers", surroundings.log) as first,
+        disciplines.open_fleet(beside, "two workers", surroundings.log) as second,
+    ):
+        disciplines.warm_up(alone, first, load)
+        disciplines.warm_up(beside, second, load)
+        waiting_runs.fill_sleeping(beside, load.sleeping)
+        rates: dict[str, list[float]] = {"0": [], str(load.sleeping): []}
+        for _ in range(load.turns):
+            for size, system, fleet in (("0", alone, first), (str(load.sleeping), beside, second)):
+                rates[size].append(disciplines.steps_per_s(system, fleet, load))
+        for size, found in rates.items():
+            emit(NAME, f"steps_per_s_by_sleeping_runs/{size}", found)
+
+
 def measure_by_finished_runs(load: Load, surroundings: Surroundings, finished_run: str) -> None:
     """The same load on tables of different sizes, taking turns so that a slow minute does not hit only one of them."""
     systems = {size: open_copy(f"finished_{size}", surroundings) for size in load.finished_runs}
@@ -206,6 +231,7 @@ def measure(load: Load, surroundings: Surroundings) -> None:
     emit(NAME, "commits_per_step", [disciplines.commits_per_step(counted, DRAINED, load, surroundings)])
     measure_takeover(load, surroundings)
     measure_big_runs(load, surroundings)
+    measure_waiting_runs(load, surroundings)
     measure_by_finished_runs(load, surroundings, finished_run)
 
 

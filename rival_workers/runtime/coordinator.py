@@ -40,7 +40,7 @@ from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.redaction import Redaction
 from rival_workers.runtime.suspending import Moved, Suspend
-from rival_workers.runtime.telemetry import AttemptObserver, NoObserver
+from rival_workers.runtime.telemetry import AttemptObserver, NoObserver, counters
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import Followed, Held, NotYet, Store
 
@@ -148,7 +148,8 @@ class Coordinator:
             f"worker has {workflow!r} at version {known[0]}, not {version}" if known
             else f"worker does not have workflow {workflow!r}"
         )  # fmt: skip
-        log.warning("run %s step %s is parked: %s", run_id, path or "(start)", reason)
+        counters["parked"] += 1
+        log.warning("run %s step %s is parked: %s (%d so far)", run_id, path or "(start)", reason, counters["parked"])
         self.store.park(run_id, path, token, reason, PARK_SECONDS)
 
     # -- the pipeline -------------------------------------------------------------------------------------

@@ -130,10 +130,13 @@ class Keeper:
 
     def _ring_events(self, done: Round) -> None:
         """Events that nobody has looked at since they were sent."""
-        due = self._store.due_events(BATCH)
-        if due:
-            self._doorbell.ring([EventRing(event_id, topic) for event_id, topic in due])
-            done.rung += len(due)
+        while not self._stop.is_set():
+            due = self._store.due_events(BATCH)
+            if due:
+                self._doorbell.ring([EventRing(event_id, topic) for event_id, topic in due])
+                done.rung += len(due)
+            if len(due) < BATCH:
+                return
 
     def _believed_lost(self, waiting: list[Due], amnesia: bool) -> list[Due]:
         """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer.

@@ -21,5 +21,5 @@ class NoObserver:
         yield lambda what, error: None
 
 
-#: What happened in this process since it started: messages, garbage.
+#: What happened in this process since it started: messages, garbage, parked.
 counters: Counter[str] = Counter()

@@ -11,6 +11,7 @@ import pytest
 
 from rival_client.message import Ring
 from rival_workers import StepError, step
+from rival_workers.runtime.telemetry import counters
 from tests.support.inline import Clock, Inline
 
 Make = Callable[..., Inline]
@@ -187,6 +188,7 @@ def test_amnesia_rings_everything_at_once(make: Make) -> None:
 
 
 def test_a_run_whose_version_nobody_here_has_is_parked_and_taken_by_whoever_has_it(make: Make) -> None:
+    parked_before = counters["parked"]
     knows, knows_not = make(), make()
     knows.define("w", step(lambda: 1, name="one"))
     run = knows.rival.run("w")
@@ -194,6 +196,7 @@ def test_a_run_whose_version_nobody_here_has_is_parked_and_taken_by_whoever_has_
     knows_not.deliver(ring)
     state = knows.rival.state(run.run_id)
     assert (state.status, state.parked) == ("pending", "worker does not have workflow 'w'")
+    assert counters["parked"] == parked_before + 1, "it is counted"
     pass_time(knows, 16)
     assert knows.keeper.run_once().rung == 1
     knows.drain()

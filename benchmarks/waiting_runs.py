@@ -1,0 +1,94 @@
+"""Rival alone: very many runs that wait. What wakes them, and what they cost those that do not wait.
+
+The waiting runs are copies of one that the fleet has brought there, made in the database: starting each would take
+longer than all that is measured.
+"""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+from psycopg import sql
+
+from benchmarks.big_runs import Rivals
+from benchmarks.fleet import wait_until
+from benchmarks.lines import emit, progress
+
+NAME = "rival"
+LIMIT_S = 300.0
+
+
+def measure_events(system: Rivals, count: int) -> None:
+    """Runs per second from the first of as many events to the last run's end; each event is for one of them."""
+    seed = _suspended(system, "waits")
+    with psycopg.connect(system.url, autocommit=True) as connection:
+        _copy(connection, seed, "w", count)
+        connection.execute(
+            "INSERT INTO rival_waits (run_id, path, topic, key, token, created_at) "
+            "SELECT 'w' || n, path, topic, 'w' || n, token, now() FROM rival_waits, generate_series(1, %s) n "
+            "WHERE run_id = %s",
+            [count, seed],
+        )
+        connection.execute("ANALYZE rival_runs, rival_steps, rival_waits")
+        progress(NAME, f"{count:,} runs wait for an event")
+        began = time.monotonic()
+        connection.execute(
+            "INSERT INTO rival_events "
+            "(id, topic, key, payload, delivery, status, ring_at, rings, created_at, expires_at) "
+            "SELECT 'e' || n, 'go', 'w' || n, to_jsonb(n), 'one', 'sent', now(), -1, now(), now() + interval '1 day' "
+            "FROM generate_series(1, %s) n",
+            [count],
+        )
+        wait_until(lambda: _open(connection, "w") == 0, LIMIT_S, "all runs woken", pause_s=0.1)
+        emit(NAME, "events_per_s", [count / (time.monotonic() - began)])
+        wrong = connection.execute(
+            "SELECT count(*) FROM rival_runs WHERE id LIKE 'w%' "
+            "AND (status, result) <> ('completed', to_jsonb(substr(id, 2)::int))"
+        ).fetchone()
+        assert wrong == (0,), f"{wrong} runs have got another event than theirs"
+
+
+def fill_sleeping(system: Rivals, count: int) -> None:
+    """So many runs that sleep for a year."""
+    seed = _suspended(system, "sleeps")
+    with psycopg.connect(system.url, autocommit=True) as connection:
+        _copy(connection, seed, "s", count)
+        connection.execute("ANALYZE rival_runs, rival_steps")
+    progress(NAME, f"{count:,} runs sleep")
+
+
+def _suspended(system: Rivals, workflow: str) -> str:
+    run_id = system.producer.run(workflow, {"key": "seed"}).run_id
+    wait_until(lambda: system.producer.state(run_id).status == "suspended", LIMIT_S, f"a run of {workflow} that waits")
+    return run_id
+
+
+def _copy(connection: psycopg.Connection, seed: str, prefix: str, count: int) -> None:
+    for table, key in (("rival_runs", "id"), ("rival_steps", "run_id")):
+        columns = [
+            row[0]
+            for row in connection.execute(
+                "SELECT column_name FROM information_schema.columns WHERE table_name = %s AND column_name <> %s",
+                [table, key],
+            )
+        ]
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        connection.execute(
+            sql.SQL(
+                "INSERT INTO {table} ({key}, {names}) SELECT {prefix} || n, {names} FROM {table}, "
+                "generate_series(1, {count}) n WHERE {key} = {seed}"
+            ).format(
+                table=sql.Identifier(table), key=sql.Identifier(key), names=names, prefix=sql.Literal(prefix),
+                count=sql.Literal(count), seed=sql.Literal(seed),
+            )
+        )  # fmt: skip
+
+
+def _open(connection: psycopg.Connection, prefix: str) -> int:
+    row = connection.execute(
+        "SELECT count(*) FROM rival_runs WHERE status IN ('pending', 'running', 'suspended') AND id LIKE %s",
+        [f"{prefix}%"],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])

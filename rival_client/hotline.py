@@ -19,6 +19,7 @@ from psycopg import pq
 from rival_client.database import LIBPQ_OPTIONS, libpq_url, unavailable
 
 Value = str | int | float | None
+Row = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class HotLine:
         self._local = threading.local()
         self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
 
-    def fetch(self, statement: Statement, values: Mapping[str, Value]) -> tuple[str | None, ...] | None:
+    def fetch(self, statement: Statement, values: Mapping[str, Value]) -> Row | None:
         """The first row as text, or None. DatabaseUnavailable leaves open whether it was committed."""
         try:
             result = self._execute(statement, [_bytes(values[name]) for name in statement.parameters])
@@ -52,9 +53,36 @@ class HotLine:
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self._drop()
             raise unavailable(self._url, error) from error
-        if result.ntuples == 0:
-            return None
-        return tuple(_text(result.get_value(0, column)) for column in range(result.nfields))
+        return _first_row(result)
+
+    def fetch_in_turn(self, first: Statement, second: Statement, values: Mapping[str, Value]) -> Row | None:
+        """Two statements in one transaction: the second sees what was committed while the first waited for a lock.
+        None when one of them finds nothing; then nothing has happened."""
+        try:
+            return self._in_turn(first, second, values)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self._drop()
+            raise unavailable(self._url, error) from error
+
+    def _in_turn(self, first: Statement, second: Statement, values: Mapping[str, Value]) -> Row | None:
+        pgconn = self._open().pgconn
+        pgconn.exec_(b"BEGIN")
+        row: Row | None = None
+        try:
+            for statement in (first, second):
+                result = self._execute(statement, [_bytes(values[name]) for name in statement.parameters])
+                if result.status != pq.ExecStatus.TUPLES_OK:
+                    raise _error(result)
+                row = _first_row(result)
+                if row is None:
+                    break
+        except BaseException:
+            pgconn.exec_(b"ROLLBACK")
+            raise
+        ended = pgconn.exec_(b"ROLLBACK" if row is None else b"COMMIT")
+        if ended.status != pq.ExecStatus.COMMAND_OK:
+            raise _error(ended)
+        return row
 
     def _execute(self, statement: Statement, values: list[bytes | None]) -> Any:
         line = self._open()
@@ -91,6 +119,12 @@ class _Line:
     connection: psycopg.Connection[Any]
     pgconn: Any
     prepared: set[bytes]
+
+
+def _first_row(result: Any) -> Row | None:
+    if result.ntuples == 0:
+        return None
+    return tuple(_text(result.get_value(0, column)) for column in range(result.nfields))
 
 
 def _error(result: Any) -> psycopg.Error:

@@ -4,7 +4,6 @@ the two sees the other: an event that came just before, during or after the wait
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,16 +22,16 @@ def lock_topic(connection: Connection, topic: str, key: str | None) -> None:
     """Those with a key share the topic and have the key for themselves; one without a key has all of the topic."""
     if connection.dialect.name != "postgresql":
         return  # a transaction there is alone anyway
-    number = zlib.crc32(topic.encode()) - 2**31
+    number = func.hashtext(topic)
     if key is None:
-        connection.execute(select(func.pg_advisory_xact_lock(_CLASS, number)))
+        connection.execute(select(func.pg_advisory_xact_lock(TOPICS, number)))
         return
-    connection.execute(select(func.pg_advisory_xact_lock_shared(_CLASS, number)))
-    connection.execute(select(func.pg_advisory_xact_lock(_KEYS, zlib.crc32(f"{topic}\0{key}".encode()) - 2**31)))
+    shared = func.pg_advisory_xact_lock_shared(TOPICS, number)
+    connection.execute(select(shared, func.pg_advisory_xact_lock(KEYS, func.hashtext(f"{topic}{BETWEEN}{key}"))))
 
 
-#: Two arbitrary numbers that only Rival's events use.
-_CLASS, _KEYS = 726_354, 726_355
+#: Two arbitrary numbers that only Rival's events use, and what stands between a topic and a key.
+TOPICS, KEYS, BETWEEN = 726_354, 726_355, "\x1f"
 
 
 @dataclass(frozen=True)
@@ -100,13 +99,15 @@ class Eventing:
 
     def deliver_event(self, event_id: str) -> list[Woken]:
         """Wake whoever waits for the event; nobody: it is kept until it expires. Safe to repeat."""
+        sent = select(events).where(events.c.id == event_id, events.c.status == "sent")
         with self.database.transaction() as connection:
-            event = connection.execute(
-                select(events).where(events.c.id == event_id, events.c.status == "sent").with_for_update()
-            ).first()
+            event = connection.execute(sent).first()
             if event is None:
                 return []
+            # The topic's lock first, then the event's: as whoever begins to wait.
             lock_topic(connection, event.topic, event.key)
+            if connection.execute(sent.with_for_update()).first() is None:
+                return []
             woken = self._wake_all(connection, event)
             if not (woken and event.delivery == "one"):
                 connection.execute(

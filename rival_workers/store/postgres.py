@@ -11,11 +11,13 @@ from typing import Any
 from rival_client.database import Database
 from rival_client.hotline import HotLine, Statement
 from rival_client.payload import load
+from rival_client.waking import Woken
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, Close, Join, Opening
 from rival_workers.engine.paths import is_handler
 from rival_workers.store.base import Begun, Claimed, Followed, Held, NotYet
 from rival_workers.store.moving import EARLY
+from rival_workers.store.postgres_events import deliver
 from rival_workers.store.sql import SqlStore
 
 _CLAIMED_STEP = """
@@ -142,6 +144,10 @@ class PostgresStore(SqlStore):
             return super().claim_step(held, timeout, executor)
         token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
         return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
+
+    def deliver_event(self, event_id: str) -> list[Woken]:
+        woken = deliver(self._hot, event_id, self.ring_grace)
+        return super().deliver_event(event_id) if woken is None else [woken]
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         opening = advance.next_leaf

@@ -139,6 +139,8 @@ runs = Table(
     Column("created_at", Timestamp, nullable=False),
     Column("started_at", Timestamp),
     Column("completed_at", Timestamp),
+    # Nothing of it is claimed by a message while this is set.
+    Column("paused_at", Timestamp),
     CheckConstraint(
         _possible(
             ("pending", "running", "suspended"),

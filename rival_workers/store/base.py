@@ -53,6 +53,8 @@ class Followed:
     claimed: Opening | None = None
     opened: tuple[Opening, ...] = ()
     run_ended: bool = False
+    #: What the rows have begun with that were opened; more than 0 once an operator has opened the run again.
+    token: int = 0
 
 
 @dataclass(frozen=True)

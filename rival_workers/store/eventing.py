@@ -41,6 +41,7 @@ class Waiting:
 
     run_id: str
     path: str
+    token: int = 0
 
 
 def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor) -> dict[str, Any] | None:
@@ -51,7 +52,8 @@ def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor) -> dict[
             return _hand_over(connection, event, waiting)
     connection.execute(
         insert(waits).values(
-            run_id=waiting.run_id, path=waiting.path, topic=wait.topic, key=wait.key, filter=wait.where, token=0,
+            run_id=waiting.run_id, path=waiting.path, topic=wait.topic, key=wait.key, filter=wait.where,
+            token=waiting.token,
             created_at=now(),
         )
     )  # fmt: skip

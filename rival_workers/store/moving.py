@@ -27,7 +27,7 @@ from rival_workers.store.guards import (
     after_or_never,
     guard,
     record_attempt,
-    run_is_open,
+    run_goes_on,
     run_leaves_pending,
     running_of,
     step_leaves_running,
@@ -59,7 +59,7 @@ class Moving:
         due = or_(steps.c.due_at.is_(None), steps.c.due_at <= after(EARLY))
         statement = (
             update(steps)
-            .where(guard(held, "claim_step"), due, run_is_open(held.run_id))
+            .where(guard(held, "claim_step"), due, run_goes_on(held.run_id))
             .values(
                 status="running", attempts=steps.c.attempts + 1, executor_id=executor, started_at=now(),
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,

@@ -97,11 +97,11 @@ def _begun(rows: Mapping[str, Row], path: str) -> bool:
 
 def _from(plan: Plan, rows: Mapping[str, Row], path: str) -> Iterable[str]:
     """The rows of a step and of all that came after it, at each level up to the run's own handler."""
-    yield from (at for at in rows if at == HANDLER)
-    here: str = path
+    yield from (at for at in rows if at == HANDLER or is_below(at, path))
+    here = path
     while here:
         place, scope = plan.place(here), paths.scope_of(here)
-        later = [here, *(scope + node.name for node in place.body[place.position + 1 :])]
+        later = [scope + node.name for node in place.body[place.position + 1 :]]
         yield from (at for at in rows if any(is_below(at, one) for one in later))
         here, turn = paths.above(here)
         yield from (at for at in rows if here and at == here + HANDLER)

@@ -15,8 +15,8 @@ from rival_workers import testing
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
     "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "NotPossible", "Reopened", "Rival",
-    "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Sent",
-    "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
+    "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult",
+    "RunState", "Sent", "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "Context", "DefinitionError", "EmbeddedRival", "EventTimeout", "ExecutorLost", "InvalidResult", "Results",

@@ -77,10 +77,10 @@ def test_open_is_everything_that_is_not_terminal() -> None:
     assert set(OPEN.split()) == set(STEP_STATUSES) - set(STEP_TERMINAL)
 
 
-def test_a_running_step_leaves_by_finish_retry_timeout_release_or_cancel_and_by_nothing_else() -> None:
+def test_a_running_step_leaves_by_finish_retry_timeout_release_cancel_or_an_operator_and_by_nothing_else() -> None:
     verbs = {verb for verb in STEP_TRANSITIONS if "running" in step_sources(verb)}
     assert verbs == {
         "finish_step", "retry_step", "time_out_finish", "time_out_retry", "release_step", "cancel_below",
-        "cancel_run",
+        "cancel_run", "settle_step",
     }  # fmt: skip
     assert run_sources("begin_run") == {"pending"}

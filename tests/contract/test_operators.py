@@ -5,6 +5,7 @@ before is refused all the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from rival_client.message import Ring
 from rival_client.records import RunState
 from rival_workers import StepError, branch, for_each, loop, parallel, step, wait_event_step, workflow
 from rival_workers.definition.workflow import define_workflow
-from rival_workers.store.base import Claimed, Held
 from tests.support.inline import Clock, Inline
 
 Make = Callable[..., Inline]
@@ -286,14 +286,76 @@ def test_a_preview_changes_nothing(make: Make, world: World) -> None:
     assert inline.doorbell.rings == []
 
 
+def test_a_handler_of_a_soft_failure_that_was_cancelled_runs_again(make: Make, world: World) -> None:
+    inline = make()
+
+    def soft() -> None:
+        world.done.append("soft")
+        raise StepError("never mind", behavior="continue")
+
+    def helps(ctx: Any) -> None:
+        world.done.append("helps")
+        if world.done.count("helps") == 1:
+            inline.rival.cancel(ctx.run.id)
+
+    run_id = start(inline, step(soft, on_error=helps), world.step("b"))
+    assert inline.rival.state(run_id).status == "cancelled"
+    inline.rival.retry(run_id)
+    state = settled(inline, run_id)
+    assert status_of(state) == {"soft": "failed", "soft!on_error": "completed", "b": "completed"}
+    assert world.done == ["soft", "helps", "helps", "b"]
+
+
+def test_a_failure_that_a_nested_workflow_keeps_to_itself_stays_there(make: Make, world: World) -> None:
+    inline = make()
+    inner = define_workflow("inner", [world.step("i")])
+    world.broken = {"i", "z"}
+    run_id = start(inline, workflow(inner, propagate_failure=False), world.step("z"))
+    world.broken.clear()
+    world.take()
+    inline.rival.retry(run_id)
+    assert settled(inline, run_id).status == "completed"
+    assert world.done == ["z"]
+
+
+def test_items_whose_failure_does_not_matter_are_left_alone_by_a_retry(make: Make, world: World) -> None:
+    inline = make()
+    world.broken = {"lines[1]/x"}
+    paid = wait_event_step("paid", name="paid")
+    lines = for_each("lines", items=lambda: [1, 2, 3], do=[world.step("x"), paid], concurrency=3, on_failure="continue")
+    run_id = start(inline, lines, world.step("z"))
+    inline.rival.cancel(run_id)
+    world.take()
+    inline.rival.retry(run_id)
+    inline.drain()
+    inline.rival.send_event("paid")
+    inline.rival.send_event("paid")
+    state = settled(inline, run_id)
+    assert (state.status, world.done) == ("completed", ["z"])
+    assert status_of(state)["lines[1]"] == "failed"
+
+
+def test_of_two_retries_at_once_one_is_refused(make: Make, world: World) -> None:
+    inline = make()
+    world.broken = {"b"}
+    run_id = start(inline, world.step("a"), world.step("b"))
+    world.broken.clear()
+    world.take()
+
+    def again(_: int) -> bool:
+        try:
+            inline.rival.retry(run_id)
+        except NotPossible:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(again, range(4))) == [False, False, False, True]
+    assert settled(inline, run_id).status == "completed"
+    assert world.done == ["b"]
+
+
 # -- late results -----------------------------------------------------------------------------------------
-
-
-def claimed(inline: Inline, ring: Ring) -> Held:
-    """A worker claims the step of a message, and is never heard of again."""
-    held = inline.store.claim_step(Held(ring.run_id, ring.path or "", ring.token), None, "lost")
-    assert isinstance(held, Claimed)
-    return Held(held.run_id, held.path, held.token)
 
 
 def test_a_late_result_of_before_a_rewind_is_refused(make: Make, world: World) -> None:
@@ -327,7 +389,7 @@ def test_an_old_message_does_not_start_the_new_step(make: Make, world: World) ->
     world.take()
     inline.rival.rewind(run_id, "a")
     for ring in old:
-        assert inline.deliver(ring) is None or world.done == []
+        inline.deliver(ring)
     assert world.done == []
     assert settled(inline, run_id).status == "completed"
     assert world.done == ["a", "p/x", "p/y"]

@@ -12,12 +12,17 @@ import pytest
 
 from rival_client.errors import NotPossible, RunNotFound
 from rival_client.message import Ring
+from rival_client.payload import Json
 from rival_client.records import RunState
 from rival_workers import StepError, branch, for_each, loop, parallel, step, wait_event_step, workflow
 from rival_workers.definition.workflow import define_workflow
+from rival_workers.engine.decisions import End
+from rival_workers.engine.effects import Advance, EndRun
+from rival_workers.store.base import Held
 from tests.support.inline import Clock, Inline
 
 Make = Callable[..., Inline]
+LATE = End("completed", Json('"late"'))
 
 
 @pytest.fixture(params=["sqlite", "sqlite by messages", "postgres"])
@@ -363,11 +368,17 @@ def test_a_late_result_of_before_a_rewind_is_refused(make: Make, world: World) -
     gate: dict[str, Any] = {}
 
     def b(ctx: Any) -> str:
-        if "rewound" not in gate:
-            gate["rewound"] = inline.rival.rewind(ctx.run.id, "a")
+        seen = inline.store.token_of(ctx.run.id, "b")
+        assert seen is not None
+        if not gate:
+            gate["old"] = Held(ctx.run.id, "b", seen[1])
+            inline.rival.rewind(ctx.run.id, "a")
             inline.drain()
             assert inline.rival.result(ctx.run.id).result == "c"
             return "late"
+        # The step is running again at this very moment, so only the token can tell the two apart.
+        late = inline.store.finish_step(gate["old"], LATE, Advance((EndRun("completed"),)), claim_for=None)
+        assert (seen[0], late) == ("running", None)
         return "in time"
 
     run_id = start(inline, world.step("a"), step(b), world.step("c"))

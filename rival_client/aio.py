@@ -22,7 +22,7 @@ from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, 
 from rival_client.instance import AsyncWorkflow
 from rival_client.logs import DEFAULT_LIMIT
 from rival_client.payload import Json
-from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, Started, WorkflowInfo
 from rival_client.registry import AsyncWorkflowRegistry
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL
@@ -170,6 +170,24 @@ class AsyncRival:
 
     async def cancel(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.cancel, run_id, by=by)
+
+    async def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+        return await self._call(self._rival.retry, run_id, dry_run=dry_run, by=by)
+
+    async def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+        return await self._call(self._rival.rewind, run_id, step, dry_run=dry_run, by=by)
+
+    async def skip(self, run_id: str, step: str, *, reason: str, by: str = "client") -> None:
+        await self._call(self._rival.skip, run_id, step, reason=reason, by=by)
+
+    async def set_result(self, run_id: str, step: str, result: Any, *, reason: str, by: str = "client") -> None:
+        await self._call(self._rival.set_result, run_id, step, result, reason=reason, by=by)
+
+    async def pause(self, run_id: str, *, by: str = "client") -> bool:
+        return await self._call(self._rival.pause, run_id, by=by)
+
+    async def resume(self, run_id: str, *, by: str = "client") -> bool:
+        return await self._call(self._rival.resume, run_id, by=by)
 
     @property
     def registry(self) -> AsyncWorkflowRegistry:

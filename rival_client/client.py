@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel
 
-from rival_client import joining, logs, runs
+from rival_client import joining, logs, pausing, runs
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
@@ -20,8 +21,9 @@ from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
 from rival_client.message import EventRing, Ring
+from rival_client.operating import Operator, open_operator
 from rival_client.payload import Json
-from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, Started, WorkflowInfo
 from rival_client.registry import WorkflowRegistry
 from rival_client.settings import Settings
 from rival_client.tables import RUN_ACTIVE, RUN_TERMINAL
@@ -326,6 +328,42 @@ class Rival:
             children = runs.open_children(connection, run_id)
         for child in children:
             self.cancel(child, by=by)
+
+    def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+        """A failed or cancelled run goes on where it has stopped: that step begins anew, with all its attempts."""
+        return self._operator.retry(run_id, by, dry_run)
+
+    def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+        """The run goes on from that step again, whatever has become of it: what came after it is undone. With
+        `dry_run` it only says what would run again.
+        """
+        return self._operator.rewind(run_id, step, by, dry_run)
+
+    def skip(self, run_id: str, step: str, *, reason: str, by: str = "client") -> None:
+        """An open step, or the one that the run has stopped at, ends as skipped, and the run goes on behind it."""
+        self._operator.skip(run_id, step, reason, by)
+
+    def set_result(self, run_id: str, step: str, result: Any, *, reason: str, by: str = "client") -> None:
+        """As `skip`, but the step is completed with this result. It is not checked against the step's type."""
+        self._operator.set_result(run_id, step, result, reason, by)
+
+    @cached_property
+    def _operator(self) -> Operator:
+        return open_operator(self.database, self._doorbell, self.settings)
+
+    def pause(self, run_id: str, *, by: str = "client") -> bool:
+        """Let the run start nothing new; what is running ends as it does. False: it has ended, or is paused already."""
+        with self.database.transaction() as connection:
+            return pausing.pause_run(connection, run_id, by)
+
+    def resume(self, run_id: str, *, by: str = "client") -> bool:
+        """Let a paused run go on with all that has become due. False: it is not paused."""
+        with self.database.transaction() as connection:
+            rings = pausing.resume_run(connection, run_id, by, self.settings.ring_grace)
+        if rings is None:
+            return False
+        self._doorbell.ring(rings, changed=[run_id])
+        return True
 
     def get(self, workflow: str) -> Workflow:
         """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""

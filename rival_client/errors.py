@@ -7,6 +7,7 @@ RivalError
 ├── InvalidPayload            a value is not JSON, or too large
 ├── RunConflict               that run id exists with another workflow or another input
 ├── RunNotFound
+├── NotPossible               an operator's verb does not fit the run as it is; nothing was changed
 ├── RunNotEnded               the run has no result yet
 ├── WaitTimeout               the run is still going on; waiting gave up
 ├── RunFailed                 raised by `RunResult.unwrap()`
@@ -69,6 +70,12 @@ class RunNotEnded(RivalError):
             f"(`rival.wait({workflow!r}, {run_id!r})`), or look at its `state`."
         )
         self.run_id, self.workflow, self.status = run_id, workflow, status
+
+
+class NotPossible(RivalError):
+    def __init__(self, verb: str, run_id: str, why: str) -> None:
+        super().__init__(f"Cannot {verb} run {run_id!r}: {why}. Nothing was changed.")
+        self.verb, self.run_id = verb, run_id
 
 
 class WaitTimeout(RivalError, TimeoutError):

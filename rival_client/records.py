@@ -27,6 +27,17 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Reopened:
+    """What a retry or rewind has opened, or would open: the steps that begin now, and all that had begun and runs
+    again when the run comes to it.
+    """
+
+    run_id: str
+    opened: tuple[str, ...]
+    runs_again: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Attempt:
     """An attempt that did not simply succeed the first time."""
 
@@ -125,6 +136,13 @@ class Run:
     #: Whose child it is: the run, and the step of it that has started this one.
     parent_run_id: str | None = None
     parent_path: str | None = None
+    #: Since when an operator has it stand still.
+    paused_at: dt.datetime | None = field(default=None, kw_only=True)
+
+    @property
+    def is_paused(self) -> bool:
+        """It starts nothing new. What has ended is not paused any more."""
+        return self.paused_at is not None and not self.is_terminal
 
     @property
     def is_terminal(self) -> bool:

@@ -142,6 +142,8 @@ runs = Table(
     # Whose child it is: the run, and the step of it that has started this one.
     Column("parent_run_id", Name),
     Column("parent_path", Name),
+    # Nothing of it is claimed by a message while this is set.
+    Column("paused_at", Timestamp),
     CheckConstraint(
         _possible(
             ("pending", "running", "suspended"),

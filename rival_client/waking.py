@@ -43,12 +43,12 @@ def wake(connection: Connection, run_id: str, path: str, grace: float, **values:
     ).first()  # fmt: skip
     if step is None:
         return None
-    run_goes_on(connection, run_id)
+    run_awakes(connection, run_id)
     run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).one()
     return Woken(run_id, path, step.execution_token, run.workflow, run.version)
 
 
-def run_goes_on(connection: Connection, run_id: str) -> None:
+def run_awakes(connection: Connection, run_id: str) -> None:
     connection.execute(update(runs).where(runs.c.id == run_id, runs.c.status == "suspended").values(status="running"))
 
 

@@ -18,6 +18,8 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 #: Command -> its module, which is imported when it is used: `rival ls` does not wait for what `rival dev` needs.
 COMMANDS = {
     "run": "runs", "wait": "runs", "ls": "runs", "show": "runs", "cancel": "runs", "workflows": "runs",
+    "retry": "operating", "rewind": "operating", "pause": "operating", "resume": "operating", "skip": "operating",
+    "set-result": "operating",
     "logs": "logs", "plan": "plan", "emit": "events", "events": "events",
     "worker": "worker", "dev": "dev", "flower": "flower", "doctor": "doctor", "db": "database", "demo": "demo",
 }  # fmt: skip
@@ -33,7 +35,7 @@ class Cli(click.Group):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"rival_workers.cli.{COMMANDS[name]}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:

@@ -106,7 +106,8 @@ def ls(
 
 
 def _row(run: Run) -> tuple[Any, ...]:
-    remark = error_text(run.error, 80) or (f"parked: {run.parked}" if run.parked else "")
+    remark = error_text(run.error, 80) or ("paused" if run.is_paused else "")
+    remark = remark or (f"parked: {run.parked}" if run.parked else "")
     return (
         run.run_id, run.workflow, status_text(run.status), time_text(run.created_at), seconds_text(took(run)), remark,
     )  # fmt: skip

@@ -66,6 +66,7 @@ def _facts(out: Console, state: RunState) -> None:
         ("run", state.run_id),
         ("workflow", f"{state.workflow} (version {state.version})"),
         ("status", status_text(state.status)),
+        ("paused", f"since {time_text(state.paused_at)}" if state.is_paused else ""),
         ("created", time_text(state.created_at)),
         ("took", seconds_text(took(state))),
         ("input", one_line(state.input, 500)),

@@ -67,6 +67,11 @@ def first(plan: Plan) -> Advance:
     return Advance(_Reading(plan).open_body(plan.nodes, ""))
 
 
+def opening(plan: Plan, path: str) -> tuple[Opening, ...]:
+    """What opens when the node at this path begins."""
+    return _Reading(plan)._open(plan.place(path).node, path)
+
+
 def advance(plan: Plan, path: str, end: End, kind: str) -> Advance:
     """`kind` tells the handler of a hard failure from that of a soft one, which does not stop the run."""
     base, role = paths.role_of(path)

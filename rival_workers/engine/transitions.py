@@ -50,6 +50,10 @@ STEP_TRANSITIONS: dict[str, Transition] = {
            "a composite ends within the finish of the last step below it"),
         _t("cancel_below", OPEN, "cancelled", "child", "with the composite around it, which has failed"),
         _t("cancel_run", OPEN, "cancelled", "token", "with the whole run"),
+        _t("settle_step", OPEN, "completed skipped", "token",
+           "an operator's skip or set_result: as finish_step, without an attempt"),
+        _t("revive_step", "waiting completed skipped failed cancelled", "waiting", "token",
+           "an operator's retry or rewind: a composite waits again; steps within it begin anew as new rows"),
     )
 }  # fmt: skip
 
@@ -60,8 +64,15 @@ RUN_TRANSITIONS: dict[str, Transition] = {
         _t("park_run", "pending", "pending", "token", "no worker here knows the version; looked at again later"),
         _t("end_run", "running suspended", "completed failed", "token", "within the last step's finish"),
         _t("cancel_run", "pending running suspended", "cancelled", "token", "all open steps too"),
+        _t("retry_run", "failed cancelled", "running pending", "token",
+           "an operator's: goes on where it has stopped; pending if it had never begun"),
+        _t("rewind_run", "running suspended completed failed cancelled", "running", "token",
+           "an operator's: goes on from an earlier step, and what came after it is undone"),
     )
 }  # fmt: skip
+
+#: An operator's verbs: nothing else leads out of a terminal state. Each is recorded in the history with who did it.
+OPERATORS = frozenset({"settle_step", "revive_step", "retry_run", "rewind_run"})
 
 
 def step_sources(verb: str) -> frozenset[str]:

@@ -51,23 +51,22 @@ def attempt_of(claimed: Claimed, definition: WorkflowDefinition, ended: dict[str
     return Attempt(claimed, definition, position, {} if ended is None else ended)
 
 
-def begun(run_id: str, run_input: Any, opening: Opening, definition: WorkflowDefinition) -> Attempt:
+def begun(run_id: str, run_input: Any, opening: Opening, definition: WorkflowDefinition, token: int) -> Attempt:
     """The first step of a run, claimed by the statement that started it."""
-    return attempt_of(_first_claim(run_id, opening, run_input), definition)
+    return attempt_of(_first_claim(run_id, opening, run_input, token), definition)
 
 
-def following(attempt: Attempt, end: End, opening: Opening) -> Attempt:
+def following(attempt: Attempt, end: End, opening: Opening, token: int) -> Attempt:
     """The next step, claimed by the commit that finished this one."""
     claimed = attempt.claimed
     attempt.ended[claimed.path] = Ended(end.status, end.result, end.state)
-    return attempt_of(_first_claim(claimed.run_id, opening, claimed.input), attempt.definition, attempt.ended)
+    first = _first_claim(claimed.run_id, opening, claimed.input, token)
+    return attempt_of(first, attempt.definition, attempt.ended)
 
 
-def _first_claim(run_id: str, opening: Opening, run_input: Any) -> Claimed:
-    """A step's first attempt, as an insert leaves it."""
-    return Claimed(
-        run_id, opening.path, token=1, timeout_token=1, attempt=1, lost=0, input=run_input, kind=opening.kind
-    )
+def _first_claim(run_id: str, opening: Opening, run_input: Any, token: int) -> Claimed:
+    """A step's first attempt, as an insert leaves it that begins with this token."""
+    return Claimed(run_id, opening.path, token + 1, token + 1, attempt=1, lost=0, input=run_input, kind=opening.kind)
 
 
 def context_of(attempt: Attempt, read_step: ReadStep, read_run: ReadRun, logs: LogStream) -> Context:

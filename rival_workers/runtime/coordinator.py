@@ -100,10 +100,11 @@ class Coordinator:
             return None
         followed = begun_run.followed
         self.doorbell.ring([
-            Ring(run_id, opening.path, 0, workflow, version, countdown=opening.delay) for opening in followed.opened
+            Ring(run_id, opening.path, followed.token, workflow, version, countdown=opening.delay)
+            for opening in followed.opened
         ])  # fmt: skip
         if followed.claimed is not None:
-            first = begun(run_id, begun_run.input, followed.claimed, definition)
+            first = begun(run_id, begun_run.input, followed.claimed, definition, followed.token)
             self._carry_on(first, self._deadline(), observed=True)
         return None
 
@@ -228,7 +229,7 @@ class Coordinator:
         if landed == "late":
             return self._late(position), None
         claimed = followed[0].claimed if landed == "at once" else None
-        after = None if claimed is None else following(attempt, decision, claimed)
+        after = None if claimed is None else following(attempt, decision, claimed, followed[0].token)
         return Verdict(decision.status, decision.error), after
 
     def _late(self, position: Position) -> Verdict:

@@ -64,7 +64,7 @@ class Moves:
 
     def ring(self, position: Position, followed: Followed) -> None:
         """For all that a commit has opened and nobody goes on with."""
-        rings = [position.ring(opening.path, 0, countdown=opening.delay) for opening in followed.opened]
+        rings = [position.ring(opening.path, followed.token, countdown=opening.delay) for opening in followed.opened]
         if followed.woken is not None:
             rings.append(followed.woken.ring)
         if rings or followed.run_ended:

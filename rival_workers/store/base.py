@@ -58,6 +58,8 @@ class Followed:
     run_ended: bool = False
     #: A flow of another run that has waited for this one.
     woken: Woken | None = None
+    #: What the rows have begun with that were opened; more than 0 once an operator has opened the run again.
+    token: int = 0
 
 
 @dataclass(frozen=True)

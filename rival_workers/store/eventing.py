@@ -40,6 +40,7 @@ class Waiting:
 
     run_id: str
     path: str
+    token: int = 0
 
 
 def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor) -> dict[str, Any] | None:
@@ -50,7 +51,8 @@ def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor) -> dict[
             return _hand_over(connection, event, waiting)
     connection.execute(
         insert(waits).values(
-            run_id=waiting.run_id, path=waiting.path, topic=wait.topic, key=wait.key, filter=wait.where, token=0,
+            run_id=waiting.run_id, path=waiting.path, topic=wait.topic, key=wait.key, filter=wait.where,
+            token=waiting.token,
             created_at=now(),
         )
     )  # fmt: skip
@@ -119,13 +121,16 @@ class Eventing:
 
     def _wake_all(self, connection: Connection, event: Row[Any]) -> list[Woken]:
         woken: list[Woken] = []
+        # What is for all is for each run once.
+        told: set[str] = set()
         last: Row[Any] | None = None
         while True:
             found = connection.execute(_waiting_for(event, last)).all()
             for last in found:
-                if last.filter is None or holds(event.payload, last.filter):
+                if last.run_id not in told and (last.filter is None or holds(event.payload, last.filter)):
                     one = self._wake(connection, event, last)
                     woken += [one] if one else []
+                    told |= {last.run_id} if one else set()
                     if one and event.delivery == "one":
                         return woken
             if len(found) < _BATCH:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, insert, or_, select, update
@@ -25,6 +26,8 @@ from rival_workers.store.guards import after_or_never
 
 #: A far timer is rung this long before it is due, so that a countdown can make it precise.
 LEAD = 5.0
+#: The scope of one who has locked all that is open in the run.
+WHOLE_RUN = ""
 
 
 class ScopeNeeded(Exception):
@@ -68,13 +71,22 @@ class Following:
     #: The flow that has waited for this run.
     woken: Woken | None = None
 
+    @cached_property
+    def _run(self) -> tuple[int, bool]:
+        """The token that new rows begin with, and whether the run is paused. A path that an operator has undone comes
+        again with tokens that nobody can have held before: the run's own says from where on.
+        """
+        row = self.connection.execute(select(runs.c.token, runs.c.paused_at).where(runs.c.id == self.run_id)).one()
+        return row.token - 1, row.paused_at is not None
+
     def apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._apply(effect)
 
     @property
     def followed(self) -> Followed:
-        return Followed(self.claimed, tuple(self.opened), self.run_ended, self.woken)
+        token = self._run[0] if self.claimed or self.opened else 0
+        return Followed(self.claimed, tuple(self.opened), self.run_ended, self.woken, token)
 
     def _apply(self, effect: Effect) -> None:
         match effect:
@@ -113,7 +125,11 @@ class Following:
     # -- opening ------------------------------------------------------------------------------------------
 
     def _open(self, opening: Opening) -> None:
-        row = {"run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now()}
+        token = self._run[0]
+        row = {
+            "run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now(),
+            "execution_token": token, "timeout_token": token,
+        }  # fmt: skip
         self.connection.execute(insert(steps).values({**row, **self._opened_as(opening)}))
 
     def _opened_as(self, opening: Opening) -> dict[str, Any]:
@@ -121,7 +137,7 @@ class Following:
             lanes = opening.lanes
             return {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
         if opening.wait is not None:
-            event = begin_wait(self.connection, Waiting(self.run_id, opening.path), opening.wait)
+            event = begin_wait(self.connection, Waiting(self.run_id, opening.path, self._run[0]), opening.wait)
             return {**self._starting(opening), "item": event} if event else self._until(opening, opening.wait.timeout)
         return self._until(opening, opening.delay) if opening.delay > 0 else self._starting(opening)
 
@@ -140,13 +156,14 @@ class Following:
 
     def _starting(self, opening: Opening) -> dict[str, Any]:
         """Claimed at once, if nothing else is and somebody goes on; left to a message otherwise."""
-        if self.claim_for is None or self.claimed is not None:
+        token, paused = self._run
+        if self.claim_for is None or self.claimed is not None or paused:
             self.opened.append(opening)
             return {"status": "pending", "ring_at": after(self.ring_grace)}
         self.claimed = opening
         timeout = after_or_never(opening.config.timeout)
         return {
-            "status": "running", "attempts": 1, "execution_token": 1, "timeout_token": 1,
+            "status": "running", "attempts": 1, "execution_token": token + 1, "timeout_token": token + 1,
             "executor_id": self.claim_for, "started_at": now(), "timeout_at": timeout, "ring_at": timeout,
         }  # fmt: skip
 
@@ -307,7 +324,7 @@ class Following:
         )  # fmt: skip
 
     def _need(self, path: str) -> None:
-        if self.scope is None or not is_below(path, self.scope):
+        if self.scope is None or not (self.scope == WHOLE_RUN or is_below(path, self.scope)):
             raise ScopeNeeded(path)
 
     # -- which rows ---------------------------------------------------------------------------------------

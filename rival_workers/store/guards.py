@@ -54,13 +54,19 @@ def step_leaves_running(held: Held, verb: str, status: str) -> Update:
 def run_leaves_pending(run_id: str, token: int) -> Update:
     return (
         update(runs)
-        .where(runs.c.id == run_id, runs.c.token == token, runs.c.status.in_(run_sources("begin_run")))
+        .where(runs.c.id == run_id, runs.c.token == token, runs.c.paused_at.is_(None))
+        .where(runs.c.status.in_(run_sources("begin_run")))
         .values(status="running", started_at=now(), token=runs.c.token + 1, ring_at=None, rings=0, parked=None)
     )
 
 
-def run_is_open(run_id: str) -> Any:
-    return select(true()).where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL)).exists()
+def run_goes_on(run_id: str) -> Any:
+    """It has not ended, and nobody has paused it."""
+    return (
+        select(true())
+        .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_(None))
+        .exists()
+    )
 
 
 def after_or_never(seconds: float | None) -> Any:

@@ -15,7 +15,7 @@ from rival_client.errors import RivalError
 from rival_client.payload import NULL
 from rival_client.records import Step
 from rival_client.tables import after, now, runs, steps
-from rival_client.waking import run_goes_on
+from rival_client.waking import run_awakes
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_handler
@@ -28,7 +28,7 @@ from rival_workers.store.guards import (
     after_or_never,
     guard,
     record_attempt,
-    run_is_open,
+    run_goes_on,
     run_leaves_pending,
     running_of,
     step_leaves_running,
@@ -60,7 +60,7 @@ class Moving:
         due = or_(steps.c.due_at.is_(None), steps.c.due_at <= after(EARLY))
         statement = (
             update(steps)
-            .where(guard(held, "claim_step"), due, run_is_open(held.run_id))
+            .where(guard(held, "claim_step"), due, run_goes_on(held.run_id))
             .values(
                 status="running", attempts=steps.c.attempts + 1, executor_id=executor, started_at=now(),
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
@@ -73,7 +73,7 @@ class Moving:
             if step is None:
                 return self._too_early(connection, held)
             # A timer's row is claimed as it waits; with it the whole run may have.
-            run_goes_on(connection, held.run_id)
+            run_awakes(connection, held.run_id)
             run_input = connection.scalar(select(runs.c.input).where(runs.c.id == held.run_id))
             token, timeout_token, attempt, lost, kind = step
             return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, run_input, kind)

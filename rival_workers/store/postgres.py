@@ -38,7 +38,7 @@ _BEGIN_RUN = f"""
 WITH run AS (
     UPDATE rival_runs
     SET status = 'running', started_at = now(), token = token + 1, ring_at = NULL, rings = 0, parked = NULL
-    WHERE id = %(run_id)s AND token = %(token)s AND status = 'pending'
+    WHERE id = %(run_id)s AND token = %(token)s AND status = 'pending' AND paused_at IS NULL
     RETURNING id, input
 ), step AS ({_CLAIMED_STEP.format(source="id", path=_NEXT, table="run")})
 SELECT input FROM run
@@ -54,6 +54,7 @@ WHERE step.run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token
   AND step.status IN ('pending', 'waiting_retry')
   AND (due_at IS NULL OR due_at <= now() + interval '{EARLY} s')
   AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
+  AND run.paused_at IS NULL
 RETURNING execution_token, timeout_token, attempts, lost, input, kind
 """
 

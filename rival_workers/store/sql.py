@@ -18,9 +18,10 @@ from rival_workers.store.eventing import Eventing
 from rival_workers.store.flowing import Flowing
 from rival_workers.store.keeping import Keeping
 from rival_workers.store.moving import Moving
+from rival_workers.store.operating import Operating
 
 
-class SqlStore(Moving, Keeping, Eventing, Flowing):
+class SqlStore(Moving, Keeping, Eventing, Flowing, Operating):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
     ) -> None:

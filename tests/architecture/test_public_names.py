@@ -14,9 +14,9 @@ from rival_workers import testing
 
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
-    "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "Rival", "RivalError", "Run",
-    "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Sent",
-    "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
+    "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "NotPossible", "Reopened", "Rival",
+    "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult",
+    "RunState", "Sent", "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "AsyncFlowContext", "ChildFailed", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
@@ -28,8 +28,8 @@ WORKERS = [
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
-    "active_runs", "cancel", "close", "events", "get", "history", "logs", "result", "run", "run_many", "runs",
-    "send_event", "state", "versions", "wait", "workflows",
+    "active_runs", "cancel", "close", "events", "get", "history", "logs", "pause", "result", "resume", "retry",
+    "rewind", "run", "run_many", "runs", "send_event", "set_result", "skip", "state", "versions", "wait", "workflows",
 ]  # fmt: skip
 
 

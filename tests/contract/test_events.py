@@ -198,6 +198,14 @@ def test_all_comes_to_each_run_once(inline: Inline) -> None:
     assert got(inline, "r") == 2
 
 
+def test_all_comes_to_one_of_two_waits_of_a_run(inline: Inline) -> None:
+    inline.define("w", parallel("both", [wait_event_step("news", name="one"), wait_event_step("news", name="two")]))
+    started(inline, "r")
+    inline.rival.send_event("news", 1, delivery="all")
+    settle(inline)
+    assert sorted(found.status for found in inline.rival.state("r").steps) == ["completed", "waiting", "waiting"]
+
+
 def test_more_waits_than_a_batch_that_do_not_fit_do_not_hide_one_that_does(
     inline: Inline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,67 @@
+"""A run is paused and resumed: the statements. They take an open connection, never commit.
+
+A paused run is claimed by no message. What is running goes on to its end, and a worker that is going through steps in
+place may go on until its continuation budget is over (a second); nothing else begins.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, or_, select, update
+
+from rival_client.errors import RunNotFound
+from rival_client.message import Ring
+from rival_client.records import COMPOSITE_KINDS
+from rival_client.runs import LockedRun, record
+from rival_client.tables import RUN_TERMINAL, after, now, runs, steps
+
+
+def pause_run(connection: Connection, run_id: str, by: str) -> bool:
+    """False: it has ended, or was paused already."""
+    paused = connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_(None))
+        .values(paused_at=now())
+    )
+    if paused.rowcount == 0:
+        _must_exist(connection, run_id)
+        return False
+    record(connection, run_id, None, "paused", {"by": by})
+    return True
+
+
+def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> list[Ring] | None:
+    """What must be rung, now that the run goes on. None: it was not paused."""
+    LockedRun(connection, run_id)
+    resumed = connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_not(None))
+        .values(paused_at=None)
+        .returning(runs.c.workflow, runs.c.version, runs.c.status, runs.c.token)
+    ).first()
+    if resumed is None:
+        return None
+    record(connection, run_id, None, "resumed", {"by": by})
+    if resumed.status == "pending":
+        connection.execute(update(runs).where(runs.c.id == run_id).values(ring_at=after(grace), rings=0))
+        return [Ring(run_id, None, resumed.token, resumed.workflow, resumed.version)]
+    return _due(connection, run_id, resumed.workflow, resumed.version, grace)
+
+
+def _due(connection: Connection, run_id: str, workflow: str, version: str, grace: float) -> list[Ring]:
+    """The steps whose messages came while nobody took them."""
+    found = connection.execute(
+        update(steps)
+        .where(
+            steps.c.run_id == run_id, steps.c.status.in_(("pending", "waiting_retry", "waiting")),
+            steps.c.ring_at.is_not(None), steps.c.kind.not_in(COMPOSITE_KINDS),
+            or_(steps.c.due_at.is_(None), steps.c.due_at <= now()),
+        )
+        .values(ring_at=after(grace), rings=0)
+        .returning(steps.c.path, steps.c.execution_token, steps.c.attempts, steps.c.lost)
+    )  # fmt: skip
+    return [Ring(run_id, row.path, row.execution_token, workflow, version, row.attempts + 1, row.lost) for row in found]
+
+
+def _must_exist(connection: Connection, run_id: str) -> None:
+    if connection.scalar(select(runs.c.id).where(runs.c.id == run_id)) is None:
+        raise RunNotFound(run_id)

@@ -1,0 +1,261 @@
+"""What an operator's retry or rewind undoes, and what it opens again: a cut through the rows of a run. Pure.
+
+A retry goes down from composite to composite to where each way has stopped, and opens that again. A rewind first takes
+away what came after a step, and is a retry from there: ways beside it that a failure has cancelled go on, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from rival_workers.engine import interpreter, paths
+from rival_workers.engine.effects import Opening
+from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.plan import (
+    AnyNode,
+    Body,
+    BranchNode,
+    Composite,
+    ForEachNode,
+    LoopNode,
+    ParallelNode,
+    Plan,
+    WorkflowNode,
+    bodies,
+)
+
+_DONE = ("completed", "skipped")
+_STOPPED = ("failed", "cancelled")
+
+
+class NotPossible(Exception):
+    """Why a run cannot be opened again like this."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What there is to know of a step's row."""
+
+    path: str
+    kind: str
+    status: str
+
+
+@dataclass(frozen=True)
+class Revived:
+    """A composite or item that waits again; with counts, if it joins lanes."""
+
+    path: str
+    total: int | None = None
+    opened: int | None = None
+    remaining: int | None = None
+
+
+@dataclass
+class Cut:
+    #: Rows that are taken away.
+    undone: list[str] = field(default_factory=list)
+    revived: list[Revived] = field(default_factory=list)
+    opens: list[Opening] = field(default_factory=list)
+
+    @property
+    def runs_again(self) -> tuple[str, ...]:
+        """Steps that had begun, and those that begin now."""
+        return tuple(dict.fromkeys([*self.undone, *(one.path for one in self.opens)]))
+
+
+def retry(plan: Plan, rows: Iterable[Row]) -> Cut:
+    """From where the run has stopped."""
+    return _Reviving(plan, {row.path: row for row in rows}).run()
+
+
+def rewind(plan: Plan, rows: Iterable[Row], path: str) -> Cut:
+    """From the step at this path on, whether or not it has ended."""
+    all_rows = {row.path: row for row in rows}
+    _check_target(plan, all_rows, path)
+    undone = set(_from(plan, all_rows, path))
+    left = {at: row for at, row in all_rows.items() if at not in undone}
+    reviving = _Reviving(plan, _as_if_cut(left, path))
+    reviving.cut.undone += sorted(undone)
+    reviving.cut.opens += interpreter.opening(plan, path)
+    return reviving.run()
+
+
+def _check_target(plan: Plan, rows: Mapping[str, Row], path: str) -> None:
+    if "!" in path:
+        raise NotPossible(f"{path!r} is no step of its own: rewind to {paths.role_of(path)[0] or 'a step'!r} instead")
+    if paths.place_of(path) not in plan.places or not _begun(rows, path):
+        known = ", ".join(row.path for row in rows.values() if "!" not in row.path and row.kind != "item")
+        raise NotPossible(f"there is no step {path!r} that has begun (known: {known or 'none yet'})")
+
+
+def _begun(rows: Mapping[str, Row], path: str) -> bool:
+    """A wait that makes its own key has no row of its own before it has it."""
+    return path in rows or f"{path}!key" in rows
+
+
+def _from(plan: Plan, rows: Mapping[str, Row], path: str) -> Iterable[str]:
+    """The rows of a step and of all that came after it, at each level up to the run's own handler."""
+    yield from (at for at in rows if at == HANDLER or is_below(at, path))
+    here = path
+    while here:
+        place, scope = plan.place(here), paths.scope_of(here)
+        later = [scope + node.name for node in place.body[place.position + 1 :]]
+        yield from (at for at in rows if any(is_below(at, one) for one in later))
+        here, turn = paths.above(here)
+        yield from (at for at in rows if here and at == here + HANDLER)
+        if turn is not None and isinstance(plan.place(here).node, LoopNode):
+            yield from (at for at in rows if _is_later_turn(at, here, turn))
+
+
+def _is_later_turn(path: str, loop: str, turn: int) -> bool:
+    if not path.startswith(f"{loop}["):
+        return False
+    number, _, rest = path[len(loop) + 1 :].partition("]")
+    return int(number) > turn or (int(number) == turn and rest == "!until")
+
+
+def is_below(path: str, scope: str) -> bool:
+    return path == scope or path.startswith((f"{scope}/", f"{scope}[", f"{scope}!"))
+
+
+def _as_if_cut(rows: Mapping[str, Row], path: str) -> dict[str, Row]:
+    """The step is open, and what is around it has stopped."""
+    around = {at: replace(row, status="cancelled") for at, row in rows.items() if is_below(path, at)}
+    return {**rows, **around, path: Row(path, "step", "pending")}
+
+
+class _Reviving:
+    def __init__(self, plan: Plan, rows: dict[str, Row]) -> None:
+        self.plan, self.rows, self.cut = plan, rows, Cut()
+
+    def run(self) -> Cut:
+        if HANDLER in self.rows:
+            self._undo(HANDLER)
+        self._way(self.plan.nodes, "")
+        if not self.cut.opens:
+            raise NotPossible("no step of it has stopped: rewind it to the step from which it shall run again")
+        return self.cut
+
+    # -- ways ---------------------------------------------------------------------------------------------
+
+    def _way(self, body: Body, scope: str, *, forgives: bool = False) -> bool:
+        """Go on where a sequence has stopped; whether it is open again. `forgives`: its failure is no reason."""
+        reached = [node for node in body if _begun(self.rows, scope + node.name)]
+        if not reached:
+            return False
+        return self._go_on(reached[-1], scope + reached[-1].name, forgives)
+
+    def _go_on(self, node: AnyNode, path: str, forgives: bool) -> bool:
+        row = self.rows.get(path) or self.rows[f"{path}!key"]
+        if row.status == "failed" and (self._handles(node, path) or self._is_forgiven(node, forgives)):
+            return self._handler_again(path)
+        if row.status not in _STOPPED:
+            return row.status not in _DONE
+        if isinstance(node, Composite):
+            self._composite(node, path)
+        else:
+            self._again(path)
+        return True
+
+    def _handles(self, node: AnyNode, path: str) -> bool:
+        """A soft failure: the plan goes on behind its handler."""
+        handler = self.rows.get(path + HANDLER)
+        return handler is not None and handler.kind == "soft_handler"
+
+    def _is_forgiven(self, node: AnyNode, forgives: bool) -> bool:
+        return forgives or (isinstance(node, WorkflowNode) and not node.propagate_failure)
+
+    def _handler_again(self, path: str) -> bool:
+        """What has failed stays so; its handler may have been stopped on the way."""
+        handler = self.rows.get(path + HANDLER)
+        if handler is None or handler.status != "cancelled":
+            return handler is not None and handler.status not in (*_DONE, "failed")
+        self._ask_again(handler)
+        return True
+
+    # -- composites ---------------------------------------------------------------------------------------
+
+    def _composite(self, node: Composite, path: str) -> None:
+        if any(row.status in _STOPPED for row in self._questions(path)):
+            return self._again(path)
+        if path + HANDLER in self.rows:
+            self._undo(path + HANDLER)
+        match node:
+            case ParallelNode():
+                self._parallel(node, path)
+            case ForEachNode():
+                self._for_each(node, path)
+            case LoopNode():
+                self._loop(node, path)
+                self.cut.revived.append(Revived(path))
+            case BranchNode() | WorkflowNode():
+                for body in bodies(node):
+                    self._way(body, f"{path}/")
+                self.cut.revived.append(Revived(path))
+        return None
+
+    def _questions(self, path: str) -> Iterable[Row]:
+        asked = (self.rows.get(f"{path}!{role}") for role in ("when", "items", "input"))
+        return (row for row in asked if row is not None)
+
+    def _parallel(self, node: ParallelNode, path: str) -> None:
+        forgives = node.on_failure == "continue"
+        left = sum([self._way(body, f"{path}/", forgives=forgives) for body in node.branches])
+        self._must_be_left(left, path)
+        count = len(node.branches)
+        self.cut.revived.append(Revived(path, count, count, left))
+
+    def _for_each(self, node: ForEachNode, path: str) -> None:
+        items = [row for row in self.rows.values() if row.kind == "item" and paths.turn_of(row.path)[0] == path]
+        begun = {row.path for row in items if _begun(self.rows, f"{row.path}/{node.do[0].name}")}
+        lanes = [row.path for row in items if row.path in begun and self._item(node, row)]
+        waiting = [f"{path}[{index}]" for index in range(len(begun), len(items))]
+        starting = waiting[: max(0, node.concurrency - len(lanes))]
+        self._must_be_left(len(lanes) + len(waiting), path)
+        self.cut.revived += [Revived(one) for one in waiting]
+        for one in starting:
+            self.cut.opens += interpreter.opening(self.plan, f"{one}/{node.do[0].name}")
+        self.cut.revived.append(
+            Revived(path, len(items), len(begun) + len(starting), len(lanes) + len(waiting)),
+        )
+
+    def _item(self, node: ForEachNode, row: Row) -> bool:
+        """Whether the item is open again. One that has failed stays so where failures do not matter."""
+        if row.status in _DONE or (row.status == "failed" and node.on_failure == "continue"):
+            return False
+        is_open = self._way(node.do, f"{row.path}/")
+        self.cut.revived.append(Revived(row.path))
+        return is_open
+
+    def _must_be_left(self, lanes: int, path: str) -> None:
+        if lanes == 0:
+            raise NotPossible(f"{path!r} has failed although all of its parts are over: rewind it to a step")
+
+    def _loop(self, node: LoopNode, path: str) -> None:
+        turn = max(_turns(self.rows, path))
+        asked = self.rows.get(f"{path}[{turn}]!until")
+        if asked is None and not self._way(node.do, f"{path}[{turn}]/"):
+            asked = self.rows.get(f"{path}[{turn}]!while")
+        if asked is not None and asked.status in (*_STOPPED, *_DONE):
+            self._ask_again(asked)
+
+    # -- leaves -------------------------------------------------------------------------------------------
+
+    def _again(self, path: str) -> None:
+        """From its very beginning."""
+        self._undo(path)
+        self.cut.opens += interpreter.opening(self.plan, path)
+
+    def _ask_again(self, row: Row) -> None:
+        self._undo(row.path)
+        self.cut.opens.append(Opening(row.path, row.kind, interpreter.config_of(self.plan, row.path)))  # type: ignore[arg-type]
+
+    def _undo(self, path: str) -> None:
+        self.cut.undone += sorted(at for at in self.rows if is_below(at, path))
+
+
+def _turns(rows: Mapping[str, Row], loop: str) -> Iterable[int]:
+    begin = f"{loop}["
+    return (int(path[len(begin) :].partition("]")[0]) for path in rows if path.startswith(begin))

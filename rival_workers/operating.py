@@ -1,0 +1,61 @@
+"""An operator's verbs on a run: decide on its plan, commit, then ring. `rival_client.Rival` calls it by name, since a
+producer's package does not import this one; no workflow code is needed for any of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rival_client.database import Database
+from rival_client.doorbell import Doorbell
+from rival_client.message import Ring
+from rival_client.payload import NULL, Json, dump
+from rival_client.records import Reopened
+from rival_client.settings import Settings
+from rival_workers.engine import interpreter, undoing
+from rival_workers.engine.decisions import End, EndStatus
+from rival_workers.engine.plan import Plan
+from rival_workers.engine.undoing import Cut, Row
+from rival_workers.store.operating import Operated, Order
+from rival_workers.store.sql import SqlStore
+
+
+class Operator:
+    def __init__(self, database: Database, doorbell: Doorbell, settings: Settings) -> None:
+        self._store = SqlStore(database, ring_grace=settings.ring_grace, max_payload=settings.max_payload)
+        self._doorbell = doorbell
+
+    def retry(self, run_id: str, by: str, dry_run: bool = False) -> Reopened:
+        order = Order("retry", by, dry_run=dry_run)
+        return self._told(run_id, self._store.reopen_run(run_id, order, undoing.retry), order)
+
+    def rewind(self, run_id: str, step: str, by: str, dry_run: bool = False) -> Reopened:
+        def cut(plan: Plan, rows: list[Row]) -> Cut:
+            return undoing.rewind(plan, rows, step)
+
+        order = Order("rewind", by, step, dry_run=dry_run)
+        return self._told(run_id, self._store.reopen_run(run_id, order, cut), order)
+
+    def skip(self, run_id: str, step: str, reason: str, by: str) -> None:
+        self._settle(run_id, Order("skip", by, step, reason), "skipped", NULL)
+
+    def set_result(self, run_id: str, step: str, result: Any, reason: str, by: str) -> None:
+        its_result = dump(result, what=f"the result of step {step!r}", limit=self._store.max_payload)
+        self._settle(run_id, Order("set_result", by, step, reason), "completed", its_result)
+
+    def _settle(self, run_id: str, order: Order, status: EndStatus, result: Json) -> None:
+        self._told(run_id, self._store.settle_step(run_id, order, End(status, result), interpreter.advance), order)
+
+    def _told(self, run_id: str, done: Operated, order: Order) -> Reopened:
+        if not order.dry_run:
+            self._doorbell.ring(_rings(run_id, done), changed=[run_id])
+        return Reopened(run_id, tuple(one.path for one in done.cut.opens), done.cut.runs_again)
+
+
+def _rings(run_id: str, done: Operated) -> list[Ring]:
+    if done.begin is not None:
+        return [Ring(run_id, None, done.begin, done.workflow, done.version)]
+    return [
+        Ring(run_id, one.path, done.followed.token, done.workflow, done.version, countdown=one.delay)
+        for one in done.followed.opened
+    ]

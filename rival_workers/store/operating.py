@@ -1,0 +1,266 @@
+"""An operator's verbs, in portable SQL: a run is opened again, or a step is settled by hand. Rare, so each locks the
+whole run first, in the one order that every transition keeps.
+
+What is undone is deleted and comes again as new rows. Their tokens begin above all that the old ones have ever had: the
+run's own token is moved on that far, and new rows take theirs from it. So a late result of before finds no match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, case, delete, func, select, update
+
+from rival_client import runs as run_statements
+from rival_client.database import Database
+from rival_client.errors import NotPossible, RivalError
+from rival_client.tables import after, now, runs, steps, waits
+from rival_workers.engine import undoing
+from rival_workers.engine.decisions import End
+from rival_workers.engine.effects import HANDLERS, Advance
+from rival_workers.engine.plan import Plan
+from rival_workers.engine.transitions import run_sources, step_sources
+from rival_workers.engine.undoing import Cut, Revived, Row
+from rival_workers.store.base import Followed, Held
+from rival_workers.store.following import WHOLE_RUN, Following, Outcome
+from rival_workers.store.guards import guard
+
+_TRIES = 50
+#: Paths in one statement.
+_CHUNK = 500
+#: The kinds of rows that an operator can end: a question's answer would be more than a result.
+_SETTLED = ("step", "sleep", "wait", *HANDLERS)
+#: A run that has ended is not paused any more when it is opened again.
+_STILL_PAUSED = case((runs.c.completed_at.is_(None), runs.c.paused_at), else_=None)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an operator wants, and what the history will say of it."""
+
+    verb: str
+    by: str
+    step: str | None = None
+    reason: str | None = None
+    dry_run: bool = False
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        given = {"by": self.by, "reason": self.reason}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Operated:
+    """What came of it."""
+
+    workflow: str
+    version: str
+    followed: Followed = field(default_factory=Followed)
+    cut: Cut = field(default_factory=Cut)
+    #: The token of a run that must be begun.
+    begin: int | None = None
+
+
+class _Moved(Exception):
+    """The run moved while it was being locked."""
+
+
+class Operating:
+    database: Database
+    ring_grace: float
+    near: float
+    max_payload: int
+
+    def reopen_run(self, run_id: str, order: Order, cut: Callable[[Plan, list[Row]], Cut]) -> Operated:
+        """A retry or a rewind. With `dry_run` nothing is changed."""
+        return self._tried(run_id, lambda connection: self._reopen(connection, run_id, order, cut))
+
+    def settle_step(
+        self, run_id: str, order: Order, end: End, advance: Callable[[Plan, str, End, str], Advance]
+    ) -> Operated:
+        """An open step ends as the operator says; one that has stopped its run is opened again for that."""
+        return self._tried(run_id, lambda connection: self._settle(connection, run_id, order, end, advance))
+
+    def _tried(self, run_id: str, once: Callable[[Connection], Operated]) -> Operated:
+        for _ in range(_TRIES):
+            try:
+                with self.database.transaction() as connection:
+                    return once(connection)
+            except _Moved:
+                continue
+        raise RivalError(f"Run {run_id!r} kept moving while an operator wanted to change it. Pause it, and try again.")
+
+    # -- retry, rewind ------------------------------------------------------------------------------------
+
+    def _reopen(
+        self, connection: Connection, run_id: str, order: Order, choose: Callable[[Plan, list[Row]], Cut]
+    ) -> Operated:
+        run = _locked(connection, run_id)
+        if run.status not in run_sources(f"{order.verb}_run"):
+            raise NotPossible(order.verb, run_id, f"it is {run.status}")
+        rows = _rows(connection, run_id)
+        if not rows and order.verb == "retry":
+            return self._begin_again(connection, run, order)
+        with _told(order.verb, run_id):
+            cut = choose(_plan(connection, run), rows)
+        if order.dry_run:
+            return Operated(run.workflow, run.version, cut=cut)
+        detail = {**order.detail, "opened": [one.path for one in cut.opens], "undone": cut.undone}
+        run_statements.record(connection, run_id, order.step, f"{order.verb}_run", detail)
+        return Operated(run.workflow, run.version, self._apply(connection, run_id, cut), cut)
+
+    def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:
+        """It was cancelled before anybody had begun it."""
+        connection.execute(
+            update(runs)
+            .where(runs.c.id == run.id, runs.c.token == run.token)
+            .values(
+                status="pending", token=run.token + 1, completed_at=None, ring_at=after(self.ring_grace), rings=0,
+                paused_at=None,
+            )
+        )  # fmt: skip
+        run_statements.record(connection, run.id, None, "retry_run", order.detail)
+        return Operated(run.workflow, run.version, begin=run.token + 1)
+
+    def _apply(self, connection: Connection, run_id: str, cut: Cut) -> Followed:
+        _open_run(connection, run_id, _highest_token(connection, run_id, cut.undone) + 2)
+        for part in _parts(cut.undone):
+            connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(part)))
+            connection.execute(delete(steps).where(steps.c.run_id == run_id, steps.c.path.in_(part)))
+        _revive(connection, run_id, cut.revived)
+        following = self._whole(connection, run_id)
+        following.apply(cut.opens)
+        return following.followed
+
+    def _whole(self, connection: Connection, run_id: str) -> Following:
+        return Following(connection, run_id, None, self.ring_grace, self.near, self.max_payload, WHOLE_RUN)
+
+    # -- skip, set_result ---------------------------------------------------------------------------------
+
+    def _settle(
+        self, connection: Connection, run_id: str, order: Order, end: End,
+        advance: Callable[[Plan, str, End, str], Advance],
+    ) -> Operated:  # fmt: skip
+        run = _locked(connection, run_id)
+        plan, path = _plan(connection, run), order.step or ""
+        reopened = self._reopened_for(connection, run, plan, order)
+        step = connection.execute(
+            select(steps.c.kind, steps.c.status, steps.c.execution_token).where(
+                steps.c.run_id == run_id, steps.c.path == path
+            )
+        ).first()
+        if step is None or step.kind not in _SETTLED or step.status not in step_sources("settle_step"):
+            raise NotPossible(order.verb, run_id, _no_open_step(path, step, _rows(connection, run_id)))
+        connection.execute(
+            update(steps)
+            .where(guard(Held(run_id, path, step.execution_token), "settle_step"))
+            .values(
+                status=end.status, result=end.result, error=None, completed_at=now(), ring_at=None, timeout_at=None,
+                execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
+            )
+        )  # fmt: skip
+        connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path == path))
+        run_statements.record(connection, run_id, path, order.verb, {**order.detail, "was": step.status})
+        following = self._whole(connection, run_id)
+        following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)
+        following.opened += [one for one in reopened.opened if one.path != path]
+        following.apply(advance(plan, path, end, step.kind).effects)
+        return Operated(run.workflow, run.version, following.followed)
+
+    def _reopened_for(self, connection: Connection, run: Any, plan: Plan, order: Order) -> Followed:
+        """A run that has stopped at the step is opened again, and the step with it."""
+        if run.status not in run_sources("retry_run"):
+            return Followed()
+        with _told(order.verb, run.id):
+            cut = undoing.retry(plan, _rows(connection, run.id))
+        if order.step not in [one.path for one in cut.opens]:
+            stopped = ", ".join(one.path for one in cut.opens)
+            raise NotPossible(order.verb, run.id, f"it is {run.status}, and not at {order.step!r} but at {stopped}")
+        return self._apply(connection, run.id, cut)
+
+
+def _locked(connection: Connection, run_id: str) -> Any:
+    if not run_statements.LockedRun(connection, run_id).settled:
+        raise _Moved
+    return connection.execute(
+        select(runs.c.id, runs.c.workflow, runs.c.version, runs.c.status, runs.c.token).where(runs.c.id == run_id)
+    ).one()
+
+
+@contextmanager
+def _told(verb: str, run_id: str) -> Iterator[None]:
+    try:
+        yield
+    except undoing.NotPossible as why:
+        raise NotPossible(verb, run_id, str(why)) from None
+
+
+def _plan(connection: Connection, run: Any) -> Plan:
+    info = run_statements.workflow_version(connection, run.workflow, run.version)
+    if info is None:
+        raise RivalError(f"Version {run.version} of workflow {run.workflow!r} is not in the database any more.")
+    return Plan.load(info.plan)
+
+
+def _rows(connection: Connection, run_id: str) -> list[Row]:
+    found = connection.execute(
+        select(steps.c.path, steps.c.kind, steps.c.status)
+        .where(steps.c.run_id == run_id)
+        .order_by(steps.c.created_at, steps.c.path)
+    )
+    return [Row(row.path, row.kind, row.status) for row in found]
+
+
+def _parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (paths[begin : begin + _CHUNK] for begin in range(0, len(paths), _CHUNK))
+
+
+def _highest_token(connection: Connection, run_id: str, paths: Sequence[str]) -> int:
+    highest = select(func.max(steps.c.execution_token), func.max(steps.c.timeout_token))
+    found = (
+        connection.execute(highest.where(steps.c.run_id == run_id, steps.c.path.in_(part))).one()
+        for part in _parts(paths)
+    )
+    return max((token or 0 for row in found for token in row), default=0)
+
+
+def _open_run(connection: Connection, run_id: str, at_least: int) -> None:
+    token = connection.scalar(select(runs.c.token).where(runs.c.id == run_id)) or 0
+    connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.token == token, runs.c.status.in_(run_sources("rewind_run")))
+        .values(
+            status="running", token=max(token + 1, at_least), result=None, error=None, failed_step=None,
+            completed_at=None, ring_at=None, rings=0, parked=None, paused_at=_STILL_PAUSED,
+        )
+    )  # fmt: skip
+
+
+def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
+    again = {
+        "status": "waiting", "completed_at": None, "result": None, "error": None,
+        "execution_token": steps.c.execution_token + 1,
+    }  # fmt: skip
+    of_run = (steps.c.run_id == run_id, steps.c.status.in_(step_sources("revive_step")))
+    one_by_one = [one for one in revived if one.total is not None]
+    plain = [one.path for one in revived if one.total is None]
+    for part in _parts(plain):
+        connection.execute(update(steps).where(*of_run, steps.c.path.in_(part)).values(again))
+    for one in one_by_one:
+        counts = {"total": one.total, "opened": one.opened, "remaining": one.remaining}
+        connection.execute(update(steps).where(*of_run, steps.c.path == one.path).values({**again, **counts}))
+
+
+def _no_open_step(path: str, step: Any, rows: list[Row]) -> str:
+    known = [row.path for row in rows if row.kind in _SETTLED and row.status in step_sources("settle_step")]
+    if step is None:
+        what = f"there is no step {path!r}"
+    elif step.kind not in _SETTLED:
+        what = f"{path!r} is a {step.kind}, and not a step that can end like this"
+    else:
+        what = f"step {path!r} is {step.status}"
+    return f"{what} (open steps: {', '.join(known) or 'none'})"

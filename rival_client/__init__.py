@@ -30,6 +30,7 @@ from rival_client.records import (
     WorkflowInfo,
 )
 from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
+from rival_client.schedules import ScheduleRecord
 
 __all__ = [
     "AsyncRival",
@@ -53,6 +54,7 @@ __all__ = [
     "RunNotFound",
     "RunResult",
     "RunState",
+    "ScheduleRecord",
     "Sent",
     "Started",
     "Step",

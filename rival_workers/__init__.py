@@ -6,6 +6,7 @@ from rival_workers.definition.builder import create_workflow
 from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.results import Results, StepOf, StepView
+from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.steps import step
 from rival_workers.definition.waits import wait_event_step
 from rival_workers.errors import DefinitionError, EventTimeout, ExecutorLost, InvalidResult, StepError, StepTimeout
@@ -29,6 +30,7 @@ __all__ = [
     "InvalidResult",
     "Results",
     "RunInfo",
+    "Schedule",
     "StepError",
     "StepLog",
     "StepOf",

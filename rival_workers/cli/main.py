@@ -18,7 +18,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 #: Command -> its module, which is imported when it is used: `rival ls` does not wait for what `rival dev` needs.
 COMMANDS = {
     "run": "runs", "wait": "runs", "ls": "runs", "show": "runs", "cancel": "runs", "workflows": "runs",
-    "logs": "logs", "plan": "plan", "emit": "events", "events": "events",
+    "logs": "logs", "plan": "plan", "emit": "events", "events": "events", "schedule": "schedules",
     "worker": "worker", "dev": "dev", "flower": "flower", "doctor": "doctor", "db": "database", "demo": "demo",
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from rival_client.database import Database
 from rival_client.records import LogEntry, Step, WorkflowInfo
+from rival_client.ticks import Planned
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, Opening
 from rival_workers.engine.plan import Plan
@@ -70,6 +71,15 @@ class Woken:
     run_id: str
     path: str
     token: int
+    workflow: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A run that a schedule has started."""
+
+    run_id: str
     workflow: str
     version: str
 
@@ -162,6 +172,10 @@ class Store(Protocol):
     def stray_attempts(self, limit: int) -> list[RunningAttempt]: ...
     def ring_all(self, within: float, limit: int) -> int: ...
     def delete_ended_before(self, age: float, limit: int) -> int: ...
+
+    # -- schedules
+    def keep_schedule(self, workflow: str, planned: Planned | None) -> None: ...
+    def fire_schedules(self, limit: int) -> list[Fired]: ...
 
     # -- events
     def deliver_event(self, event_id: str) -> list[Woken]: ...

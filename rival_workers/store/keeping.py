@@ -18,6 +18,7 @@ from rival_client.tables import (
     logs,
     now,
     runs,
+    schedules,
     steps,
     waits,
 )
@@ -34,6 +35,7 @@ _ANYTHING_DUE = select(
 _NEXT_LOOK = select(
     select(func.min(runs.c.ring_at)).scalar_subquery().label("of_runs"),
     select(func.min(steps.c.ring_at)).scalar_subquery().label("of_steps"),
+    select(func.min(schedules.c.next_at)).where(schedules.c.error.is_(None)).scalar_subquery().label("of_schedules"),
     now().label("now"),
 )
 
@@ -57,7 +59,7 @@ class Keeping:
         """Seconds until something is due, 0 or less if it is; None: nothing waits for its time."""
         with self.database.autocommit() as connection:
             row = connection.execute(_NEXT_LOOK).one()
-        times = [at for at in (row.of_runs, row.of_steps) if at is not None]
+        times = [at for at in (row.of_runs, row.of_steps, row.of_schedules) if at is not None]
         return (min(times) - row.now).total_seconds() if times else None
 
     def _due_runs(self, connection: Connection, look: Look) -> list[Row[Any]]:

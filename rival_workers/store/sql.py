@@ -17,9 +17,10 @@ from rival_workers.store import log_entries
 from rival_workers.store.eventing import Eventing
 from rival_workers.store.keeping import Keeping
 from rival_workers.store.moving import Moving
+from rival_workers.store.scheduling import Scheduling
 
 
-class SqlStore(Moving, Keeping, Eventing):
+class SqlStore(Moving, Keeping, Eventing, Scheduling):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
     ) -> None:

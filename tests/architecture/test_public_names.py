@@ -15,20 +15,20 @@ from rival_workers import testing
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
     "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "Rival", "RivalError", "Run",
-    "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Sent",
-    "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
+    "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "ScheduleRecord",
+    "Sent", "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "Context", "DefinitionError", "EmbeddedRival", "EventTimeout", "ExecutorLost", "InvalidResult", "Results",
-    "RunInfo", "StepError", "StepLog", "StepOf", "StepState", "StepTimeout", "StepView", "Steps", "WorkflowState",
-    "branch", "celery_step", "create_workflow", "delay_step", "embedded", "for_each", "http_step", "install",
-    "loop", "parallel", "register_workflow_file", "register_workflows_from_directory", "shell_step", "step",
+    "RunInfo", "Schedule", "StepError", "StepLog", "StepOf", "StepState", "StepTimeout", "StepView", "Steps",
+    "WorkflowState", "branch", "celery_step", "create_workflow", "delay_step", "embedded", "for_each", "http_step",
+    "install", "loop", "parallel", "register_workflow_file", "register_workflows_from_directory", "shell_step", "step",
     "wait_event_step", "workflow",
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
     "active_runs", "cancel", "close", "events", "get", "history", "logs", "result", "run", "run_many", "runs",
-    "send_event", "state", "versions", "wait", "workflows",
+    "schedule", "schedules", "send_event", "state", "unschedule", "versions", "wait", "workflows",
 ]  # fmt: skip
 
 

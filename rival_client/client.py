@@ -192,7 +192,7 @@ class Rival:
     ) -> ScheduleRecord:  # fmt: skip
         """Start a run at each tick of a cron expression, or every so many seconds. The same name again changes it.
 
-        `catch_up`: what becomes of ticks that the whole fleet has missed: "none", the "last" of them, or "all" get runs.
+        `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".
         """
         planned = Planned(checked_rule(when, timezone), checked_catch_up(catch_up), self._gate(workflow).admit(input))
         with self.database.transaction() as own:

@@ -34,6 +34,7 @@ class WorkflowBuilder:
         self._on_error: Callable[..., Any] | None = None
         self._results: type[Results] | None = None
         self._schedule: Schedule | None = None
+        self._retention: float | dt.timedelta | None = None
         self._origin = caller()
 
     @property
@@ -111,11 +112,17 @@ class WorkflowBuilder:
         self._schedule = Schedule(when, timezone, catch_up, input)
         return self
 
+    def retention(self, seconds: float | dt.timedelta) -> Self:
+        """How long its ended runs are kept, whatever the workers say of others; 0: for ever."""
+        self._retention = seconds
+        return self
+
     def build(self, registry: Registry | None = None, references: References | None = None) -> WorkflowDefinition:
         """`references`: how a workflow that this one is a step of finds others."""
         return define_workflow(
             self._name, self._steps, input=self._input, description=self._description, on_error=self._on_error,
-            results=self._results, schedule=self._schedule, origin=self._origin,
+            results=self._results, schedule=self._schedule, retention=self._retention,
+            origin=self._origin,
             resolve=references or References(registry_for(registry), within=[self]),
         )  # fmt: skip
 

@@ -1,5 +1,5 @@
 """A file is a workflow: a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`, `results`,
-`schedule`."""
+`schedule`, `retention`."""
 
 from __future__ import annotations
 
@@ -184,6 +184,7 @@ def _from_module(path: Path, module: ModuleType, references: References) -> Work
             on_error=getattr(module, "on_error", None),
             results=getattr(module, "results", None),
             schedule=getattr(module, "schedule", None),
+            retention=getattr(module, "retention", None),
             source=str(path),
             resolve=references,
         )

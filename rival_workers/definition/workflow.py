@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,7 +18,7 @@ from rival_workers.definition.order import Reading, check_reading
 from rival_workers.definition.results import Results
 from rival_workers.definition.returns import Returns, problems_of
 from rival_workers.definition.schedules import planned_schedule
-from rival_workers.definition.steps import checked_injection
+from rival_workers.definition.steps import checked_injection, seconds
 from rival_workers.definition.typing_results import type_results
 from rival_workers.engine.paths import HANDLER, place_of
 from rival_workers.engine.plan import Body, Plan
@@ -40,6 +41,7 @@ class WorkflowDefinition:
         returns: Mapping[str, Returns] | None = None,
         unseen: Sequence[str] = (),
         schedule: Planned | None = None,
+        retention: float | None = None,
     ) -> None:
         #: The file it was read from, if it was.
         self.source = source
@@ -51,6 +53,8 @@ class WorkflowDefinition:
         self.on_error = on_error
         #: When it is started by itself. No part of the plan: another time is no other version.
         self.schedule = schedule
+        #: Seconds for which its ended runs are kept; 0: for ever; None: as the workers say.
+        self.retention = retention
         self._own_calls = calls
 
     @cached_property
@@ -125,6 +129,7 @@ def define_workflow(
     on_error: Callable[..., Any] | None = None,
     results: type[Results] | None = None,
     schedule: Any = None,
+    retention: Any = None,
     source: str | None = None,
     origin: str = "",
     resolve: Resolve = only_itself,
@@ -142,6 +147,9 @@ def define_workflow(
     if input is not None and not _is_type(input):
         problems.append(f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}")
     planned = planned_schedule(schedule, name, _reader_of(input), problems)
+    kept = seconds(retention)
+    if kept is not None and not _is_duration(kept):
+        problems.append(f"retention: give seconds or a timedelta (0: for ever), not {retention!r}")
     reading = _look_through(assembly, body, results)
 
     def told(problem: str) -> str:
@@ -153,7 +161,7 @@ def define_workflow(
     return WorkflowDefinition(
         name, body, assembly.calls, input_type=input, description=description, on_error=handler, source=source,
         returns=assembly.returns, unseen=[told(problem) for problem in reading.unseen],
-        schedule=planned,
+        schedule=planned, retention=kept,
     )  # fmt: skip
 
 
@@ -166,6 +174,10 @@ def _look_through(assembly: Assembly, body: Body, results: Any) -> Reading:
     reading = check_reading(plan, assembly.calls)
     assembly.problems += reading.out_of_order
     return reading
+
+
+def _is_duration(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _body(assembly: Assembly, steps: Any) -> Body:

@@ -184,11 +184,15 @@ class Keeper:
         self._give_to_others(self._store.stray_attempts(BATCH), done)
         while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
             pass
-        if self._settings.retention > 0:
-            deleted = _RETENTION_BATCH
-            while deleted == _RETENTION_BATCH and not self._stop.is_set():
-                deleted = self._store.delete_ended_before(self._settings.retention, _RETENTION_BATCH)
-                done.deleted += deleted
+        for workflow, age in self._store.retentions(self._settings.retention):
+            self._let_go(workflow, age, done)
+
+    def _let_go(self, workflow: str | None, age: float, done: Round) -> None:
+        """Ended runs of a workflow, or of all, in small batches: nobody waits for their locks."""
+        deleted = _RETENTION_BATCH
+        while deleted == _RETENTION_BATCH and not self._stop.is_set():
+            deleted = self._store.delete_ended_before(age, _RETENTION_BATCH, workflow)
+            done.deleted += deleted
 
 
 def _ring(due: Due) -> Ring:

@@ -29,6 +29,7 @@ from rival_client.records import (
     Step,
     WorkflowInfo,
 )
+from rival_client.recovery import Recovery
 from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
 from rival_client.schedules import ScheduleRecord
 
@@ -44,6 +45,7 @@ __all__ = [
     "InvalidPayload",
     "LastError",
     "LogEntry",
+    "Recovery",
     "Rival",
     "RivalError",
     "Run",

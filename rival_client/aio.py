@@ -23,6 +23,7 @@ from rival_client.instance import AsyncWorkflow
 from rival_client.logs import DEFAULT_LIMIT
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.recovery import Recovery
 from rival_client.registry import AsyncWorkflowRegistry
 from rival_client.schedules import ScheduleRecord
 from rival_client.settings import Settings
@@ -186,6 +187,9 @@ class AsyncRival:
 
     async def cancel(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.cancel, run_id, by=by)
+
+    async def recover(self) -> Recovery:
+        return await self._call(self._rival.recover)
 
     @property
     def registry(self) -> AsyncWorkflowRegistry:

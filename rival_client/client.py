@@ -22,6 +22,7 @@ from rival_client.instance import Workflow
 from rival_client.message import EventRing, Ring
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.recovery import Recovery, recover
 from rival_client.registry import WorkflowRegistry
 from rival_client.schedules import (
     ScheduleRecord,
@@ -349,6 +350,13 @@ class Rival:
                     self._doorbell.ring([], changed=[run_id])
                 return cancelled
         raise RivalError(f"Run {run_id!r} kept moving while it was being cancelled. Try again.")
+
+    def recover(self) -> Recovery:
+        """Have all that waits for a worker rung for anew, and tell what there is to recover.
+
+        Safe at any time: it is the live workers that do the work.
+        """
+        return recover(self.database)
 
     def get(self, workflow: str) -> Workflow:
         """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""

@@ -19,6 +19,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 COMMANDS = {
     "run": "runs", "wait": "runs", "ls": "runs", "show": "runs", "cancel": "runs", "workflows": "runs",
     "logs": "logs", "plan": "plan", "emit": "events", "events": "events", "schedule": "schedules",
+    "recover": "recovery",
     "worker": "worker", "dev": "dev", "flower": "flower", "doctor": "doctor", "db": "database", "demo": "demo",
 }  # fmt: skip
 

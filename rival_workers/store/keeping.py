@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, literal, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, literal, or_, select, true, tuple_, update
 
 from rival_client.database import Database
+from rival_client.recovery import make_due
 from rival_client.tables import (
     RUN_TERMINAL,
     after,
@@ -23,7 +24,7 @@ from rival_client.tables import (
     waits,
     workflows,
 )
-from rival_workers.store.base import NEVER_RUNG, Due, ExecutorRow, Look, RunningAttempt
+from rival_workers.store.base import Due, ExecutorRow, Look, RunningAttempt
 from rival_workers.store.guards import RUNNING, backed_off, chosen, due_of, running_of
 
 _ANYTHING_DUE = select(
@@ -137,36 +138,8 @@ class Keeping:
         """The broker forgot everything: make up to `limit` rows due now whose look would come `within` seconds.
         Rows whose time has not come, and parked ones, are left alone. How many were changed.
         """
-        # As if nobody had ever rung: any keeper that finds them rings, whatever backlog the others' rings have made.
-        forgotten = {"ring_at": now(), "rings": NEVER_RUNG}
-        soon = and_(runs.c.ring_at > now(), runs.c.ring_at <= after(within))
-        waiting_runs = (
-            select(runs.c.id)
-            .where(soon, runs.c.status == "pending", runs.c.parked.is_(None))
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
-        waiting_steps = (
-            select(steps.c.run_id, steps.c.path)
-            .where(
-                steps.c.ring_at > now(), steps.c.ring_at <= after(within), steps.c.parked.is_(None),
-                steps.c.status.in_(("pending", "waiting_retry")),
-                or_(steps.c.due_at.is_(None), steps.c.due_at <= now()),
-            )
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )  # fmt: skip
         with self.database.transaction() as connection:
-            found_runs = connection.execute(
-                update(runs).where(runs.c.id.in_(chosen(waiting_runs))).values(forgotten).returning(runs.c.id)
-            ).all()
-            found_steps = connection.execute(
-                update(steps)
-                .where(tuple_(steps.c.run_id, steps.c.path).in_(chosen(waiting_steps)))
-                .values(forgotten)
-                .returning(steps.c.run_id)
-            ).all()
-            return len(found_runs) + len(found_steps)
+            return make_due(connection, within, limit)
 
     def retentions(self, default: float) -> list[tuple[str | None, float]]:
         """Which workflow's ended runs are kept for how many seconds, as its version that was activated last says, or

@@ -14,7 +14,7 @@ from rival_workers import testing
 
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
-    "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "Rival", "RivalError", "Run",
+    "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "Recovery", "Rival", "RivalError", "Run",
     "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "ScheduleRecord",
     "Sent", "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
@@ -27,8 +27,8 @@ WORKERS = [
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
-    "active_runs", "cancel", "close", "events", "get", "history", "logs", "result", "run", "run_many", "runs",
-    "schedule", "schedules", "send_event", "state", "unschedule", "versions", "wait", "workflows",
+    "active_runs", "cancel", "close", "events", "get", "history", "logs", "recover", "result", "run", "run_many",
+    "runs", "schedule", "schedules", "send_event", "state", "unschedule", "versions", "wait", "workflows",
 ]  # fmt: skip
 
 

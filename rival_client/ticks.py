@@ -55,14 +55,22 @@ class Rule:
 
     def _from(self, at: dt.datetime) -> Iterator[dt.datetime]:
         if self.every is None:
-            local = at.astimezone(ZoneInfo(self.timezone))
-            yield from (tick.astimezone(dt.UTC) for tick in CronSim(self.cron or "", local))
+            yield from self._of_cron(at)
             return
         # Whole microseconds: a float of seconds since 1970 cannot tell a tick from what is just before it.
         turn = (at - _EPOCH) // dt.timedelta(seconds=self.every)
         while True:
             turn += 1
             yield _EPOCH + turn * dt.timedelta(seconds=self.every)
+
+    def _of_cron(self, at: dt.datetime) -> Iterator[dt.datetime]:
+        """Asked in the second of two equal hours CronSim begins with the first, and in the hour that is left out it
+        may have one time twice: only what is later than the one before is a tick."""
+        for local in CronSim(self.cron or "", at.astimezone(ZoneInfo(self.timezone))):
+            tick = local.astimezone(dt.UTC)
+            if tick > at:
+                yield tick
+                at = tick
 
     def __str__(self) -> str:
         if self.every is not None:

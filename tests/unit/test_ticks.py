@@ -64,6 +64,23 @@ def test_an_hourly_tick_has_a_run_id_of_its_own_in_each_of_the_two_equal_hours()
     assert [run_id_at("n", tick) for tick in found] == ["n@2026-10-25T00:00:00Z", "n@2026-10-25T01:00:00Z"]
 
 
+CHANGES = [
+    ("30 2 * * *", BERLIN, "2026-10-24T00:00"), ("30 2 * * *", BERLIN, "2026-03-28T00:00"),
+    ("0,30 2,3 * * *", BERLIN, "2026-03-28T00:00"), ("*/20 2 * * *", BERLIN, "2026-10-24T00:00"),
+    ("30 1 * * *", "America/New_York", "2026-10-31T00:00"), ("45 1 * * *", "Australia/Lord_Howe", "2026-04-03T00:00"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cron", "zone", "start"), CHANGES)
+def test_whoever_asks_in_the_middle_of_a_change_of_the_clock_is_told_the_same(cron: str, zone: str, start: str) -> None:
+    rule, begin = checked_rule(cron, zone), utc(start)
+    all_of_them = list(rule.between(begin, begin + dt.timedelta(days=4)))
+    assert all_of_them == sorted(set(all_of_them))
+    for minutes in range(0, 2 * 24 * 60, 5):
+        at = begin + dt.timedelta(minutes=minutes)
+        assert rule.next_after(at) == next(tick for tick in all_of_them if tick > at)
+
+
 def test_an_interval_does_not_depend_on_when_somebody_asks() -> None:
     rule = checked_rule(dt.timedelta(minutes=10))
     assert rule.next_after(utc("2026-01-01T00:03:07.5")) == utc("2026-01-01T00:10")

@@ -31,7 +31,9 @@ from rival_client.records import (
     Step,
     WorkflowInfo,
 )
+from rival_client.recovery import Recovery
 from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
+from rival_client.schedules import ScheduleRecord
 
 __all__ = [
     "AsyncRival",
@@ -46,6 +48,7 @@ __all__ = [
     "LastError",
     "LogEntry",
     "NotPossible",
+    "Recovery",
     "Reopened",
     "Rival",
     "RivalError",
@@ -57,6 +60,7 @@ __all__ = [
     "RunNotFound",
     "RunResult",
     "RunState",
+    "ScheduleRecord",
     "Sent",
     "Started",
     "Step",

@@ -23,9 +23,12 @@ from rival_client.instance import AsyncWorkflow
 from rival_client.logs import DEFAULT_LIMIT
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.recovery import Recovery
 from rival_client.registry import AsyncWorkflowRegistry
+from rival_client.schedules import ScheduleRecord
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL
+from rival_client.ticks import CatchUp
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 
 T = TypeVar("T")
@@ -102,6 +105,20 @@ class AsyncRival:
 
     async def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
         return await self._call(self._rival.events, topic, limit)
+
+    async def schedule(
+        self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",
+        catch_up: CatchUp = "none",
+    ) -> ScheduleRecord:  # fmt: skip
+        return await self._call(
+            self._rival.schedule, workflow, when, name=name, input=input, timezone=timezone, catch_up=catch_up
+        )
+
+    async def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
+        return await self._call(self._rival.schedules, workflow)
+
+    async def unschedule(self, name: str) -> bool:
+        return await self._call(self._rival.unschedule, name)
 
     async def wait(
         self,
@@ -188,6 +205,9 @@ class AsyncRival:
 
     async def resume(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.resume, run_id, by=by)
+
+    async def recover(self) -> Recovery:
+        return await self._call(self._rival.recover)
 
     @property
     def registry(self) -> AsyncWorkflowRegistry:

@@ -24,9 +24,19 @@ from rival_client.message import EventRing, Ring
 from rival_client.operating import Operator, open_operator
 from rival_client.payload import Json
 from rival_client.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.recovery import Recovery, recover
 from rival_client.registry import WorkflowRegistry
+from rival_client.schedules import (
+    ScheduleRecord,
+    list_schedules,
+    put_schedule,
+    read_schedule,
+    refuse_taken,
+    remove_schedule,
+)
 from rival_client.settings import Settings
 from rival_client.tables import RUN_ACTIVE, RUN_TERMINAL
+from rival_client.ticks import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.waking import wake_parent
 
@@ -177,6 +187,32 @@ class Rival:
         """The newest events first."""
         with self.database.autocommit() as connection:
             return list_events(connection, topic, limit)
+
+    # -- scheduling ---------------------------------------------------------------------------------------
+
+    def schedule(
+        self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",
+        catch_up: CatchUp = "none",
+    ) -> ScheduleRecord:  # fmt: skip
+        """Start a run at each tick of a cron expression, or every so many seconds. The same name again changes it.
+
+        `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".
+        """
+        planned = Planned(checked_rule(when, timezone), checked_catch_up(catch_up), self._gate(workflow).admit(input))
+        with self.database.transaction() as own:
+            refuse_taken(own, checked_name(name))
+            put_schedule(own, name, workflow, planned)
+            return read_schedule(own, name)
+
+    def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
+        """All schedules, or those of one workflow, by name."""
+        with self.database.autocommit() as connection:
+            return list_schedules(connection, workflow)
+
+    def unschedule(self, name: str) -> bool:
+        """False when there is no such schedule. A workflow's own comes back when a worker registers the workflow."""
+        with self.database.transaction() as own:
+            return remove_schedule(own, name)
 
     # -- waiting ------------------------------------------------------------------------------------------
 
@@ -364,6 +400,13 @@ class Rival:
             return False
         self._doorbell.ring(rings, changed=[run_id])
         return True
+
+    def recover(self) -> Recovery:
+        """Have all that waits for a worker rung for anew, and tell what there is to recover.
+
+        Safe at any time: it is the live workers that do the work.
+        """
+        return recover(self.database)
 
     def get(self, workflow: str) -> Workflow:
         """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""

@@ -406,7 +406,7 @@ def record(
 
 
 def _workflow(row: RowMapping) -> WorkflowInfo:
-    fields = {name: value for name, value in row.items() if name != "activated_at"}
+    fields = {name: value for name, value in row.items() if name not in ("activated_at", "retention")}
     return WorkflowInfo(**fields)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -119,6 +120,8 @@ workflows = Table(
     Column("registered_at", Timestamp, nullable=False),
     # New runs take the version that was activated last: the one the newest worker brought.
     Column("activated_at", Timestamp, nullable=False),
+    # Seconds for which its ended runs are kept; null: as long as the workers say.
+    Column("retention", Float),
 )
 
 runs = Table(
@@ -296,10 +299,38 @@ deliveries = Table(
     Column("at", Timestamp, nullable=False),
 )
 
+CATCH_UPS = ("none", "last", "all")
+
+# What starts runs by the clock.
+schedules = Table(
+    "rival_schedules",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("workflow", Name, nullable=False),
+    # Either a cron expression in a time zone, or every so many seconds.
+    Column("cron", Text),
+    Column("every", Integer),
+    Column("timezone", Text, nullable=False),
+    Column("catch_up", Name, nullable=False),
+    Column("input", Payload),
+    # The workflow's own: its definition says so, and takes it away.
+    Column("own", Boolean, nullable=False),
+    # No tick before this has been looked at.
+    Column("next_at", Timestamp, nullable=False),
+    Column("last_at", Timestamp),
+    # Why it could not be fired.
+    Column("error", Text),
+    Column("created_at", Timestamp, nullable=False),
+    CheckConstraint(
+        f"(cron IS NULL) <> (every IS NULL) AND catch_up IN {CATCH_UPS!r}", name="rival_schedules_possible"
+    ),
+)
+
 # The keeper's whole work list: what must be looked at, and when.
 Index("rival_runs_ring", runs.c.ring_at, postgresql_where=text("ring_at IS NOT NULL"))
 Index("rival_steps_ring", steps.c.ring_at, postgresql_where=text("ring_at IS NOT NULL"))
 Index("rival_events_ring", events.c.ring_at, postgresql_where=text("ring_at IS NOT NULL"))
+Index("rival_schedules_next", schedules.c.next_at)
 Index("rival_events_open", events.c.topic, events.c.created_at, postgresql_where=text("status <> 'consumed'"))
 Index("rival_events_expiry", events.c.expires_at)
 Index("rival_waits_topic", waits.c.topic, waits.c.key, waits.c.created_at)

@@ -7,6 +7,7 @@ from rival_workers.definition.composites import branch, for_each, loop, parallel
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.flows import flow
 from rival_workers.definition.results import Results, StepOf, StepView
+from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.steps import step
 from rival_workers.definition.waits import wait_event_step
 from rival_workers.errors import (
@@ -46,6 +47,7 @@ __all__ = [
     "Received",
     "Results",
     "RunInfo",
+    "Schedule",
     "StepError",
     "StepFailed",
     "StepLog",

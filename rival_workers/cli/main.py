@@ -20,7 +20,8 @@ COMMANDS = {
     "run": "runs", "wait": "runs", "ls": "runs", "show": "runs", "cancel": "runs", "workflows": "runs",
     "retry": "operating", "rewind": "operating", "pause": "operating", "resume": "operating", "skip": "operating",
     "set-result": "operating",
-    "logs": "logs", "plan": "plan", "emit": "events", "events": "events",
+    "logs": "logs", "plan": "plan", "emit": "events", "events": "events", "schedule": "schedules",
+    "recover": "recovery",
     "worker": "worker", "dev": "dev", "flower": "flower", "doctor": "doctor", "db": "database", "demo": "demo",
 }  # fmt: skip
 

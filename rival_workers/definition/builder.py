@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from rival_client.ticks import CatchUp
 from rival_workers.definition import composites
 from rival_workers.definition.composites import Function, Steps
 from rival_workers.definition.files import References
 from rival_workers.definition.lines import caller
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.results import Results
+from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import OnTimeout, wait_event_step
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
@@ -30,6 +33,8 @@ class WorkflowBuilder:
         self._input: Any = None
         self._on_error: Callable[..., Any] | None = None
         self._results: type[Results] | None = None
+        self._schedule: Schedule | None = None
+        self._retention: float | dt.timedelta | None = None
         self._origin = caller()
 
     @property
@@ -100,11 +105,24 @@ class WorkflowBuilder:
         self._results = results
         return self
 
+    def schedule(
+        self, when: str | float | dt.timedelta, *, timezone: str = "UTC", catch_up: CatchUp = "none", input: Any = None
+    ) -> Self:
+        """A run at each tick: of a cron expression, or every so many seconds."""
+        self._schedule = Schedule(when, timezone, catch_up, input)
+        return self
+
+    def retention(self, seconds: float | dt.timedelta) -> Self:
+        """How long its ended runs are kept, whatever the workers say of others; 0: for ever."""
+        self._retention = seconds
+        return self
+
     def build(self, registry: Registry | None = None, references: References | None = None) -> WorkflowDefinition:
         """`references`: how a workflow that this one is a step of finds others."""
         return define_workflow(
             self._name, self._steps, input=self._input, description=self._description, on_error=self._on_error,
-            results=self._results, origin=self._origin,
+            results=self._results, schedule=self._schedule, retention=self._retention,
+            origin=self._origin,
             resolve=references or References(registry_for(registry), within=[self]),
         )  # fmt: skip
 

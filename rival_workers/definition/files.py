@@ -1,4 +1,5 @@
-"""A file is a workflow: a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`, `results`."""
+"""A file is a workflow: a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`, `results`,
+`schedule`, `retention`."""
 
 from __future__ import annotations
 
@@ -182,6 +183,8 @@ def _from_module(path: Path, module: ModuleType, references: References) -> Work
             description=getattr(module, "description", None),
             on_error=getattr(module, "on_error", None),
             results=getattr(module, "results", None),
+            schedule=getattr(module, "schedule", None),
+            retention=getattr(module, "retention", None),
             source=str(path),
             resolve=references,
         )

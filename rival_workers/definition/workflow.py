@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rival_client.ticks import Planned
 from rival_workers.definition.assembly import Assembly, Call, Resolve, Scope
 from rival_workers.definition.inject import HANDLER_NAMES, Injection
 from rival_workers.definition.lines import with_line
 from rival_workers.definition.order import Reading, check_reading
 from rival_workers.definition.results import Results
 from rival_workers.definition.returns import Returns, problems_of
-from rival_workers.definition.steps import checked_injection
+from rival_workers.definition.schedules import planned_schedule
+from rival_workers.definition.steps import checked_injection, seconds
 from rival_workers.definition.typing_results import type_results
 from rival_workers.engine.paths import HANDLER, place_of
 from rival_workers.engine.plan import Body, Plan
@@ -37,6 +40,8 @@ class WorkflowDefinition:
         source: str | None = None,
         returns: Mapping[str, Returns] | None = None,
         unseen: Sequence[str] = (),
+        schedule: Planned | None = None,
+        retention: float | None = None,
     ) -> None:
         #: The file it was read from, if it was.
         self.source = source
@@ -46,6 +51,10 @@ class WorkflowDefinition:
         self.unseen = list(unseen)
         self.name, self.body, self.input_type, self.description = name, body, input_type, description
         self.on_error = on_error
+        #: When it is started by itself. No part of the plan: another time is no other version.
+        self.schedule = schedule
+        #: Seconds for which its ended runs are kept; 0: for ever; None: as the workers say.
+        self.retention = retention
         self._own_calls = calls
 
     @cached_property
@@ -66,12 +75,7 @@ class WorkflowDefinition:
 
     def read_input(self, value: Any) -> Any:
         """The stored input as the type the steps expect; ValueError, naming every problem, otherwise."""
-        if self._input is None:
-            return value
-        try:
-            return self._input.validate_python(value)
-        except ValidationError as error:
-            raise ValueError(problems_of(error)) from error
+        return value if self._input is None else _validated(self._input, value)
 
     @cached_property
     def calls(self) -> Mapping[str, Call]:
@@ -95,6 +99,20 @@ class WorkflowDefinition:
         return self.returns.get(place_of(path)) if self.returns else None
 
 
+def _validated(kind: TypeAdapter[Any], value: Any) -> Any:
+    try:
+        return kind.validate_python(value)
+    except ValidationError as error:
+        raise ValueError(problems_of(error)) from error
+
+
+def _reader_of(input: Any) -> Callable[[Any], Any] | None:
+    """How the input of a schedule is checked; None: it cannot be."""
+    if input is None or not _is_type(input):
+        return None
+    return partial(_validated, TypeAdapter(input))
+
+
 def only_itself(reference: Any) -> WorkflowDefinition:
     """A nested workflow given as itself; files and names need somebody who can look them up."""
     if isinstance(reference, WorkflowDefinition):
@@ -110,6 +128,8 @@ def define_workflow(
     description: str | None = None,
     on_error: Callable[..., Any] | None = None,
     results: type[Results] | None = None,
+    schedule: Any = None,
+    retention: Any = None,
     source: str | None = None,
     origin: str = "",
     resolve: Resolve = only_itself,
@@ -126,6 +146,10 @@ def define_workflow(
         problems.append(f"name: the name must be a non-empty string, not {name!r}")
     if input is not None and not _is_type(input):
         problems.append(f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}")
+    planned = planned_schedule(schedule, name, _reader_of(input), problems)
+    kept = seconds(retention)
+    if kept is not None and not _is_duration(kept):
+        problems.append(f"retention: give seconds or a timedelta (0: for ever), not {retention!r}")
     reading = _look_through(assembly, body, results)
 
     def told(problem: str) -> str:
@@ -137,6 +161,7 @@ def define_workflow(
     return WorkflowDefinition(
         name, body, assembly.calls, input_type=input, description=description, on_error=handler, source=source,
         returns=assembly.returns, unseen=[told(problem) for problem in reading.unseen],
+        schedule=planned, retention=kept,
     )  # fmt: skip
 
 
@@ -149,6 +174,10 @@ def _look_through(assembly: Assembly, body: Body, results: Any) -> Reading:
     reading = check_reading(plan, assembly.calls)
     assembly.problems += reading.out_of_order
     return reading
+
+
+def _is_duration(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _body(assembly: Assembly, steps: Any) -> Body:

@@ -1,5 +1,5 @@
-"""The keeper: the small loop in every worker that rings what is due, applies timeouts, takes over from dead executors
-and lets old runs go. It runs no user code, and any number of keepers may run beside one another.
+"""The keeper: the small loop in every worker that rings what is due, fires schedules, applies timeouts, takes over from
+dead executors and lets old runs go. It runs no user code, and any number of keepers may run beside one another.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _RETENTION_BATCH = 500
 class Round:
     """What one round of the keeper did."""
 
+    scheduled: int = 0
     rung: int = 0
     held_back: int = 0
     timed_out: int = 0
@@ -90,6 +91,7 @@ class Keeper:
         done = Round()
         self._bury_neighbours()
         self._recall(done)
+        self._fire_schedules(done)
         self._ring_what_is_due(done)
         self._ring_events(done)
         self._take_over(done)
@@ -111,6 +113,12 @@ class Keeper:
         while not self._stop.is_set() and self._store.ring_all(BACKOFF_MAX, BATCH) >= BATCH:
             pass
         self._owes_recall = False
+
+    def _fire_schedules(self, done: Round) -> None:
+        fired = self._store.fire_schedules(BATCH)
+        if fired:
+            self._doorbell.ring([Ring(one.run_id, None, 0, one.workflow, one.version) for one in fired])
+            done.scheduled += len(fired)
 
     def _ring_what_is_due(self, done: Round) -> None:
         while not self._stop.is_set():
@@ -179,11 +187,15 @@ class Keeper:
         self._give_to_others(self._store.stray_attempts(BATCH), done)
         while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
             pass
-        if self._settings.retention > 0:
-            deleted = _RETENTION_BATCH
-            while deleted == _RETENTION_BATCH and not self._stop.is_set():
-                deleted = self._store.delete_ended_before(self._settings.retention, _RETENTION_BATCH)
-                done.deleted += deleted
+        for workflow, age in self._store.retentions(self._settings.retention):
+            self._let_go(workflow, age, done)
+
+    def _let_go(self, workflow: str | None, age: float, done: Round) -> None:
+        """Ended runs of a workflow, or of all, in small batches: nobody waits for their locks."""
+        deleted = _RETENTION_BATCH
+        while deleted == _RETENTION_BATCH and not self._stop.is_set():
+            deleted = self._store.delete_ended_before(age, _RETENTION_BATCH, workflow)
+            done.deleted += deleted
 
 
 def _ring(due: Due) -> Ring:

@@ -62,7 +62,10 @@ class Process:
 
     def announce(self, workflow: WorkflowDefinition) -> None:
         """From now on new runs take this version."""
-        self.store.register_workflow(workflow.name, workflow.plan, workflow.input_schema, workflow.description)
+        self.store.register_workflow(
+            workflow.name, workflow.plan, workflow.input_schema, workflow.description, workflow.retention
+        )
+        self.store.keep_schedule(workflow.name, workflow.schedule)
 
     def wait_for_database(self, patience: float = 60.0) -> None:
         """A fleet often starts before its database; be patient, then say what is wrong."""

@@ -96,4 +96,4 @@ class Reloader:
 
 
 def _as_announced(workflow: WorkflowDefinition) -> tuple[object, ...]:
-    return workflow.version, workflow.input_schema, workflow.description
+    return workflow.version, workflow.input_schema, workflow.description, workflow.schedule, workflow.retention

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from rival_client.database import Database
 from rival_client.payload import Json
 from rival_client.records import LogEntry, Step, WorkflowInfo
+from rival_client.ticks import Planned
 from rival_client.waking import Woken
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, Opening, WaitFor
@@ -68,6 +69,15 @@ class Begun:
 
     input: Any
     followed: Followed
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A run that a schedule has started."""
+
+    run_id: str
+    workflow: str
+    version: str
 
 
 @dataclass(frozen=True)
@@ -160,8 +170,9 @@ class Store(Protocol):
 
     # -- definitions
     def register_workflow(
-        self, name: str, plan: Plan, input_schema: dict[str, Any] | None, description: str | None
-    ) -> None: ...
+        self, name: str, plan: Plan, input_schema: dict[str, Any] | None, description: str | None,
+        retention: float | None = None,
+    ) -> None: ...  # fmt: skip
     def load_workflow(self, name: str, version: str) -> WorkflowInfo | None: ...
 
     # -- moving a run
@@ -185,7 +196,12 @@ class Store(Protocol):
     def lost_attempts(self, dead: Sequence[str], limit: int) -> list[RunningAttempt]: ...
     def stray_attempts(self, limit: int) -> list[RunningAttempt]: ...
     def ring_all(self, within: float, limit: int) -> int: ...
-    def delete_ended_before(self, age: float, limit: int) -> int: ...
+    def retentions(self, default: float) -> list[tuple[str | None, float]]: ...
+    def delete_ended_before(self, age: float, limit: int, workflow: str | None = None) -> int: ...
+
+    # -- schedules
+    def keep_schedule(self, workflow: str, planned: Planned | None) -> None: ...
+    def fire_schedules(self, limit: int) -> list[Fired]: ...
 
     # -- events
     def deliver_event(self, event_id: str) -> list[Woken]: ...

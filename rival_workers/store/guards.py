@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Update, and_, case, insert, literal, select, true, update
+from sqlalchemy import Connection, Row, Update, and_, case, insert, literal, select, true, update
 
+from rival_client.recovery import chosen as chosen
 from rival_client.tables import RUN_TERMINAL, after, attempts, now, runs, steps
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import Due, Held, Look, RunningAttempt
@@ -77,13 +78,6 @@ def due_of(row: Row[Any]) -> Due:
     due_in = 0.0 if row.due_at is None else (row.due_at - row.now).total_seconds()
     fields: tuple[Any, ...] = (*tuple(row)[:-2], due_in)
     return Due(*fields)
-
-
-def chosen(rows: Select[Any]) -> Select[Any]:
-    """The rows of a locking SELECT with a LIMIT, chosen once: as a mere subquery Postgres may run it again for every
-    row of the UPDATE, and so choose more than the limit. A CTE that locks is never inlined.
-    """
-    return select(rows.cte("chosen"))
 
 
 def backed_off(rings: Any, look: Look) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, literal, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, literal, or_, select, true, tuple_, update
 
 from rival_client.database import Database
+from rival_client.recovery import make_due
 from rival_client.tables import (
     RUN_TERMINAL,
     after,
@@ -18,10 +19,12 @@ from rival_client.tables import (
     logs,
     now,
     runs,
+    schedules,
     steps,
     waits,
+    workflows,
 )
-from rival_workers.store.base import NEVER_RUNG, Due, ExecutorRow, Look, RunningAttempt
+from rival_workers.store.base import Due, ExecutorRow, Look, RunningAttempt
 from rival_workers.store.guards import RUNNING, backed_off, chosen, due_of, running_of
 
 _ANYTHING_DUE = select(
@@ -34,8 +37,17 @@ _ANYTHING_DUE = select(
 _NEXT_LOOK = select(
     select(func.min(runs.c.ring_at)).scalar_subquery().label("of_runs"),
     select(func.min(steps.c.ring_at)).scalar_subquery().label("of_steps"),
+    select(func.min(schedules.c.next_at)).where(schedules.c.error.is_(None)).scalar_subquery().label("of_schedules"),
     now().label("now"),
 )
+
+
+def _ended_before(age: float, workflow: str | None) -> Select[Any]:
+    """Along an index: that of ended runs, or that of one workflow's runs, which begin before they end."""
+    ended = select(runs.c.id).where(runs.c.completed_at < after(-age), runs.c.status.in_(RUN_TERMINAL))
+    if workflow is None:
+        return ended.order_by(runs.c.completed_at)
+    return ended.where(runs.c.workflow == workflow, runs.c.created_at < after(-age)).order_by(runs.c.created_at)
 
 
 class Keeping:
@@ -57,7 +69,7 @@ class Keeping:
         """Seconds until something is due, 0 or less if it is; None: nothing waits for its time."""
         with self.database.autocommit() as connection:
             row = connection.execute(_NEXT_LOOK).one()
-        times = [at for at in (row.of_runs, row.of_steps) if at is not None]
+        times = [at for at in (row.of_runs, row.of_steps, row.of_schedules) if at is not None]
         return (min(times) - row.now).total_seconds() if times else None
 
     def _due_runs(self, connection: Connection, look: Look) -> list[Row[Any]]:
@@ -126,49 +138,28 @@ class Keeping:
         """The broker forgot everything: make up to `limit` rows due now whose look would come `within` seconds.
         Rows whose time has not come, and parked ones, are left alone. How many were changed.
         """
-        # As if nobody had ever rung: any keeper that finds them rings, whatever backlog the others' rings have made.
-        forgotten = {"ring_at": now(), "rings": NEVER_RUNG}
-        soon = and_(runs.c.ring_at > now(), runs.c.ring_at <= after(within))
-        waiting_runs = (
-            select(runs.c.id)
-            .where(soon, runs.c.status == "pending", runs.c.parked.is_(None))
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
-        waiting_steps = (
-            select(steps.c.run_id, steps.c.path)
-            .where(
-                steps.c.ring_at > now(), steps.c.ring_at <= after(within), steps.c.parked.is_(None),
-                steps.c.status.in_(("pending", "waiting_retry")),
-                or_(steps.c.due_at.is_(None), steps.c.due_at <= now()),
-            )
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )  # fmt: skip
         with self.database.transaction() as connection:
-            found_runs = connection.execute(
-                update(runs).where(runs.c.id.in_(chosen(waiting_runs))).values(forgotten).returning(runs.c.id)
-            ).all()
-            found_steps = connection.execute(
-                update(steps)
-                .where(tuple_(steps.c.run_id, steps.c.path).in_(chosen(waiting_steps)))
-                .values(forgotten)
-                .returning(steps.c.run_id)
-            ).all()
-            return len(found_runs) + len(found_steps)
+            return make_due(connection, within, limit)
 
-    def delete_ended_before(self, age: float, limit: int) -> int:
+    def retentions(self, default: float) -> list[tuple[str | None, float]]:
+        """Which workflow's ended runs are kept for how many seconds, as its version that was activated last says, or
+        else by default. (None, seconds): all of them. What is kept for ever is left out.
+        """
+        said: dict[str | None, float | None] = {}
+        with self.database.autocommit() as connection:
+            rows = connection.execute(
+                select(workflows.c.name, workflows.c.retention).order_by(workflows.c.activated_at)
+            )
+            said.update((row.name, row.retention) for row in rows)
+        if not any(own is not None for own in said.values()):
+            said = {None: None}
+        ages = ((workflow, default if own is None else own) for workflow, own in said.items())
+        return [(workflow, age) for workflow, age in ages if age > 0]
+
+    def delete_ended_before(self, age: float, limit: int, workflow: str | None = None) -> int:
         """Retention: delete up to `limit` runs that ended more than `age` seconds ago, with all that hangs on them."""
         with self.database.transaction() as connection:
-            old = list(
-                connection.scalars(
-                    select(runs.c.id)
-                    .where(runs.c.completed_at < after(-age), runs.c.status.in_(RUN_TERMINAL))
-                    .order_by(runs.c.completed_at)
-                    .limit(limit)
-                    .with_for_update(skip_locked=True)
-                )
-            )
+            old = list(connection.scalars(_ended_before(age, workflow).limit(limit).with_for_update(skip_locked=True)))
             for table in (logs, history, attempts, waits, deliveries, steps):
                 connection.execute(delete(table).where(table.c.run_id.in_(old)))
             connection.execute(delete(runs).where(runs.c.id.in_(old)))

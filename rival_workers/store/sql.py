@@ -19,9 +19,10 @@ from rival_workers.store.flowing import Flowing
 from rival_workers.store.keeping import Keeping
 from rival_workers.store.moving import Moving
 from rival_workers.store.operating import Operating
+from rival_workers.store.scheduling import Scheduling
 
 
-class SqlStore(Moving, Keeping, Eventing, Flowing, Operating):
+class SqlStore(Moving, Keeping, Eventing, Flowing, Operating, Scheduling):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
     ) -> None:
@@ -34,15 +35,17 @@ class SqlStore(Moving, Keeping, Eventing, Flowing, Operating):
     # -- definitions --------------------------------------------------------------------------------------
 
     def register_workflow(
-        self, name: str, plan: Plan, input_schema: dict[str, Any] | None, description: str | None
-    ) -> None:
+        self, name: str, plan: Plan, input_schema: dict[str, Any] | None, description: str | None,
+        retention: float | None = None,
+    ) -> None:  # fmt: skip
         """Store the version once; the version registered last is the one that new runs take."""
         dialect: Any = postgresql if self.database.is_postgres else sqlite
         statement = dialect.insert(workflows).values(
             name=name, version=plan.version, plan=plan.model_dump(mode="json"), input_schema=input_schema,
-            description=description, registered_at=now(), activated_at=now(),
+            description=description, retention=retention, registered_at=now(), activated_at=now(),
         )  # fmt: skip
-        changes = {name: statement.excluded[name] for name in ("input_schema", "description", "activated_at")}
+        changing = ("input_schema", "description", "retention", "activated_at")
+        changes = {name: statement.excluded[name] for name in changing}
         with self.database.transaction() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=["name", "version"], set_=changes))
 

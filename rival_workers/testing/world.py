@@ -52,7 +52,7 @@ class World:
         self.keeper.run_once()
 
     def add(self, workflow: WorkflowDefinition) -> None:
-        self.store.register_workflow(workflow.name, workflow.plan, workflow.input_schema, workflow.description)
+        self.process.announce(workflow)
 
     def knows(self, ring: AnyRing) -> bool:
         """False: its worker has parked what this message is about."""

@@ -518,7 +518,7 @@ def test_a_wait_that_is_rewound_waits_for_another_event(make: Make, world: World
     inline.rival.send_event("paid", {"n": 1})
     assert settled(inline, run_id).status == "completed"
     inline.rival.rewind(run_id, "paid")
-    assert settled(inline, run_id).status == "running"
+    assert settled(inline, run_id).status == "suspended"
     inline.rival.send_event("paid", {"n": 2})
     state = settled(inline, run_id)
     assert state.status == "completed"

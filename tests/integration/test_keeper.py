@@ -312,9 +312,7 @@ def test_retention_deletes_ended_runs_in_batches_and_nothing_else(
         connection.execute(text("UPDATE rival_runs SET created_at = created_at - interval '2 days'"))
     sizes: list[int] = []
     delete = process.store.delete_ended_before
-    monkeypatch.setattr(
-        process.store, "delete_ended_before", lambda age, limit: sizes.append(delete(age, limit)) or sizes[-1]
-    )
+    monkeypatch.setattr(process.store, "delete_ended_before", lambda *args: sizes.append(delete(*args)) or sizes[-1])
     process.keeper._chores_at = 0.0
     assert process.keeper.run_once().deleted == 25
     assert sizes == [10, 10, 5]

@@ -1,0 +1,83 @@
+"""Schedules: rows that say what is to be started when. A producer writes them, the workers' keepers fire them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, case, delete, select, true
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rival_client.errors import RivalError
+from rival_client.tables import now, schedules, workflows
+from rival_client.ticks import CatchUp, Planned, Rule
+
+
+@dataclass(frozen=True)
+class ScheduleRecord:
+    """A schedule as it is now. `own`: the workflow's definition has it."""
+
+    name: str
+    workflow: str
+    #: Either a cron expression in the time zone, or every so many seconds.
+    cron: str | None
+    every: int | None
+    timezone: str
+    catch_up: CatchUp
+    input: Any
+    own: bool
+    next_at: dt.datetime
+    #: The latest tick that got a run.
+    last_at: dt.datetime | None
+    #: Why its last tick could not be fired.
+    error: str | None
+    created_at: dt.datetime
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(self.cron, self.every, self.timezone)
+
+
+def refuse_taken(connection: Connection, name: str) -> None:
+    """A workflow's own schedule has the workflow's name: nobody else's may have it."""
+    if connection.scalar(select(true()).where(workflows.c.name == name).limit(1)):
+        raise RivalError(f"The schedule cannot be named {name!r}: that is the name of a workflow. Choose another name.")
+
+
+def put_schedule(connection: Connection, name: str, workflow: str, planned: Planned, *, own: bool = False) -> None:
+    """Add it, or change it. While its rule stays the same it goes on where it was: what it has missed is not lost."""
+    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
+    rule = planned.rule
+    statement = dialect.insert(schedules).values(
+        name=name, workflow=workflow, cron=rule.cron, every=rule.every, timezone=rule.timezone,
+        catch_up=planned.catch_up, input=planned.input, own=own, created_at=now(),
+        next_at=rule.next_after(connection.scalar(select(now())) or dt.datetime.now(dt.UTC)),
+    )  # fmt: skip
+    new = statement.excluded
+    same = and_(
+        schedules.c.cron.is_not_distinct_from(new.cron), schedules.c.every.is_not_distinct_from(new.every),
+        schedules.c.timezone == new.timezone,
+    )  # fmt: skip
+    changes = {c: new[c] for c in ("workflow", "cron", "every", "timezone", "catch_up", "input", "own")}
+    changes |= {"next_at": case((same, schedules.c.next_at), else_=new.next_at), "error": None}
+    connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=changes))
+
+
+def remove_schedule(connection: Connection, name: str) -> bool:
+    return connection.execute(delete(schedules).where(schedules.c.name == name)).rowcount == 1
+
+
+def remove_own_schedule(connection: Connection, workflow: str) -> None:
+    connection.execute(delete(schedules).where(schedules.c.name == workflow, schedules.c.own))
+
+
+def list_schedules(connection: Connection, workflow: str | None = None) -> list[ScheduleRecord]:
+    statement = select(schedules).order_by(schedules.c.name)
+    if workflow is not None:
+        statement = statement.where(schedules.c.workflow == workflow)
+    return [ScheduleRecord(**row) for row in connection.execute(statement).mappings()]
+
+
+def read_schedule(connection: Connection, name: str) -> ScheduleRecord:
+    return ScheduleRecord(**connection.execute(select(schedules).where(schedules.c.name == name)).mappings().one())

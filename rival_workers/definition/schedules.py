@@ -1,0 +1,42 @@
+"""A workflow's own schedule, as its file or builder says it: `schedule = "0 2 * * *"`, or with options."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rival_client.errors import InvalidPayload
+from rival_client.payload import DEFAULT_LIMIT, dump, load
+from rival_client.ticks import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A run at each tick: of a cron expression, or every so many seconds (or a timedelta)."""
+
+    when: str | float | dt.timedelta
+    timezone: str = "UTC"
+    catch_up: CatchUp = "none"
+    input: Any = None
+
+
+def planned_schedule(
+    given: Any, workflow: str, read_input: Callable[[Any], Any] | None, problems: list[str]
+) -> Planned | None:
+    """What it says, checked; None, and what is wrong among the problems, when it makes no sense."""
+    if given is None:
+        return None
+    schedule = given if isinstance(given, Schedule) else Schedule(given)
+    try:
+        checked_name(workflow)
+        rule = checked_rule(schedule.when, schedule.timezone)
+        catch_up = checked_catch_up(schedule.catch_up)
+        its_input = dump(schedule.input, what="the input", limit=DEFAULT_LIMIT)
+        if read_input is not None:
+            read_input(load(its_input))
+    except (ValueError, InvalidPayload) as error:
+        problems.append(f"schedule: {error}")
+        return None
+    return Planned(rule, catch_up, its_input)

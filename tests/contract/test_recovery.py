@@ -1,0 +1,92 @@
+"""Recovery by hand: what waits is rung for, what is somebody's is left alone, and the report is true."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rival_client.recovery import Recovery, recover
+from rival_workers.engine.decisions import Retry
+from rival_workers.store.base import NEVER_RUNG, Look
+from tests.contract.stage import DONE, ERROR, GOES_ON, Stage
+from tests.support.inline import Clock, Inline
+
+LOOK = Look(100, backoff=10, backoff_max=600)
+NOTHING = Recovery(0, 0, 0, 0, 0, 0)
+
+
+def test_where_nothing_is_to_be_recovered_nothing_is_changed(stage: Stage) -> None:
+    stage.store.add_executor("e1", "here", 1, "w", 60)
+    stage.begin("running")
+    before = stage.everything()
+    assert recover(stage.database) == dataclasses.replace(NOTHING, live_executors=1)
+    assert stage.everything() == before
+
+
+def test_whatever_was_rung_before_is_rung_for_anew(stage: Stage) -> None:
+    for number in range(3):
+        stage.add_run(f"run-{number}")
+    stage.store.finish_step(stage.begin("step"), DONE, GOES_ON, claim_for=None)
+    stage.add_run("due")
+    stage.force("UPDATE rival_runs SET rings = 5 WHERE id = 'due'")
+    stage.store.due(LOOK)
+    assert recover(stage.database).rung == 5
+    due = stage.store.due(LOOK)
+    assert {(one.run_id, one.rings) for one in due} == {
+        (run_id, NEVER_RUNG) for run_id in ("run-0", "run-1", "run-2", "step", "due")
+    }
+
+
+def test_what_is_due_already_and_held_back_is_rung_for_too(stage: Stage) -> None:
+    stage.add_run("due", grace=1)
+    stage.time_passes(2)
+    assert recover(stage.database).rung == 1
+    [due] = stage.store.due(LOOK)
+    assert due.rings == NEVER_RUNG
+
+
+def test_the_report_counts_what_others_must_do_or_wait_for(stage: Stage) -> None:
+    stage.store.add_executor("e1", "here", 1, "w", 60)
+    stage.store.add_executor("e2", "here", 2, "w", 1)
+    stage.begin("living")
+    stage.begin("dead", executor="e2")
+    stage.begin("unknown", executor="e3")
+    stage.add_run("parked")
+    stage.store.park("parked", None, 0, "nobody has it", 15.0)
+    stage.store.retry_step(stage.begin("later"), Retry(60.0, ERROR), rung=False)
+    stage.time_passes(2)
+    before = stage.everything()
+    assert recover(stage.database) == Recovery(
+        rung=0, lost=2, parked=1, waiting_for_time=1, waiting_for_events=0, live_executors=1
+    )
+    assert stage.everything() == before
+
+
+def test_events_that_nobody_has_looked_at_are_rung_for(file_url: str) -> None:
+    inline = Inline(file_url, clock=Clock())
+    try:
+        inline.rival.send_event("paid", {"n": 1})
+        inline.doorbell.take()
+        assert inline.rival.recover().rung == 1
+        assert inline.keeper.run_once().rung == 1
+        assert len(inline.drain()) == 1
+        assert inline.rival.recover().rung == 0
+    finally:
+        inline.close()
+
+
+def test_a_lost_ring_is_made_up_for_at_once_and_twice_does_no_harm(file_url: str) -> None:
+    def one() -> int:
+        return 1
+
+    inline = Inline(file_url, clock=Clock())
+    try:
+        inline.define("w", one)
+        inline.rival.run("w", run_id="r")
+        inline.doorbell.take()
+        assert [inline.rival.recover().rung for _ in range(2)] == [1, 1]
+        inline.keeper.run_once()
+        inline.drain()
+        assert inline.rival.result("r").result == 1
+        assert inline.rival.recover().rung == 0
+    finally:
+        inline.close()

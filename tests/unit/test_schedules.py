@@ -1,0 +1,79 @@
+"""A workflow's own schedule: written in its file or on the builder, and checked with the rest."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from rival_client.ticks import Rule
+from rival_workers import DefinitionError, Schedule, create_workflow, register_workflow_file
+from rival_workers.definition.registry import Registry
+
+
+class Night(BaseModel):
+    region: str
+
+
+def clean() -> int:
+    return 1
+
+
+def of_file(directory: Path, schedule: str) -> Any:
+    file = directory / "nightly.py"
+    file.write_text(f"from rival_workers import Schedule\ndef one(): return 1\n{schedule}\nsteps = [one]\n")
+    return register_workflow_file(file, Registry())
+
+
+def test_a_file_says_when_it_is_run(tmp_path: Path) -> None:
+    assert of_file(tmp_path, 'schedule = "*/5 * * * *"').schedule.rule == Rule(cron="*/5 * * * *")
+
+
+def test_a_file_says_it_with_options(tmp_path: Path) -> None:
+    line = 'schedule = Schedule("0 2 * * *", timezone="Europe/Berlin", catch_up="last", input={"x": 1})'
+    planned = of_file(tmp_path, line).schedule
+    assert planned.rule == Rule(cron="0 2 * * *", timezone="Europe/Berlin")
+    assert (planned.catch_up, planned.input) == ("last", '{"x":1}')
+
+
+def test_a_bad_cron_expression_is_told_with_its_file_line_and_cure(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError) as error:
+        of_file(tmp_path, 'schedule = "61 * * * *"')
+    [problem] = error.value.problems
+    assert problem.startswith(f"{tmp_path / 'nightly.py'}:3: workflow 'nightly': schedule: '61 * * * *'")
+    assert "bad minute" in problem
+    assert "*/5 * * * *" in problem
+
+
+def test_the_builder_says_the_same() -> None:
+    built = create_workflow("w").input(Night).step(clean).schedule(dt.timedelta(hours=1), input=Night(region="eu"))
+    planned = built.build().schedule
+    assert planned is not None
+    assert (planned.rule, planned.catch_up, planned.input) == (Rule(every=3600), "none", '{"region":"eu"}')
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"input": {"region": 7}}, "region"),
+        ({}, "schedule: "),
+        ({"input": {"region": object()}}, "is not JSON"),
+        ({"input": {"region": "eu"}, "catch_up": "some"}, "'none', 'last' or 'all'"),
+        ({"input": {"region": "eu"}, "timezone": "X/Y"}, "no time zone 'X/Y'"),
+    ],
+)
+def test_what_does_not_fit_is_told_at_registration(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(DefinitionError, match=told):
+        create_workflow("w").input(Night).step(clean).schedule("0 2 * * *", **options).build()
+
+
+def test_another_time_is_no_other_version() -> None:
+    versions = {create_workflow("w").step(clean).schedule(seconds).build().version for seconds in (60, 120)}
+    assert versions == {create_workflow("w").step(clean).build().version}
+
+
+def test_a_schedule_with_defaults_is_the_same_as_the_bare_time() -> None:
+    assert Schedule("0 2 * * *") == Schedule("0 2 * * *", "UTC", "none", None)

@@ -28,7 +28,7 @@ class Load:
     #: Runs that wait for events, and runs that sleep.
     waiting: int = 100_000
     sleeping: int = 1_000_000
-    system_limit_s: float = 1200.0
+    system_limit_s: float = 2400.0
 
 
 FULL = Load()

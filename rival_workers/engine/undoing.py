@@ -17,6 +17,7 @@ from rival_workers.engine.plan import (
     Body,
     BranchNode,
     Composite,
+    FlowNode,
     ForEachNode,
     LoopNode,
     ParallelNode,
@@ -155,6 +156,8 @@ class _Reviving:
             return row.status not in _DONE
         if isinstance(node, Composite):
             self._composite(node, path)
+        elif isinstance(node, FlowNode):
+            self._flow_again(path)
         else:
             self._again(path)
         return True
@@ -246,6 +249,12 @@ class _Reviving:
     def _again(self, path: str) -> None:
         """From its very beginning."""
         self._undo(path)
+        self.cut.opens += interpreter.opening(self.plan, path)
+
+    def _flow_again(self, path: str) -> None:
+        """What it has done it has done; it goes on from there."""
+        done = {at for at, row in self.rows.items() if at.startswith(f"{path}/") and row.status in _DONE}
+        self.cut.undone += sorted(at for at in self.rows if is_below(at, path) and at not in done)
         self.cut.opens += interpreter.opening(self.plan, path)
 
     def _ask_again(self, row: Row) -> None:

@@ -23,6 +23,8 @@ from rival_workers.runtime.moves import Position
 from rival_workers.store.base import Claimed, Held
 
 ReadStep = Callable[[str, str], Step | None]
+#: What a row is about: an item of a for_each, the event that has come, the input that a flow goes on with.
+ReadItem = Callable[[str, str], Any]
 #: The step that has failed a run, and its error.
 ReadRun = Callable[[str], tuple[str | None, dict[str, Any] | None]]
 View = Callable[[str], Step | None]
@@ -69,20 +71,22 @@ def _first_claim(run_id: str, opening: Opening, run_input: Any, token: int) -> C
     return Claimed(run_id, opening.path, token + 1, token + 1, attempt=1, lost=0, input=run_input, kind=opening.kind)
 
 
-def context_of(attempt: Attempt, read_step: ReadStep, read_run: ReadRun, logs: LogStream) -> Context:
+def context_of(
+    attempt: Attempt, read_step: ReadStep, read_item: ReadItem, read_run: ReadRun, logs: LogStream
+) -> Context:
     claimed, definition = attempt.claimed, attempt.definition
     plan, path = definition.plan, claimed.path
-    view = partial(read_step, claimed.run_id)
+    view, item = partial(read_step, claimed.run_id), partial(read_item, claimed.run_id)
     failure = _failure(attempt, view, read_run) if paths.is_handler(path) else NO_FAILURE
     return Context(
         run=RunInfo(claimed.run_id, definition.name, definition.version, path, claimed.attempt),
         steps=Steps(Sight(plan, path), view, attempt.ended, definition.returns_at),
         log=logs.open(claimed.run_id, definition.name, path, claimed.attempt),
         state=StepState(),
-        read_input=lambda: _input(attempt, view),
+        read_input=lambda: _input(attempt, view, item),
         previous=failure.step if paths.is_handler(path) else sight.before(plan, path),
-        read_item=lambda: _item(plan, path, view),
-        read_event=lambda: _own_item(path, view),
+        read_item=lambda: _item(plan, path, item),
+        read_event=lambda: item(path),
         index=None if "[" not in path else sight.index_of(plan, path),
         error=failure.error,
         failed_step_name=failure.step,
@@ -111,22 +115,16 @@ def _failure(attempt: Attempt, view: View, read_run: ReadRun) -> FailureSeen:
     return FailureSeen(error.pop("step", of), error)
 
 
-def _item(plan: Plan, path: str, view: View) -> Any:
+def _item(plan: Plan, path: str, read: Callable[[str], Any]) -> Any:
     row = sight.item_of(plan, path)
-    found = view(row) if row else None
-    return None if found is None else found.item
+    return None if row is None else read(row)
 
 
-def _own_item(path: str, view: View) -> Any:
-    found = view(path)
-    return None if found is None else found.item
-
-
-def _input(attempt: Attempt, view: View) -> Any:
+def _input(attempt: Attempt, view: View, read_item: Callable[[str], Any]) -> Any:
     claimed, definition = attempt.claimed, attempt.definition
     made_by = sight.input_of(definition.plan, claimed.path)
     value = claimed.input
-    if claimed.kind == "flow" and (carried := _own_item(claimed.path, view)) is not None:
+    if claimed.kind == "flow" and (carried := read_item(claimed.path)) is not None:
         value = carried
     elif made_by is not None:
         made = attempt.ended.get(made_by)

@@ -204,7 +204,7 @@ class Coordinator:
             self._logs.finish(context.log, self._patience)
 
     def _context(self, attempt: Attempt, its_call: Call) -> Context:
-        context = context_of(attempt, self._read_step, self._read_failure, self._logs)
+        context = context_of(attempt, self._read_step, self._read_item, self._read_failure, self._logs)
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._is_over(attempt.held)
         if attempt.claimed.kind != "flow":
             return context
@@ -243,6 +243,9 @@ class Coordinator:
     def _read_step(self, run_id: str, path: str) -> Step | None:
         """A step reads this in the middle of user code: a database that is away is not the step's failure."""
         return self._patience.keep(lambda: self.store.read_step(run_id, path))
+
+    def _read_item(self, run_id: str, path: str) -> Any:
+        return self._patience.keep(lambda: self.store.read_item(run_id, path))
 
     def _read_failure(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
         return self._patience.keep(lambda: self.store.failure_of(run_id))

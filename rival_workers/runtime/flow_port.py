@@ -57,14 +57,15 @@ class AttemptPort:
     def give_up(self, mark: Mark) -> bool:
         return self._kept(lambda: self._store.give_up_wait(self._position.held, mark.path))
 
-    def start_child(self, mark: Mark, run_id: str, workflow: str, its_input: Json, *, awaited: bool) -> None:
+    def start_child(self, mark: Mark, run_id: str, workflow: str, its_input: Json, *, awaited: bool) -> str:
         child = ChildRun(run_id, workflow, its_input)
         held = self._position.held
-        token = self._kept(lambda: self._store.start_child(held, mark, child, awaited=awaited))
-        if token is None:
+        child_id = self._kept(lambda: self._store.start_child(held, mark, child, awaited=awaited))
+        if child_id is None:
             raise Moved
         failpoint("after_child_commit")
-        self._ring_run(run_id)
+        self._ring_run(child_id)
+        return child_id
 
     def continue_as(self, its_input: Json) -> None:
         token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,25 +92,39 @@ class Flowing:
             _forget_waits(connection, held.run_id, path)
             return given_up.rowcount == 1
 
-    def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> int | None:
-        """The child run is there with the checkpoint; an awaited one lets the flow wait. The flow's token."""
+    def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> str | None:
+        """The child run is there with the checkpoint; an awaited one lets the flow wait. The child's id."""
         with self.database.transaction() as connection:
             if not self._holds(connection, held):
                 return None
-            workflow = run_statements.current_workflow(connection, child.workflow)
-            if workflow is None:
-                raise UnknownWorkflow(child.workflow, run_statements.workflow_names(connection))
-            run_statements.insert_runs(connection, workflow, {child.run_id: child.input}, self.ring_grace)
-            connection.execute(
-                update(runs)
-                .where(runs.c.id == child.run_id, runs.c.parent_run_id.is_(None))
-                .values(parent_run_id=held.run_id, parent_path=mark.path)
+            started = connection.scalar(
+                select(steps.c.result).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
             )
+            if started is not None:
+                # Its answer was lost, and it is said again.
+                return str(started)
+            child_id = self._insert_child(connection, held, mark, child)
             if awaited:
                 self._write(connection, held, Ending(mark, "waiting"))
-                return self._suspend(connection, held, None)
-            self._write(connection, held, Ending(mark, "completed", _json(child.run_id)))
-            return held.token
+                self._suspend(connection, held, None)
+            else:
+                self._write(connection, held, Ending(mark, "completed", _json(child_id)))
+            return child_id
+
+    def _insert_child(self, connection: Connection, held: Held, mark: Mark, child: ChildRun) -> str:
+        """One that an earlier try of the flow has had keeps its id; then this one's has a number."""
+        workflow = run_statements.current_workflow(connection, child.workflow)
+        if workflow is None:
+            raise UnknownWorkflow(child.workflow, run_statements.workflow_names(connection))
+        ids = (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in itertools.count(1))
+        new = next(
+            one for one in ids
+            if run_statements.insert_runs(connection, workflow, {one: child.input}, self.ring_grace)
+        )  # fmt: skip
+        connection.execute(
+            update(runs).where(runs.c.id == new).values(parent_run_id=held.run_id, parent_path=mark.path)
+        )
+        return new
 
     def started_run(self, run_id: str) -> tuple[int, str, str] | None:
         """(token, workflow, version) of a run that nobody has begun yet: what a ring for it says."""

@@ -186,6 +186,11 @@ class Moving:
         with self.database.autocommit() as connection:
             return run_statements.read_step(connection, run_id, path)
 
+    def read_item(self, run_id: str, path: str) -> Any:
+        """What the row is about."""
+        with self.database.autocommit() as connection:
+            return connection.scalar(select(steps.c.item).where(steps.c.run_id == run_id, steps.c.path == path))
+
     def failure_of(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
         """The step that has failed the run, and its error."""
         with self.database.autocommit() as connection:

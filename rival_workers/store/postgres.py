@@ -111,6 +111,9 @@ _FINISH_LANE_AND_CLAIM = _LANE.format(next=_CLAIMED_STEP.format(source="run_id",
 _FINISH_LANE_AND_OPEN = _LANE.format(next=_OPENED_STEP.format(path=_NEXT_ITEM, table="lane"))
 
 BEGIN_RUN = Statement.of("rival_begin_run", _BEGIN_RUN)
+READ_ITEM = Statement.of(
+    "rival_read_item", "SELECT item FROM rival_steps WHERE run_id = %(run_id)s AND path = %(path)s"
+)
 CLAIM_STEP = Statement.of("rival_claim_step", _CLAIM)
 FINISH_AND_CLAIM = Statement.of("rival_finish_and_claim", _FINISH_AND_CLAIM)
 FINISH_AND_OPEN = Statement.of("rival_finish_and_open", _FINISH_AND_OPEN)
@@ -145,6 +148,10 @@ class PostgresStore(SqlStore):
             return super().claim_step(held, timeout, executor)
         token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
         return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
+
+    def read_item(self, run_id: str, path: str) -> Any:
+        row = self._hot.fetch(READ_ITEM, {"run_id": run_id, "path": path})
+        return None if row is None else load(row[0])
 
     def deliver_event(self, event_id: str) -> list[Woken]:
         woken = deliver(self._hot, event_id, self.ring_grace)

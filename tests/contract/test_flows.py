@@ -368,3 +368,21 @@ def test_a_flow_of_very_many_checkpoints_reads_them_at_once(timed: Inline, monke
     monkeypatch.setattr(timed.store, "read_checkpoints", counted)
     later(timed, 11)
     assert (timed.rival.result("r").result, calls["s"], reads["read"]) == (300, 300, 1)
+
+
+def test_a_failed_flow_that_is_retried_goes_on_from_what_it_has_done(inline: Inline) -> None:
+    def fails_once() -> int:
+        calls["fails"] += 1
+        if calls["fails"] == 1:
+            raise ValueError("no")
+        return calls["fails"]
+
+    inline.define("child", step(fails_once, name="only"))
+    define(inline, lambda ctx: [ctx.step(once, "a", 1), ctx.call("child")])
+    start(inline)
+    assert inline.rival.state("r").status == "failed"
+    inline.rival.retry("r")
+    inline.drain()
+    assert inline.rival.result("r").result == [1, 2]
+    assert calls == {"a": 1, "fails": 2}
+    assert inline.rival.state("r/call:child~2").parent_path == "f/call:child"

@@ -40,10 +40,10 @@ flower: install ## Watch every attempt in Flower, beside `make dev`
 	@$(BIN)/rival flower
 
 test: lint ## Run everything: linters, types, all tests
-	@$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n 3 --dist worksteal
 
 test-fast: install ## Run the tests that need no workers, in under a minute
-	@$(BIN)/pytest -n 2 -m 'not slow' tests/unit tests/contract tests/architecture tests/lab
+	@$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' -k 'not postgres' tests/unit tests/contract tests/architecture
 
 lint: install ## Check style, format and types
 	@$(BIN)/ruff check .

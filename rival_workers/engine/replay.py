@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from rival_client.payload import Json
 from rival_workers.errors import FlowChanged
 
 
@@ -41,6 +42,19 @@ class Mark:
     kind: str
     number: int
     found: Checkpoint | None = None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a checkpoint stands after what a flow has just done."""
+
+    mark: Mark
+    status: str
+    result: Json | None = None
+    error: dict[str, Any] | None = None
+    attempts: int = 1
+    #: Seconds until it is looked at again.
+    delay: float | None = None
 
 
 class Replay:

@@ -10,14 +10,14 @@ from rival_client.doorbell import Doorbell
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.replay import Checkpoint, Mark
+from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.runtime.alarms import AttemptAlarms
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.moves import Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.suspending import Moved, Suspend
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import ChildRun, Ending, Store
+from rival_workers.store.base import ChildRun, Store
 
 T = TypeVar("T")
 

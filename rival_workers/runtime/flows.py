@@ -23,12 +23,11 @@ from rival_workers.definition.steps import checked_config, name_of, seconds
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide, timed_out
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
-from rival_workers.engine.replay import Checkpoint, Mark, Replay
+from rival_workers.engine.replay import Checkpoint, Ending, Mark, Replay
 from rival_workers.errors import ChildFailed, StepFailed
 from rival_workers.runtime.calling import async_steps, failure
 from rival_workers.runtime.context import Context
 from rival_workers.runtime.suspending import Moved, Suspend
-from rival_workers.store.base import Ending
 
 #: How many steps of one `gather` run at a time.
 GATHER_AT_ONCE = 8

@@ -18,7 +18,7 @@ from rival_client.waking import Woken
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, Opening, WaitFor
 from rival_workers.engine.plan import Plan
-from rival_workers.engine.replay import Checkpoint, Mark
+from rival_workers.engine.replay import Checkpoint, Ending, Mark
 
 #: `rings` of a row that its committer did not ring for: a far timer, an insert in somebody else's transaction.
 NEVER_RUNG = -1
@@ -135,19 +135,6 @@ class Look:
     #: Seconds until the next look at a row after its first, second, … ring.
     backoff: float
     backoff_max: float
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a checkpoint stands after what a flow has just done."""
-
-    mark: Mark
-    status: str
-    result: Json | None = None
-    error: dict[str, Any] | None = None
-    attempts: int = 1
-    #: Seconds until it is looked at again.
-    delay: float | None = None
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from rival_client.payload import Json, serialise
 from rival_client.tables import STEP_TERMINAL, after, attempts, deliveries, history, logs, now, runs, steps, waits
 from rival_client.waking import run_stops
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.replay import Checkpoint, Mark
-from rival_workers.store.base import NEVER_RUNG, ChildRun, Ending, Held, Suspended
+from rival_workers.engine.replay import Checkpoint, Ending, Mark
+from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended
 from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.following import LEAD, below
 from rival_workers.store.guards import guard, step_leaves_running

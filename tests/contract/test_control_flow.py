@@ -15,7 +15,7 @@ from tests.support.gallery import CASES, assert_as_expected
 from tests.support.inline import Clock, Inline
 
 
-@pytest.fixture(params=[1.0, 0.0], ids=["in place", "by messages"])
+@pytest.fixture(params=[1.0, pytest.param(0.0, marks=pytest.mark.slow)], ids=["in place", "by messages"])
 def inline(request: pytest.FixtureRequest, file_url: str) -> Iterator[Inline]:
     opened = Inline(file_url, clock=Clock(), continuation_budget=request.param)
     for workflow in default_registry:

@@ -18,9 +18,9 @@ from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepNode
-from rival_workers.engine.replay import Mark
+from rival_workers.engine.replay import Ending, Mark
 from rival_workers.engine.transitions import STEP_TRANSITIONS
-from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Ending, Followed, Held, Look, NotYet
+from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, Look, NotYet
 from tests.contract.stage import (
     COMPLETES,
     DONE,

@@ -201,6 +201,7 @@ def nodes(draw: st.DrawFn, name: str, depth: int) -> Any:
     return ForEachNode(type="for_each", name=name, do=one, concurrency=draw(st.integers(1, 2)))
 
 
+@pytest.mark.slow
 @given(plan_bodies(), plan_bodies(), st.booleans(), st.booleans())
 def test_two_plans_have_no_differences_if_and_only_if_they_are_the_same(a: Any, b: Any, one: bool, other: bool) -> None:
     old, new = Plan(nodes=a, on_error=one), Plan(nodes=b, on_error=other)

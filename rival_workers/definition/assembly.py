@@ -23,6 +23,7 @@ from rival_workers.definition.composites import (
     workflow,
 )
 from rival_workers.definition.inject import HANDLER_NAMES, IN_ITEM, IN_TURN, STEP_NAMES, Injection
+from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.returns import Returns, returns_of
 from rival_workers.definition.steps import (
     as_spec,
@@ -118,6 +119,8 @@ class Sleep:
 @dataclass
 class Assembly:
     resolve: Resolve
+    #: For many steps at once.
+    rules: Sequence[Rule] = ()
     calls: dict[str, Call] = field(default_factory=dict)
     #: The types of results, by place, where there are any.
     returns: dict[str, Returns] = field(default_factory=dict)
@@ -193,7 +196,7 @@ class Assembly:
             return None
         name = spec.options.get("name") or name_of(spec.function)
         found = list(spec.problems)
-        config = checked_config(spec.options, found)
+        config = checked_config(ruled(self.rules, str(name), "step", spec.options), found)
         called = checked_injection(spec.function, scope.allowed, name, found)
         on_error = spec.options.get("on_error")
         handler = checked_injection(on_error, scope.handlers, f"{name}'s on_error", found) if on_error else None
@@ -277,7 +280,8 @@ class Assembly:
     def _common(self, spec: CompositeSpec | WaitSpec, scope: Scope) -> dict[str, Any]:
         """What all composites have: a name, options, a handler."""
         found: list[str] = []
-        config = checked_config(spec.options, found, not_known=("name",)) or StepConfig()
+        options = ruled(self.rules, spec.name, spec.kind, spec.options)
+        config = checked_config(options, found, not_known=("name",)) or StepConfig()
         on_error = spec.options.get("on_error")
         handler = checked_injection(on_error, scope.handlers, "on_error", found) if on_error else None
         for problem in found:

@@ -33,6 +33,7 @@ class WorkflowBuilder:
         self._input: Any = None
         self._on_error: Callable[..., Any] | None = None
         self._results: type[Results] | None = None
+        self._policies: list[Any] = []
         self._schedule: Schedule | None = None
         self._retention: float | dt.timedelta | None = None
         self._origin = caller()
@@ -100,6 +101,11 @@ class WorkflowBuilder:
         self._on_error = handler
         return self
 
+    def policies(self, *rules: Any) -> Self:
+        """Options for many steps at once: `("charge", {"timeout": 5})`; the first rule that matches wins."""
+        self._policies += rules
+        return self
+
     def results(self, results: type[Results]) -> Self:
         """The types of the steps' results: they are checked when a step ends and restored when they are read."""
         self._results = results
@@ -121,7 +127,7 @@ class WorkflowBuilder:
         """`references`: how a workflow that this one is a step of finds others."""
         return define_workflow(
             self._name, self._steps, input=self._input, description=self._description, on_error=self._on_error,
-            results=self._results, schedule=self._schedule, retention=self._retention,
+            results=self._results, policies=self._policies, schedule=self._schedule, retention=self._retention,
             origin=self._origin,
             resolve=references or References(registry_for(registry), within=[self]),
         )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from rival_workers.definition.lines import caller
 from rival_workers.engine.plan import OnFailure
@@ -22,6 +22,9 @@ DEFAULT_ITERATIONS = 1000
 
 @dataclass(frozen=True)
 class CompositeSpec:
+    #: What it is called in a plan.
+    kind: ClassVar[str]
+
     name: str
     #: As for a step; they are those of the function that is asked (`when`, `items`, `until`, `input`).
     options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
@@ -31,6 +34,8 @@ class CompositeSpec:
 
 @dataclass(frozen=True)
 class BranchSpec(CompositeSpec):
+    kind = "branch"
+
     when: Function
     then: Steps
     otherwise: Steps
@@ -38,12 +43,16 @@ class BranchSpec(CompositeSpec):
 
 @dataclass(frozen=True)
 class ParallelSpec(CompositeSpec):
+    kind = "parallel"
+
     branches: Sequence[Any]
     on_failure: OnFailure
 
 
 @dataclass(frozen=True)
 class ForEachSpec(CompositeSpec):
+    kind = "for_each"
+
     items: Function
     do: Steps
     concurrency: int
@@ -53,6 +62,8 @@ class ForEachSpec(CompositeSpec):
 
 @dataclass(frozen=True)
 class LoopSpec(CompositeSpec):
+    kind = "loop"
+
     do: Steps
     until: Function | None
     while_: Function | None
@@ -61,6 +72,8 @@ class LoopSpec(CompositeSpec):
 
 @dataclass(frozen=True)
 class WorkflowSpec(CompositeSpec):
+    kind = "workflow"
+
     #: A file, a name, or the workflow itself.
     reference: Any
     input: Function | None

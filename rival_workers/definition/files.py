@@ -183,6 +183,7 @@ def _from_module(path: Path, module: ModuleType, references: References) -> Work
             description=getattr(module, "description", None),
             on_error=getattr(module, "on_error", None),
             results=getattr(module, "results", None),
+            policies=getattr(module, "policies", ()),
             schedule=getattr(module, "schedule", None),
             retention=getattr(module, "retention", None),
             source=str(path),

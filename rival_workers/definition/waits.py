@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
@@ -18,6 +18,8 @@ OnTimeout = Literal["stop", "continue"]
 @dataclass(frozen=True)
 class WaitSpec:
     """A wait, not checked yet. `options` are those of the function that makes the key."""
+
+    kind: ClassVar[str] = "wait_event"
 
     name: str
     topic: Any

@@ -15,6 +15,7 @@ from rival_workers.definition.assembly import Assembly, Call, Resolve, Scope
 from rival_workers.definition.inject import HANDLER_NAMES, Injection
 from rival_workers.definition.lines import with_line
 from rival_workers.definition.order import Reading, check_reading
+from rival_workers.definition.policies import read_rules
 from rival_workers.definition.results import Results
 from rival_workers.definition.returns import Returns, problems_of
 from rival_workers.definition.schedules import planned_schedule
@@ -128,6 +129,7 @@ def define_workflow(
     description: str | None = None,
     on_error: Callable[..., Any] | None = None,
     results: type[Results] | None = None,
+    policies: Any = (),
     schedule: Any = None,
     retention: Any = None,
     source: str | None = None,
@@ -139,6 +141,10 @@ def define_workflow(
     `source` is the file that it is; `origin` says where else it was written.
     """
     assembly = Assembly(resolve)
+    try:
+        assembly.rules = read_rules(policies)
+    except ValueError as error:
+        assembly.problems.append(str(error))
     body = _body(assembly, steps)
     problems = assembly.problems
     handler = None if on_error is None else checked_injection(on_error, HANDLER_NAMES, "on_error", problems)

@@ -1,0 +1,60 @@
+"""Rules for many steps at once: `policies = [("charge", {"timeout": 5}), (name("send_.*"), {…}), (default, {…})]`.
+
+In a list the first rule that matches wins. A step's own options come over it, field by field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+#: Says of a step's name and kind ("step", "branch", …) whether a rule is for it.
+Matcher = Callable[[str, str], bool]
+Rule = tuple[Matcher, Mapping[str, Any]]
+
+#: Two ways to say one thing: a step that says it in one has said it.
+_SAME = ({"max_attempts", "max_retries"},)
+
+
+def name(pattern: str) -> Matcher:
+    """Steps whose whole name matches the regular expression."""
+    found = re.compile(pattern)
+    return lambda its_name, _: found.fullmatch(its_name) is not None
+
+
+def kind(wanted: str) -> Matcher:
+    """Nodes of one kind: "step", "branch", "for_each", "loop", "workflow", "wait_event"."""
+    return lambda _, its_kind: its_kind == wanted
+
+
+def default(its_name: str, its_kind: str) -> bool:
+    """Every step."""
+    return True
+
+
+def read_rules(policies: Any) -> list[Rule]:
+    """ValueError, saying which one and what it must be, when it is no list of rules."""
+    if not isinstance(policies, Sequence) or isinstance(policies, str):
+        raise ValueError("policies: give a list of (matcher, options)")
+    return [_rule(number, one) for number, one in enumerate(policies)]
+
+
+def _rule(number: int, one: Any) -> Rule:
+    if not (isinstance(one, Sequence) and len(one) == 2 and isinstance(one[1], Mapping)):
+        raise ValueError(f"policies[{number}]: give (matcher, options), such as ('charge', {{'timeout': 5}})")
+    matcher, options = one
+    if isinstance(matcher, str):
+        return (lambda its_name, _: its_name == matcher), options
+    if not callable(matcher):
+        raise ValueError(
+            f"policies[{number}]: {matcher!r} is no matcher: give a step's name, name(…), kind(…) or default"
+        )
+    return matcher, options
+
+
+def ruled(rules: Sequence[Rule], its_name: str, its_kind: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The step's options over those of the first rule that is for it."""
+    rule = next((options for matches, options in rules if matches(its_name, its_kind)), {})
+    said = {other for same in _SAME if same & own.keys() for other in same}
+    return {**{key: value for key, value in rule.items() if key not in said}, **own}

@@ -1,0 +1,72 @@
+"""Rules for many steps at once: the first that matches, under the step's own options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rival_workers import DefinitionError, branch, create_workflow, register_workflow_file, step
+from rival_workers.definition.policies import default, kind, name
+from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import define_workflow
+
+
+def one() -> None: ...
+
+
+def two() -> bool:
+    return True
+
+
+def configs(*steps: Any, policies: Any) -> dict[str, Any]:
+    plan = define_workflow("w", steps, policies=policies).plan
+    return {path: place.node.config for path, place in plan.places.items()}
+
+
+def test_the_first_rule_that_matches_wins_and_the_others_are_not_for_it() -> None:
+    found = configs(one, two, policies=[("one", {"timeout": 1}), (default, {"timeout": 2, "max_attempts": 3})])
+    assert (found["one"].timeout, found["one"].max_attempts) == (1, None)
+    assert (found["two"].timeout, found["two"].max_attempts) == (2, 3)
+
+
+def test_a_steps_own_options_come_over_a_rule_field_by_field() -> None:
+    found = configs(step(one, timeout=9), policies=[(default, {"timeout": 2, "max_attempts": 3})])
+    assert (found["one"].timeout, found["one"].max_attempts) == (9, 3)
+
+
+def test_attempts_and_retries_are_one_field() -> None:
+    assert configs(step(one, max_attempts=2), policies=[(default, {"max_retries": 8})])["one"].max_attempts == 2
+
+
+@pytest.mark.parametrize(
+    ("matcher", "expected"),
+    [
+        (name("o.*"), {"one"}), (kind("step"), {"one", "two"}), (kind("branch"), {"yes?"}),
+        (lambda its_name, its_kind: its_name == "two", {"two"}), ("yes?", {"yes?"}), (name("n"), set()),
+    ],
+)  # fmt: skip
+def test_a_matcher_chooses_by_name_kind_or_predicate_also_within_composites(matcher: Any, expected: set[str]) -> None:
+    found = configs(branch("yes?", when=two, then=[one, two]), policies=[(matcher, {"timeout": 7})])
+    assert {path.rpartition("/")[2] for path, config in found.items() if config.timeout == 7} == expected
+
+
+@pytest.mark.parametrize(
+    ("policies", "says"),
+    [
+        ("charge", "give a list"), ([("charge",)], r"policies\[0\]: give \(matcher, options\)"),
+        ([(3, {})], "is no matcher"), ([(default, {"timeuot": 1})], "unknown option 'timeuot'"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_makes_no_sense_is_refused(policies: Any, says: str) -> None:
+    with pytest.raises(DefinitionError, match=says):
+        define_workflow("w", [one], policies=policies)
+
+
+def test_files_and_the_builder_have_policies(tmp_path: Path) -> None:
+    file = tmp_path / "w.py"
+    file.write_text('def one(): ...\npolicies = [("one", {"timeout": 4})]\nsteps = [one]\n')
+    assert register_workflow_file(file, Registry()).body[0].config.timeout == 4
+    built = create_workflow("b").step(one).policies(("one", {"timeout": 4})).build()
+    assert built.body[0].config.timeout == 4

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
@@ -17,7 +18,7 @@ from rival_client.message import EventRing, Ring
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.runtime.moves import Moves
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import NEVER_RUNG, Due, Look, RunningAttempt, Store
+from rival_workers.store.base import NEVER_RUNG, Due, DueEvent, Look, RunningAttempt, Store
 
 log = logging.getLogger("rival.keeper")
 
@@ -30,6 +31,9 @@ TRUST_LOOKS = 7
 CLOCK_MARGIN = 5.0
 _CHORES_EVERY = 60.0
 _RETENTION_BATCH = 500
+
+
+Rung = TypeVar("Rung", Due, DueEvent)
 
 
 @dataclass
@@ -139,14 +143,16 @@ class Keeper:
     def _ring_events(self, done: Round) -> None:
         """Events that nobody has looked at since they were sent."""
         while not self._stop.is_set():
-            due = self._store.due_events(BATCH)
-            if due:
-                self._doorbell.ring([EventRing(event_id, topic) for event_id, topic in due])
-                done.rung += len(due)
-            if len(due) < BATCH:
+            found = self._store.due_events(self._look)
+            rings = self._believed_lost(found, done.amnesia)
+            done.held_back += len(found) - len(rings)
+            done.rung += len(rings)
+            if rings:
+                self._doorbell.ring([EventRing(event.id, event.topic) for event in rings])
+            if len(found) < BATCH:
                 return
 
-    def _believed_lost(self, waiting: list[Due], amnesia: bool) -> list[Due]:
+    def _believed_lost(self, waiting: list[Rung], amnesia: bool) -> list[Rung]:
         """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer.
         But queues are first in, first out: what was rung well before the oldest message there is in it no more.
         """
@@ -156,7 +162,7 @@ class Keeper:
             again = [due for due in again if self._waited(due) > oldest + CLOCK_MARGIN or due.rings >= TRUST_LOOKS]
         return first + again
 
-    def _waited(self, due: Due) -> float:
+    def _waited(self, due: Due | DueEvent) -> float:
         """Seconds since the row was rung, at least: the backoff that has just run out."""
         return min(self._look.backoff * 2.0 ** max(0, due.rings - 1), self._look.backoff_max)
 

@@ -108,6 +108,15 @@ class Due:
 
 
 @dataclass(frozen=True)
+class DueEvent:
+    """An event that nobody has looked at. `rings` as of any row that is due."""
+
+    id: str
+    topic: str
+    rings: int
+
+
+@dataclass(frozen=True)
 class RunningAttempt:
     """An attempt as the table has it: for those who must judge it from outside."""
 
@@ -193,7 +202,7 @@ class Store(Protocol):
 
     # -- events
     def deliver_event(self, event_id: str) -> list[Woken]: ...
-    def due_events(self, limit: int) -> list[tuple[str, str]]: ...
+    def due_events(self, look: Look) -> list[DueEvent]: ...
     def delete_expired_events(self, limit: int) -> int: ...
 
     # -- flows

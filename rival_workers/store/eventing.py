@@ -10,10 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
 
 from rival_client.database import Database
-from rival_client.tables import after, deliveries, events, now, steps, waits
+from rival_client.tables import deliveries, events, now, steps, waits
 from rival_client.waking import Woken, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.events import holds
+from rival_workers.store.base import DueEvent, Look
+from rival_workers.store.guards import backed_off, chosen
 
 _BATCH = 100
 
@@ -155,23 +157,23 @@ class Eventing:
             return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, result=delivered)
         return wake(connection, row.run_id, row.path, self.ring_grace, item=delivered)
 
-    def due_events(self, limit: int) -> list[tuple[str, str]]:
-        """(id, topic) of events that nobody has looked at; put off at once, so that keepers share the work."""
+    def due_events(self, look: Look) -> list[DueEvent]:
+        """Events that nobody has looked at; each is put off by a backoff at once, as any row that is due."""
         due = (
             select(events.c.id)
             .where(events.c.ring_at <= now())
             .order_by(events.c.ring_at)
-            .limit(limit)
+            .limit(look.limit)
             .with_for_update(skip_locked=True)
         )
         with self.database.transaction() as connection:
             found = connection.execute(
                 update(events)
-                .where(events.c.id.in_(select(due.cte("chosen"))))
-                .values(ring_at=after(self.ring_grace), rings=events.c.rings + 1)
-                .returning(events.c.id, events.c.topic)
+                .where(events.c.id.in_(chosen(due)))
+                .values(ring_at=backed_off(events.c.rings, look), rings=events.c.rings + 1)
+                .returning(events.c.id, events.c.topic, events.c.rings - 1)
             )
-            return [(row.id, row.topic) for row in found]
+            return [DueEvent(*row) for row in found]
 
     def delete_expired_events(self, limit: int) -> int:
         """What nobody has waited for in time, and what has been consumed and is as old."""

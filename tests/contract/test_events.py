@@ -109,6 +109,17 @@ def test_a_ring_for_an_event_that_is_lost_is_rung_again_by_the_keeper(inline: In
     assert got(inline, "r") == 1
 
 
+def test_an_event_that_was_rung_is_not_rung_again_while_the_queue_has_a_backlog(inline: Inline) -> None:
+    inline.rival.send_event("paid", 1)
+    for backlog, rung in ((3600.0, 0), (0.0, 1)):
+        inline.doorbell.age = backlog
+        inline.doorbell.take()
+        with inline.store.database.transaction() as connection:
+            connection.execute(update(events).values(ring_at=after(-1)))
+        inline.keeper.run_once()
+        assert len(inline.doorbell.take()) == rung
+
+
 # -- who gets it ------------------------------------------------------------------------------------------
 
 

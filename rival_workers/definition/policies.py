@@ -1,4 +1,4 @@
-"""Rules for many steps at once: `policies = [("charge", {"timeout": 5}), (name("send_.*"), {…}), (default, {…})]`.
+"""Rules for many steps at once: `policies = [("charge", {"timeout": 5}), (named("send_.*"), {…}), (default, {…})]`.
 
 In a list the first rule that matches wins. A step's own options come over it, field by field.
 """
@@ -17,13 +17,13 @@ Rule = tuple[Matcher, Mapping[str, Any]]
 _SAME = ({"max_attempts", "max_retries"},)
 
 
-def name(pattern: str) -> Matcher:
-    """Steps whose whole name matches the regular expression."""
+def named(pattern: str) -> Matcher:
+    """Steps whose whole name matches the regular expression. (Not `name`: that is a workflow file's own word.)"""
     found = re.compile(pattern)
     return lambda its_name, _: found.fullmatch(its_name) is not None
 
 
-def kind(wanted: str) -> Matcher:
+def of_kind(wanted: str) -> Matcher:
     """Nodes of one kind: "step", "branch", "for_each", "loop", "workflow", "wait_event"."""
     return lambda _, its_kind: its_kind == wanted
 
@@ -48,7 +48,7 @@ def _rule(number: int, one: Any) -> Rule:
         return (lambda its_name, _: its_name == matcher), options
     if not callable(matcher):
         raise ValueError(
-            f"policies[{number}]: {matcher!r} is no matcher: give a step's name, name(…), kind(…) or default"
+            f"policies[{number}]: {matcher!r} is no matcher: give a step's name, named(…), of_kind(…) or default"
         )
     return matcher, options
 

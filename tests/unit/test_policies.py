@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rival_workers import DefinitionError, branch, create_workflow, register_workflow_file, step
-from rival_workers.definition.policies import default, kind, name
+from rival_workers.definition.policies import default, named, of_kind
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import define_workflow
 
@@ -43,8 +43,8 @@ def test_attempts_and_retries_are_one_field() -> None:
 @pytest.mark.parametrize(
     ("matcher", "expected"),
     [
-        (name("o.*"), {"one"}), (kind("step"), {"one", "two"}), (kind("branch"), {"yes?"}),
-        (lambda its_name, its_kind: its_name == "two", {"two"}), ("yes?", {"yes?"}), (name("n"), set()),
+        (named("o.*"), {"one"}), (of_kind("step"), {"one", "two"}), (of_kind("branch"), {"yes?"}),
+        (lambda its_name, its_kind: its_name == "two", {"two"}), ("yes?", {"yes?"}), (named("n"), set()),
     ],
 )  # fmt: skip
 def test_a_matcher_chooses_by_name_kind_or_predicate_also_within_composites(matcher: Any, expected: set[str]) -> None:

@@ -17,6 +17,7 @@ from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
 from rival_client.errors import DatabaseUnavailable, RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_client.events import KEPT_FOR, Delivery, Event, EventRecord, Sent, insert_event, list_events, made_event
+from rival_client.history import read_history
 from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
@@ -271,7 +272,7 @@ class Rival:
 
     def history(self, run_id: str) -> list[HistoryEntry]:
         with self.database.autocommit() as connection:
-            return runs.read_history(connection, run_id)
+            return read_history(connection, run_id)
 
     def logs(
         self,

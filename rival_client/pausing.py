@@ -9,9 +9,10 @@ from __future__ import annotations
 from sqlalchemy import Connection, or_, select, update
 
 from rival_client.errors import RunNotFound
+from rival_client.history import tell
 from rival_client.message import Ring
 from rival_client.records import COMPOSITE_KINDS
-from rival_client.runs import LockedRun, record
+from rival_client.runs import LockedRun
 from rival_client.tables import RUN_TERMINAL, after, now, runs, steps
 
 
@@ -25,7 +26,7 @@ def pause_run(connection: Connection, run_id: str, by: str) -> bool:
     if paused.rowcount == 0:
         _must_exist(connection, run_id)
         return False
-    record(connection, run_id, None, "paused", {"by": by})
+    tell(connection, run_id, None, "paused", by=by)
     return True
 
 
@@ -40,7 +41,7 @@ def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> li
     ).first()
     if resumed is None:
         return None
-    record(connection, run_id, None, "resumed", {"by": by})
+    tell(connection, run_id, None, "resumed", by=by)
     if resumed.status == "pending":
         connection.execute(update(runs).where(runs.c.id == run_id).values(ring_at=after(grace), rings=0))
         return [Ring(run_id, None, resumed.token, resumed.workflow, resumed.version)]

@@ -155,6 +155,8 @@ class HistoryEntry:
     what: str
     path: str | None
     detail: dict[str, Any]
+    #: Who or what did it: an executor, an operator, another run, an event, the keeper.
+    by: str | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from sqlalchemy import (
     Text,
     and_,
     func,
-    insert,
     literal,
     select,
     text,
@@ -30,13 +29,13 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import JSONB
 
 from rival_client.errors import RunConflict, RunNotEnded, RunNotFound
+from rival_client.history import tell
 from rival_client.hotline import Statement
 from rival_client.overview import Overview
 from rival_client.payload import Json, load, serialise
 from rival_client.records import (
     COMPOSITES,
     Attempt,
-    HistoryEntry,
     LastError,
     Run,
     RunResult,
@@ -50,7 +49,6 @@ from rival_client.tables import (
     after,
     attempts,
     executors,
-    history,
     now,
     runs,
     steps,
@@ -264,11 +262,6 @@ def _results(connection: Connection, run_id: str) -> dict[str, Any]:
     return {row.path: row.result for row in found}
 
 
-def read_history(connection: Connection, run_id: str) -> list[HistoryEntry]:
-    found = connection.execute(select(history).where(history.c.run_id == run_id).order_by(history.c.id))
-    return [HistoryEntry(r.at, r.what, r.path, r.detail or {}) for r in found]
-
-
 def list_runs(
     connection: Connection,
     *,
@@ -384,7 +377,7 @@ def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
         .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL))
         .values(status="cancelled", completed_at=now(), ring_at=None, token=runs.c.token + 1)
     )
-    record(connection, run_id, None, "cancelled", {"by": by, "open": locked.paths})
+    tell(connection, run_id, None, "cancelled", by=by, open=locked.paths)
     return True
 
 
@@ -393,13 +386,6 @@ def open_children(connection: Connection, run_id: str) -> list[str]:
     return list(
         connection.scalars(select(runs.c.id).where(runs.c.parent_run_id == run_id, runs.c.status.not_in(RUN_TERMINAL)))
     )
-
-
-def record(
-    connection: Connection, run_id: str, path: str | None, what: str, detail: Mapping[str, Any] | None = None
-) -> None:
-    """Append to the run's history."""
-    connection.execute(insert(history).values(run_id=run_id, path=path, what=what, detail=dict(detail or {}), at=now()))
 
 
 # -- rows to records --------------------------------------------------------------------------------------

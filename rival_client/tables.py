@@ -224,6 +224,8 @@ history = Table(
     Column("what", Text, nullable=False),
     Column("detail", Payload),
     Column("at", Timestamp, nullable=False),
+    # Who or what did it: an executor, an operator, another run, an event, the keeper.
+    Column("actor", Text),
 )
 
 logs = Table(

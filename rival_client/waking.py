@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
+from rival_client.history import tell
 from rival_client.message import Ring
 from rival_client.tables import after, now, runs, steps
 
@@ -30,8 +31,8 @@ class Woken:
         return Ring(self.run_id, self.path, self.token, self.workflow, self.version)
 
 
-def wake(connection: Connection, run_id: str, path: str, grace: float, **values: Any) -> Woken | None:
-    """A waiting step may start now. None: it does not wait."""
+def wake(connection: Connection, run_id: str, path: str, grace: float, by: str, **values: Any) -> Woken | None:
+    """A waiting step may start now, thanks to `by`. None: it does not wait."""
     step = connection.execute(
         update(steps)
         .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting")
@@ -43,6 +44,7 @@ def wake(connection: Connection, run_id: str, path: str, grace: float, **values:
     ).first()  # fmt: skip
     if step is None:
         return None
+    tell(connection, run_id, path, "resumed", by=by, **values)
     run_awakes(connection, run_id)
     run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).one()
     return Woken(run_id, path, step.execution_token, run.workflow, run.version)
@@ -52,28 +54,34 @@ def run_awakes(connection: Connection, run_id: str) -> None:
     connection.execute(update(runs).where(runs.c.id == run_id, runs.c.status == "suspended").values(status="running"))
 
 
-def run_stops(connection: Connection, run_id: str, path: str) -> None:
-    """The run waits as a whole, if the step is one of its own: then no other is open."""
-    if "/" not in path:
-        connection.execute(
-            update(runs).where(runs.c.id == run_id, runs.c.status == "running").values(status="suspended")
-        )
+def run_stops(connection: Connection, run_id: str, path: str) -> str | None:
+    """The run waits as a whole, if the step is one of its own: then no other is open. Its new status, if it has one."""
+    if "/" in path:
+        return None
+    stopped = connection.execute(
+        update(runs).where(runs.c.id == run_id, runs.c.status == "running").values(status="suspended")
+    )
+    return "suspended" if stopped.rowcount == 1 else None
 
 
 def end_checkpoint(
-    connection: Connection, run_id: str, path: str, grace: float, *, result: Any = None,
+    connection: Connection, run_id: str, path: str, grace: float, *, by: str, result: Any = None,
     error: dict[str, Any] | None = None,
 ) -> Woken | None:  # fmt: skip
     """What a flow waits for has come: its checkpoint ends, and the flow may go on."""
+    status = "failed" if error else "completed"
     ended = connection.execute(
         update(steps)
         .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting")
         .values(
-            status="failed" if error else "completed", result=result, error=error, completed_at=now(), ring_at=None,
+            status=status, result=result, error=error, completed_at=now(), ring_at=None,
             execution_token=steps.c.execution_token + 1,
         )
     )  # fmt: skip
-    return wake(connection, run_id, path.rpartition("/")[0], grace) if ended.rowcount == 1 else None
+    if ended.rowcount == 0:
+        return None
+    tell(connection, run_id, path, status, by=by, result=result, error=error)
+    return wake(connection, run_id, path.rpartition("/")[0], grace, by)
 
 
 def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | None:
@@ -87,8 +95,9 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | No
         return None
     error = None if run.status == "completed" else _error(run_id, run.error)
     return end_checkpoint(
-        connection, run.parent_run_id, run.parent_path, grace, result=None if error else run.result, error=error
-    )
+        connection, run.parent_run_id, run.parent_path, grace, by=f"run {run_id}",
+        result=None if error else run.result, error=error,
+    )  # fmt: skip
 
 
 def _error(run_id: str, error: dict[str, Any] | None) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from rival_workers.cli.output import (
     took,
     workflow_as_json,
 )
+from rival_workers.drawing import timelines
 
 timeout_option = click.option(
     "--timeout", type=click.FloatRange(min=0), default=DEFAULT_TIMEOUT, metavar="SECONDS",
@@ -117,20 +118,25 @@ def _row(run: Run) -> tuple[Any, ...]:
 @click.argument("run_id", metavar="RUN")
 @click.option("--all", "every", is_flag=True, help="Each turn of what repeats, also of many.")
 @click.option("--history", is_flag=True, help="Also what happened to the run, in order.")
+@click.option("--timeline", is_flag=True, help="Also when each step waited and ran, as bars.")
 @click.option("--logs", is_flag=True, help="Also what its steps have logged.")
 @json_option
-def show(run_id: str, every: bool, history: bool, logs: bool, as_json: bool) -> None:
+def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, as_json: bool) -> None:
     """Show RUN: its steps, attempts and result."""
     with open_rival() as rival:
         state = rival.state(run_id, fold=None if every or as_json else showing.MANY)
         plan = showing.plan_of(rival, state)
-        entries = rival.history(run_id) if history else None
+        entries = rival.history(run_id) if history or timeline else []
         lines = list(read(rival, run_id)) if logs else None
     if as_json:
-        asked = {"history": entries, "logs": lines}
+        asked = {
+            "history": entries if history else None, "logs": lines,
+            "timeline": timelines.tracks(entries) if timeline else None,
+        }  # fmt: skip
         print_json(run_as_json(state) | {name: found for name, found in asked.items() if found is not None})
     else:
-        showing.show_run(console(), state, plan, entries, lines)
+        told = entries if history else None
+        showing.show_run(console(), state, plan, told, lines, entries if timeline else None)
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from rival_client.client import Rival
 from rival_client.errors import UnknownWorkflow
+from rival_client.rebuilding import status_changes
 from rival_client.records import Attempt, HistoryEntry, LogEntry, RunState, Step, WorkflowInfo
 from rival_workers.cli.output import (
     error_text,
@@ -22,9 +24,14 @@ from rival_workers.cli.output import (
     time_text,
     took,
 )
+from rival_workers.drawing import timelines
 from rival_workers.drawing.run_trees import RunTree
 from rival_workers.engine.plan import Plan
 
+#: The most lines of a timeline.
+TRACKS = 200
+#: What a timeline's signs mean.
+SPAN_TITLE = "░ queued  █ ran  · waited  ╌ to be tried again"
 #: A for_each or loop with more turns is one line, unless all are asked for.
 MANY = 10
 
@@ -48,6 +55,7 @@ def show_run(
     plan: Plan,
     history: Sequence[HistoryEntry] | None,
     logs: Sequence[LogEntry] | None,
+    timeline: Sequence[HistoryEntry] | None = None,
 ) -> None:
     _facts(out, state)
     columns = ("step", "status", "attempts", "queued", "took", "")
@@ -56,7 +64,9 @@ def show_run(
         rows = [_attempt(attempt) for attempt in state.attempts]
         _section(out, "attempts", ("step", "attempt", "outcome", "took", "error"), rows)
     if history is not None:
-        _section(out, "history", ("time", "step", "what", ""), [_entry(entry) for entry in history])
+        _section(out, "history", ("time", "after", "step", "what", "took", "by", ""), _entries(history))
+    if timeline is not None:
+        _section(out, "timeline", ("step", SPAN_TITLE, "ran", "waited", "status"), _timeline(timeline))
     if logs is not None:
         _section(out, "logs", ("time", "step", "attempt", "level", "message"), [_log(line) for line in logs])
 
@@ -151,8 +161,40 @@ def _attempt(attempt: Attempt) -> tuple[Any, ...]:
     return attempt.path, attempt.attempt, attempt.outcome, seconds_text(lasted), error_text(attempt.error)
 
 
-def _entry(entry: HistoryEntry) -> tuple[Any, ...]:
-    return time_text(entry.at), entry.path or "", entry.what, one_line(entry.detail) if entry.detail else ""
+def _entries(history: Sequence[HistoryEntry]) -> list[tuple[Any, ...]]:
+    """With how long after the first each was, and how long a step was what it is no more."""
+    since: dict[str, dt.datetime] = {}
+    rows = []
+    for entry in history:
+        took = None
+        for path, _ in status_changes(entry):
+            took = (entry.at - since.get(path, entry.at)).total_seconds() if path == entry.path else took
+            since[path] = entry.at
+        after = (entry.at - history[0].at).total_seconds()
+        detail = one_line(entry.detail, 200) if entry.detail else ""
+        rows.append(
+            (time_text(entry.at), f"+{after:.3f}", entry.path or "", entry.what, seconds_text(took or None),
+             entry.by or "", detail)
+        )  # fmt: skip
+    return rows
+
+
+def _timeline(history: Sequence[HistoryEntry]) -> list[tuple[Any, ...]]:
+    now = dt.datetime.now(dt.UTC)
+    began, ended = timelines.span(history, now)
+    tracks = timelines.tracks(history)
+    rows: list[tuple[Any, ...]] = [
+        (track.path, timelines.bar(track, began, ended), seconds_text(track.seconds("running", now) or None),
+         seconds_text(_waited(track, now)), status_text(track.status))
+        for track in tracks[:TRACKS]
+    ]  # fmt: skip
+    if len(tracks) > TRACKS:
+        rows.append((f"… and {len(tracks) - TRACKS:,} more (--json has all)", "", "", "", ""))
+    return rows
+
+
+def _waited(track: timelines.Track, now: dt.datetime) -> float | None:
+    return sum(track.seconds(status, now) for status in timelines.SIGNS if status != "running") or None
 
 
 def _log(line: LogEntry) -> tuple[Any, ...]:

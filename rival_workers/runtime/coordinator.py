@@ -236,8 +236,11 @@ class Coordinator:
         held = position.held
         log.warning("run %s step %s attempt %d: late result refused, the step has moved on",
                     held.run_id, held.path, position.attempt)  # fmt: skip
-        detail = {"attempt": position.attempt, "executor": self.executor.id}
-        self._patience.keep(lambda: self.store.record(held.run_id, held.path, "late_result_refused", detail))
+        self._patience.keep(
+            lambda: self.store.tell(
+                held.run_id, held.path, "late_result_refused", self.executor.id, attempt=position.attempt
+            )
+        )
         return Verdict("stale", {"type": "LateResult", "message": "late result refused, the step has moved on"})
 
     def _read_step(self, run_id: str, path: str) -> Step | None:

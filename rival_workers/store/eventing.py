@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
 
 from rival_client.database import Database
+from rival_client.history import Telling
 from rival_client.tables import deliveries, events, now, steps, waits
 from rival_client.waking import Woken, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
@@ -45,12 +46,12 @@ class Waiting:
     token: int = 0
 
 
-def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor) -> dict[str, Any] | None:
+def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor, telling: Telling) -> dict[str, Any] | None:
     """The event that is there already, and is this step's from now on; None: it is entered as waiting."""
     lock_topic(connection, wait.topic, wait.key)
     for event in connection.execute(_kept_for(waiting, wait)):
         if wait.where is None or holds(event.payload, wait.where):
-            return _hand_over(connection, event, waiting)
+            return _hand_over(connection, event, waiting, telling)
     connection.execute(
         insert(waits).values(
             run_id=waiting.run_id, path=waiting.path, topic=wait.topic, key=wait.key, filter=wait.where,
@@ -82,7 +83,7 @@ def _kept_for(waiting: Waiting, wait: WaitFor) -> Select[Any]:
     )
 
 
-def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting) -> dict[str, Any]:
+def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, telling: Telling) -> dict[str, Any]:
     if event.delivery == "one":
         connection.execute(
             update(events)
@@ -90,7 +91,12 @@ def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting) -> dic
             .values(status="consumed", ring_at=None)
         )
     connection.execute(insert(deliveries).values(event_id=event.id, run_id=waiting.run_id, path=waiting.path, at=now()))
+    telling.add("event", waiting.path, by=by_event(event.id), topic=event.topic, key=event.key)
     return {"id": event.id, "topic": event.topic, "key": event.key, "payload": event.payload}
+
+
+def by_event(event_id: str) -> str:
+    return f"event {event_id}"
 
 
 #: A flow that waits: its checkpoint ends with the event, and the flow goes on.
@@ -152,10 +158,12 @@ class Eventing:
         connection.execute(delete(waits).where(waits.c.run_id == row.run_id, waits.c.path == row.path))
         if step is None:
             return None
-        delivered = _hand_over(connection, event, Waiting(row.run_id, row.path))
+        telling, by = Telling(connection, row.run_id), by_event(event.id)
+        delivered = _hand_over(connection, event, Waiting(row.run_id, row.path), telling)
+        telling.write()
         if step.kind == FLOW_WAIT:
-            return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, result=delivered)
-        return wake(connection, row.run_id, row.path, self.ring_grace, item=delivered)
+            return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, by=by, result=delivered)
+        return wake(connection, row.run_id, row.path, self.ring_grace, by, item=delivered)
 
     def due_events(self, look: Look) -> list[DueEvent]:
         """Events that nobody has looked at; each is put off by a backoff at once, as any row that is due."""

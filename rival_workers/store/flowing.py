@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import UnknownWorkflow
+from rival_client.history import Telling, tell
 from rival_client.payload import Json, serialise
 from rival_client.tables import STEP_TERMINAL, after, attempts, deliveries, history, logs, now, runs, steps, waits
 from rival_client.waking import run_stops
@@ -53,36 +54,47 @@ class Flowing:
     def record_checkpoint(self, held: Held, ending: Ending) -> bool:
         """False: the flow has moved on without this attempt."""
         with self.database.transaction() as connection:
-            return self._holds(connection, held) and self._write(connection, held, ending)
+            telling = self._holds(connection, held)
+            if telling is None:
+                return False
+            self._write(connection, held, ending, telling)
+            telling.write()
+            return True
 
     def suspend_step(self, held: Held, ending: Ending, seconds: float | None) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
         with self.database.transaction() as connection:
-            token = self._suspend(connection, held, seconds)
-            if token is not None:
-                self._write(connection, held, ending)
-            return token
+            left = self._leave(connection, held, seconds)
+            if left is None:
+                return None
+            telling = Telling(connection, held.run_id, left.executor_id)
+            self._write(connection, held, ending, telling)
+            _tell_suspended(connection, held, seconds, telling)
+            return int(left.execution_token)
 
     def suspend_for_event(
         self, held: Held, mark: Mark, waits_for: Sequence[WaitFor], timeout: float | None
     ) -> Suspended | None:
         with self.database.transaction() as connection:
-            if not self._holds(connection, held):
+            telling = self._holds(connection, held)
+            if telling is None:
                 return None
             # In one order, since each takes its topic's lock.
             for wait in sorted(waits_for, key=lambda one: (one.topic, one.key or "")):
-                event = begin_wait(connection, Waiting(held.run_id, mark.path), wait)
+                event = begin_wait(connection, Waiting(held.run_id, mark.path), wait, telling)
                 if event is not None:
                     _forget_waits(connection, held.run_id, mark.path)
-                    self._write(connection, held, Ending(mark, "completed", _json(event)))
+                    self._write(connection, held, Ending(mark, "completed", _json(event)), telling)
+                    telling.write()
                     return Suspended(event=event)
-            self._write(connection, held, Ending(mark, "waiting"))
-            return Suspended(self._suspend(connection, held, timeout))
+            self._write(connection, held, Ending(mark, "waiting"), telling)
+            return Suspended(self._suspend(connection, held, timeout, telling))
 
     def give_up_wait(self, held: Held, path: str) -> bool:
         """The event has not come in time. False: it has, or the flow has moved on."""
         with self.database.transaction() as connection:
-            if not self._holds(connection, held):
+            telling = self._holds(connection, held)
+            if telling is None:
                 return False
             given_up = connection.execute(
                 update(steps)
@@ -90,12 +102,17 @@ class Flowing:
                 .values(status="skipped", completed_at=now(), execution_token=steps.c.execution_token + 1)
             )
             _forget_waits(connection, held.run_id, path)
-            return given_up.rowcount == 1
+            if given_up.rowcount == 0:
+                return False
+            telling.add("skipped", path)
+            telling.write()
+            return True
 
     def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> str | None:
         """The child run is there with the checkpoint; an awaited one lets the flow wait. The child's id."""
         with self.database.transaction() as connection:
-            if not self._holds(connection, held):
+            telling = self._holds(connection, held)
+            if telling is None:
                 return None
             started = connection.scalar(
                 select(steps.c.result).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
@@ -104,11 +121,13 @@ class Flowing:
                 # Its answer was lost, and it is said again.
                 return str(started)
             child_id = self._insert_child(connection, held, mark, child)
+            telling.add("child", mark.path, run_id=child_id, workflow=child.workflow, awaited=awaited)
             if awaited:
-                self._write(connection, held, Ending(mark, "waiting"))
-                self._suspend(connection, held, None)
+                self._write(connection, held, Ending(mark, "waiting"), telling)
+                self._suspend(connection, held, None, telling)
             else:
-                self._write(connection, held, Ending(mark, "completed", _json(child_id)))
+                self._write(connection, held, Ending(mark, "completed", _json(child_id)), telling)
+                telling.write()
             return child_id
 
     def _insert_child(self, connection: Connection, held: Held, mark: Mark, child: ChildRun) -> str:
@@ -142,56 +161,76 @@ class Flowing:
             row = connection.execute(
                 step_leaves_running(held, "suspend_step", "pending")
                 .values(attempts=0, lost=0, item=its_input, due_at=None, ring_at=after(self.ring_grace), rings=0)
-                .returning(steps.c.execution_token)
+                .returning(steps.c.execution_token, steps.c.executor_id, steps.c.kind)
             ).first()
             if row is None:
                 return None
-            mine = (steps.c.run_id == held.run_id, below(held.path), steps.c.path != held.path)
-            connection.execute(delete(steps).where(*mine))
-            for table in (attempts, logs, history, waits, deliveries):
+            of_run = steps.c.run_id == held.run_id
+            connection.execute(delete(steps).where(of_run, below(held.path), steps.c.path != held.path))
+            for table in (attempts, logs, waits, deliveries):
                 connection.execute(delete(table).where(table.c.run_id == held.run_id))
+            # What other steps of the plan have gone through stays.
+            connection.execute(delete(history).where(history.c.run_id == held.run_id, below(held.path, history)))
+            tell(connection, held.run_id, held.path, "continued", by=row.executor_id, kind=row.kind, item=its_input)
             return int(row.execution_token)
 
     # -- one transaction ----------------------------------------------------------------------------------
 
-    def _holds(self, connection: Connection, held: Held) -> bool:
+    def _holds(self, connection: Connection, held: Held) -> Telling | None:
         """The flow's step is still this attempt's, and stays so until the commit. What is done forgives old losses."""
-        return connection.execute(update(steps).where(guard(held, "suspend_step")).values(lost=0)).rowcount == 1
+        held_by = connection.execute(
+            update(steps).where(guard(held, "suspend_step")).values(lost=0).returning(steps.c.executor_id)
+        ).first()
+        return None if held_by is None else Telling(connection, held.run_id, held_by.executor_id)
 
-    def _suspend(self, connection: Connection, held: Held, seconds: float | None) -> int | None:
+    def _suspend(self, connection: Connection, held: Held, seconds: float | None, telling: Telling) -> int | None:
+        left = self._leave(connection, held, seconds)
+        if left is None:
+            return None
+        _tell_suspended(connection, held, seconds, telling)
+        return int(left.execution_token)
+
+    def _leave(self, connection: Connection, held: Held, seconds: float | None) -> Row[Any] | None:
         rung = seconds is not None and seconds <= self.near
         ring_in = None if seconds is None else seconds + (self.ring_grace if rung else -LEAD)
-        row = connection.execute(
+        return connection.execute(
             step_leaves_running(held, "suspend_step", "waiting")
             .values(
                 attempts=steps.c.attempts - 1, due_at=None if seconds is None else after(seconds),
                 ring_at=None if ring_in is None else after(ring_in), rings=0 if rung else NEVER_RUNG,
             )
-            .returning(steps.c.execution_token)
+            .returning(steps.c.execution_token, steps.c.executor_id)
         ).first()  # fmt: skip
-        if row is None:
-            return None
-        run_stops(connection, held.run_id, held.path)
-        return int(row.execution_token)
 
-    def _write(self, connection: Connection, held: Held, ending: Ending) -> bool:
+    def _write(self, connection: Connection, held: Held, ending: Ending, telling: Telling) -> None:
         """The checkpoint's row: new, or one that was waiting for another try. What is over stays as it is."""
-        over = ending.status in STEP_TERMINAL
+        over, mark = ending.status in STEP_TERMINAL, ending.mark
         changes: dict[str, Any] = {
             "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
             "completed_at": now() if over else None, "due_at": None if ending.delay is None else after(ending.delay),
         }  # fmt: skip
         dialect: Any = postgresql if self.database.is_postgres else sqlite
         statement = dialect.insert(steps).values(
-            run_id=held.run_id, path=ending.mark.path, kind=ending.mark.kind, opened=ending.mark.number,
+            run_id=held.run_id, path=mark.path, kind=mark.kind, opened=mark.number,
             created_at=now(), started_at=now(), **changes,
         )  # fmt: skip
-        connection.execute(
+        written = connection.execute(
             statement.on_conflict_do_update(
                 index_elements=["run_id", "path"], set_=changes, where=steps.c.status.not_in(STEP_TERMINAL)
-            )
-        )
-        return True
+            ).returning(steps.c.path)
+        ).first()
+        if written is not None:
+            what = "retried" if ending.status == "waiting_retry" else ending.status
+            telling.add(
+                what, mark.path, kind=mark.kind, attempts=ending.attempts, result=ending.result, error=ending.error,
+                delay=ending.delay,
+            )  # fmt: skip
+
+
+def _tell_suspended(connection: Connection, held: Held, seconds: float | None, telling: Telling) -> None:
+    stopped = run_stops(connection, held.run_id, held.path)
+    telling.add("suspended", held.path, seconds=seconds, run=stopped)
+    telling.write()
 
 
 def _forget_waits(connection: Connection, run_id: str, path: str) -> None:

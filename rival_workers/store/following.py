@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, Text, and_, bindparam, cast, func, insert, or_, select, update
 
+from rival_client.history import Telling
 from rival_client.payload import NULL, Json, serialise
 from rival_client.tables import STEP_TERMINAL, after, now, runs, steps
 from rival_client.waking import Woken, run_stops, wake_parent
@@ -62,6 +63,7 @@ class Following:
     ring_grace: float
     near: float
     max_payload: int
+    telling: Telling
     #: The path below which everything is locked.
     scope: str | None = None
     outcome: Outcome = field(default_factory=Outcome)
@@ -83,8 +85,9 @@ class Following:
         for effect in effects:
             self._apply(effect)
 
-    @property
-    def followed(self) -> Followed:
+    def conclude(self) -> Followed:
+        """All is applied: it is told, and what must be rung is known."""
+        self.telling.write()
         token = self._run[0] if self.claimed or self.opened else 0
         return Followed(self.claimed, tuple(self.opened), self.run_ended, self.woken, token)
 
@@ -106,6 +109,7 @@ class Following:
                 self.outcome.error, self.outcome.step = effect.error, effect.step
             case fx.FailRun():
                 self._change_run(error=self.outcome.error, failed_step=self.outcome.step)
+                self.telling.add("failing", error=self.outcome.error, failed_step=self.outcome.step)
             case fx.EndRun():
                 self._end_run(effect)
 
@@ -114,6 +118,7 @@ class Following:
     def _end_run(self, effect: fx.EndRun) -> None:
         result = {"result": self.outcome.result} if effect.status == "completed" else {}
         self._change_run(status=effect.status, completed_at=now(), ring_at=None, token=runs.c.token + 1, **result)
+        self.telling.add(effect.status, **result)
         self.run_ended = True
         self.woken = wake_parent(self.connection, self.run_id, self.ring_grace)
 
@@ -130,20 +135,26 @@ class Following:
             "run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now(),
             "execution_token": token, "timeout_token": token,
         }  # fmt: skip
-        self.connection.execute(insert(steps).values({**row, **self._opened_as(opening)}))
+        opened = self._opened_as(opening)
+        self.connection.execute(insert(steps).values({**row, **opened}))
 
     def _opened_as(self, opening: Opening) -> dict[str, Any]:
         if not opening.is_leaf:
             lanes = opening.lanes
+            self.telling.add("opened", opening.path, kind=opening.kind)
             return {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
         if opening.wait is not None:
-            event = begin_wait(self.connection, Waiting(self.run_id, opening.path, self._run[0]), opening.wait)
-            return {**self._starting(opening), "item": event} if event else self._until(opening, opening.wait.timeout)
+            waiting = Waiting(self.run_id, opening.path, self._run[0])
+            event = begin_wait(self.connection, waiting, opening.wait, self.telling)
+            if event is None:
+                return self._until(opening, opening.wait.timeout)
+            return {**self._starting(opening, item=event), "item": event}
         return self._until(opening, opening.delay) if opening.delay > 0 else self._starting(opening)
 
     def _until(self, opening: Opening, seconds: float | None) -> dict[str, Any]:
         """Waiting for a time, or for something that has no time."""
-        run_stops(self.connection, self.run_id, opening.path)
+        stopped = run_stops(self.connection, self.run_id, opening.path)
+        self.telling.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped)
         if seconds is None:
             return {"status": "waiting"}
         rung = seconds <= self.near
@@ -154,13 +165,15 @@ class Following:
             "ring_at": after(seconds + (self.ring_grace if rung else -LEAD)),
         }  # fmt: skip
 
-    def _starting(self, opening: Opening) -> dict[str, Any]:
+    def _starting(self, opening: Opening, **item: Any) -> dict[str, Any]:
         """Claimed at once, if nothing else is and somebody goes on; left to a message otherwise."""
         token, paused = self._run
         if self.claim_for is None or self.claimed is not None or paused:
             self.opened.append(opening)
+            self.telling.add("scheduled", opening.path, kind=opening.kind, **item)
             return {"status": "pending", "ring_at": after(self.ring_grace)}
         self.claimed = opening
+        self.telling.add("claimed", opening.path, kind=opening.kind, attempt=1, **item)
         timeout = after_or_never(opening.config.timeout)
         return {
             "status": "running", "attempts": 1, "execution_token": token + 1, "timeout_token": token + 1,
@@ -176,6 +189,7 @@ class Following:
         self.connection.execute(
             rows, [{"its_path": f"{effect.path}[{n}]", "its_item": item} for n, item in enumerate(items)]
         )
+        self.telling.add("fanned_out", effect.path, items=Json("[" + ",".join(items) + "]"))
         lanes = min(effect.concurrency, len(items))
         self.connection.execute(
             update(steps).where(self._waits(effect.path)).values(total=len(items), opened=lanes, remaining=len(items))
@@ -247,7 +261,7 @@ class Following:
         """Those whose turn will not come."""
         never = [f"{path}[{index}]" for index in range(opened, total)]
         if never:
-            self._cancel(steps.c.path.in_(never))
+            self._cancel(path, steps.c.path.in_(never))
 
     # -- closing ------------------------------------------------------------------------------------------
 
@@ -268,6 +282,7 @@ class Following:
         )  # fmt: skip
         if closed.rowcount != 1:
             raise RuntimeError(f"run {self.run_id!r}: composite {effect.path!r} is not open, but a step below it was")
+        self.telling.add(effect.status, effect.path, **values)
 
     def _result(self, effect: fx.Close) -> Json:
         match effect.result:
@@ -311,17 +326,20 @@ class Following:
 
     def _cancel_below(self, path: str) -> None:
         self._need(path)
-        self._cancel(and_(below(path), steps.c.path != path))
+        self._cancel(path, and_(below(path), steps.c.path != path))
 
-    def _cancel(self, which: ColumnElement[bool]) -> None:
-        self.connection.execute(
+    def _cancel(self, path: str, which: ColumnElement[bool]) -> None:
+        cancelled = self.connection.scalars(
             update(steps)
             .where(steps.c.run_id == self.run_id, which, steps.c.status.not_in(STEP_TERMINAL))
             .values(
                 status="cancelled", completed_at=now(), ring_at=None, timeout_at=None,
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
             )
+            .returning(steps.c.path)
         )  # fmt: skip
+        if paths := sorted(cancelled):
+            self.telling.add("cancelled", path, open=paths)
 
     def _need(self, path: str) -> None:
         if self.scope is None or not (self.scope == WHOLE_RUN or is_below(path, self.scope)):
@@ -347,14 +365,14 @@ def _failed(error: dict[str, Any], path: str) -> Outcome:
     return Outcome(error=blamed, step=step)
 
 
-def _between(begin: str) -> ColumnElement[bool]:
+def _between(begin: str, table: Table = steps) -> ColumnElement[bool]:
     """Paths that begin like this, as a range that the primary key can serve."""
-    return and_(steps.c.path >= begin, steps.c.path < begin[:-1] + chr(ord(begin[-1]) + 1))
+    return and_(table.c.path >= begin, table.c.path < begin[:-1] + chr(ord(begin[-1]) + 1))
 
 
-def below(path: str) -> ColumnElement[bool]:
+def below(path: str, table: Table = steps) -> ColumnElement[bool]:
     """A composite and all that belongs to it."""
-    return or_(steps.c.path == path, *(_between(path + sign) for sign in "/[!"))
+    return or_(table.c.path == path, *(_between(path + sign, table) for sign in "/[!"))
 
 
 def is_below(path: str, scope: str) -> bool:

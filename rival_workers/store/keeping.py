@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, func, insert, literal, or_, select, true, tuple_, update
 
 from rival_client.database import Database
+from rival_client.history import tell
 from rival_client.recovery import make_due
 from rival_client.tables import (
     RUN_TERMINAL,
@@ -191,12 +192,16 @@ class Keeping:
         than a lease is no reason to start everything again.
         """
         running = select(runs.c.id).where(runs.c.status == "running")
-        with self.database.autocommit() as connection:
-            return connection.execute(
+        with self.database.transaction() as connection:
+            adopted = connection.execute(
                 update(steps)
                 .where(steps.c.run_id.in_(running), steps.c.executor_id == executor, steps.c.status == "running")
                 .values(executor_id=successor)
-            ).rowcount
+                .returning(steps.c.run_id, steps.c.path)
+            ).all()
+            for row in adopted:
+                tell(connection, row.run_id, row.path, "adopted", by=successor, executor=executor)
+            return len(adopted)
 
     def executors_on(self, host: str) -> list[ExecutorRow]:
         """The executors of one machine that are not known to be dead."""

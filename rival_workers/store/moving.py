@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, or_, select, update
+from sqlalchemy import Connection, Row, or_, select, update
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import RivalError
+from rival_client.history import Telling, tell
 from rival_client.payload import NULL
 from rival_client.records import Step
 from rival_client.tables import after, now, runs, steps
@@ -36,6 +37,8 @@ from rival_workers.store.guards import (
 
 #: A countdown that fires this much early still counts as due.
 EARLY = 0.005
+#: Whose doing it is when nobody's attempt or command has led to it.
+KEEPER, TIMER = "keeper", "timer"
 #: How often a scope that keeps moving is tried to be locked.
 _SCOPE_TRIES = 50
 
@@ -49,12 +52,14 @@ class Moving:
     def begin_run(self, run_id: str, token: int, advance: Advance, *, claim_for: str | None) -> Begun | None:
         """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message."""
         with self.database.transaction() as connection:
-            run = connection.execute(run_leaves_pending(run_id, token).returning(runs.c.input)).first()
+            columns = (runs.c.workflow, runs.c.version, runs.c.input)
+            run = connection.execute(run_leaves_pending(run_id, token).returning(*columns)).first()
             if run is None:
                 return None
-            following = self._following(connection, run_id, claim_for)
+            following = self._following(connection, run_id, claim_for, by=claim_for)
+            following.telling.add("started", workflow=run.workflow, version=run.version, input=run.input)
             following.apply(advance.effects)
-            return Begun(run.input, following.followed)
+            return Begun(run.input, following.conclude())
 
     def claim_step(self, held: Held, timeout: float | None, executor: str) -> Claimed | NotYet | None:
         due = or_(steps.c.due_at.is_(None), steps.c.due_at <= after(EARLY))
@@ -74,6 +79,7 @@ class Moving:
                 return self._too_early(connection, held)
             # A timer's row is claimed as it waits; with it the whole run may have.
             run_awakes(connection, held.run_id)
+            tell(connection, held.run_id, held.path, "claimed", by=executor, attempt=step.attempts)
             run_input = connection.scalar(select(runs.c.input).where(runs.c.id == held.run_id))
             token, timeout_token, attempt, lost, kind = step
             return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, run_input, kind)
@@ -112,17 +118,18 @@ class Moving:
                 return None
             if end.status == "failed" or step.attempts > 1:
                 record_attempt(connection, held, step, end.outcome, end.error)
-            if end.status == "failed":
-                run_statements.record(connection, held.run_id, held.path, end.outcome, {"error": end.error})
-            following = self._following(connection, held.run_id, claim_for, scope)
+            following = self._following(connection, held.run_id, claim_for, scope, by=_who(held, step, end.outcome))
+            what = end.outcome if end.status == "failed" else end.status
+            following.telling.add(what, held.path, result=end.result, state=end.state, error=end.error)
             following.outcome = _outcome(held.path, end)
             following.apply(advance.effects)
-            return following.followed
+            return following.conclude()
 
     def _following(
-        self, connection: Connection, run_id: str, claim_for: str | None, scope: str | None = None
+        self, connection: Connection, run_id: str, claim_for: str | None, scope: str | None = None, *, by: str | None
     ) -> Following:
-        return Following(connection, run_id, claim_for, self.ring_grace, self.near, self.max_payload, scope)
+        limits = (self.ring_grace, self.near, self.max_payload)
+        return Following(connection, run_id, claim_for, *limits, Telling(connection, run_id, by), scope)
 
     def retry_step(self, held: Held, retry: Retry, *, rung: bool) -> int | None:
         """`rung`: the caller rings with a countdown. Otherwise the keeper does, shortly before it is due."""
@@ -139,10 +146,13 @@ class Moving:
             if step is None:
                 return None
             record_attempt(connection, held, step, retry.outcome, retry.error)
-            run_statements.record(
-                connection, held.run_id, held.path, "retried",
-                {"attempt": step.attempts, "delay": retry.delay, "error": retry.error},
-            )  # fmt: skip
+            told = Telling(connection, held.run_id, _who(held, step, retry.outcome))
+            if retry.outcome != "failed":
+                told.add(retry.outcome, held.path, error=retry.error)
+            told.add(
+                "retried", held.path, attempt=step.attempts, delay=retry.delay, error=retry.error, state=retry.state
+            )
+            told.write()
             return int(step.execution_token)
 
     def release_step(self, held: Held, reason: ReleaseReason) -> int | None:
@@ -160,7 +170,8 @@ class Moving:
             if step is None:
                 return None
             record_attempt(connection, held, step, reason, None, attempt=step.attempts + 1)
-            run_statements.record(connection, held.run_id, held.path, reason, {"executor": step.executor_id})
+            what, by = ("taken_over", KEEPER) if lost else (reason, step.executor_id)
+            tell(connection, held.run_id, held.path, what, by=by, executor=step.executor_id)
             return int(step.execution_token)
 
     def park(self, run_id: str, path: str | None, token: int, reason: str, delay: float) -> bool:
@@ -211,6 +222,13 @@ class Moving:
         with self.database.autocommit() as connection:
             found = connection.execute(RUNNING.where(steps.c.executor_id == executor))
             return [running_of(row) for row in found]
+
+
+def _who(held: Held, step: Row[Any], outcome: str) -> str | None:
+    """The attempt itself, or whoever has ended it from outside."""
+    if held.guard == "timeout_token":
+        return TIMER
+    return KEEPER if outcome == "lost" else step.executor_id
 
 
 def _outcome(path: str, end: End) -> Outcome:

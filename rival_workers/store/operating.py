@@ -17,6 +17,7 @@ from sqlalchemy import Connection, case, delete, func, select, update
 from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import NotPossible, RivalError
+from rival_client.history import Telling, tell
 from rival_client.tables import after, now, runs, steps, waits
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
@@ -33,6 +34,8 @@ _TRIES = 50
 _CHUNK = 500
 #: The kinds of rows that an operator can end: a question's answer would be more than a result.
 _SETTLED = ("step", "sleep", "wait", *HANDLERS)
+#: The verbs that open a run again by themselves.
+_REOPENING = ("retry", "rewind")
 #: A run that has ended is not paused any more when it is opened again.
 _STILL_PAUSED = case((runs.c.completed_at.is_(None), runs.c.paused_at), else_=None)
 
@@ -46,11 +49,6 @@ class Order:
     step: str | None = None
     reason: str | None = None
     dry_run: bool = False
-
-    @property
-    def detail(self) -> dict[str, Any]:
-        given = {"by": self.by, "reason": self.reason}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -109,9 +107,7 @@ class Operating:
             cut = choose(_plan(connection, run), rows)
         if order.dry_run:
             return Operated(run.workflow, run.version, cut=cut)
-        detail = {**order.detail, "opened": [one.path for one in cut.opens], "undone": cut.undone}
-        run_statements.record(connection, run_id, order.step, f"{order.verb}_run", detail)
-        return Operated(run.workflow, run.version, self._apply(connection, run_id, cut), cut)
+        return Operated(run.workflow, run.version, self._apply(connection, run_id, cut, order), cut)
 
     def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:
         """It was cancelled before anybody had begun it."""
@@ -123,21 +119,27 @@ class Operating:
                 paused_at=None,
             )
         )  # fmt: skip
-        run_statements.record(connection, run.id, None, "retry_run", order.detail)
+        tell(connection, run.id, None, "retry_run", by=order.by, reason=order.reason)
         return Operated(run.workflow, run.version, begin=run.token + 1)
 
-    def _apply(self, connection: Connection, run_id: str, cut: Cut) -> Followed:
+    def _apply(self, connection: Connection, run_id: str, cut: Cut, order: Order) -> Followed:
+        what = f"{order.verb}_run" if order.verb in _REOPENING else "retry_run"
+        tell(
+            connection, run_id, order.step, what, by=order.by, reason=order.reason, undone=cut.undone,
+            opened=[one.path for one in cut.opens], revived=[one.path for one in cut.revived],
+        )  # fmt: skip
         _open_run(connection, run_id, _highest_token(connection, run_id, cut.undone) + 2)
         for part in _parts(cut.undone):
             connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(part)))
             connection.execute(delete(steps).where(steps.c.run_id == run_id, steps.c.path.in_(part)))
         _revive(connection, run_id, cut.revived)
-        following = self._whole(connection, run_id)
+        following = self._whole(connection, run_id, order)
         following.apply(cut.opens)
-        return following.followed
+        return following.conclude()
 
-    def _whole(self, connection: Connection, run_id: str) -> Following:
-        return Following(connection, run_id, None, self.ring_grace, self.near, self.max_payload, WHOLE_RUN)
+    def _whole(self, connection: Connection, run_id: str, order: Order) -> Following:
+        limits = (self.ring_grace, self.near, self.max_payload)
+        return Following(connection, run_id, None, *limits, Telling(connection, run_id, order.by), WHOLE_RUN)
 
     # -- skip, set_result ---------------------------------------------------------------------------------
 
@@ -164,12 +166,12 @@ class Operating:
             )
         )  # fmt: skip
         connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path == path))
-        run_statements.record(connection, run_id, path, order.verb, {**order.detail, "was": step.status})
-        following = self._whole(connection, run_id)
+        following = self._whole(connection, run_id, order)
+        following.telling.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
         following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)
         following.opened += [one for one in reopened.opened if one.path != path]
         following.apply(advance(plan, path, end, step.kind).effects)
-        return Operated(run.workflow, run.version, following.followed)
+        return Operated(run.workflow, run.version, following.conclude())
 
     def _reopened_for(self, connection: Connection, run: Any, plan: Plan, order: Order) -> Followed:
         """A run that has stopped at the step is opened again, and the step with it."""
@@ -180,7 +182,7 @@ class Operating:
         if order.step not in [one.path for one in cut.opens]:
             stopped = ", ".join(one.path for one in cut.opens)
             raise NotPossible(order.verb, run.id, f"it is {run.status}, and not at {order.step!r} but at {stopped}")
-        return self._apply(connection, run.id, cut)
+        return self._apply(connection, run.id, cut, order)
 
 
 def _locked(connection: Connection, run_id: str) -> Any:

@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
+from rival_client.history import tell
 from rival_client.payload import DEFAULT_LIMIT
 from rival_client.records import LogEntry, WorkflowInfo
 from rival_client.tables import now, workflows
@@ -63,6 +64,6 @@ class SqlStore(Moving, Keeping, Eventing, Flowing, Operating, Scheduling):
             if left:
                 log_entries.append(connection, run_id, left)
 
-    def record(self, run_id: str, path: str | None, what: str, detail: dict[str, Any]) -> None:
+    def tell(self, run_id: str, path: str | None, what: str, by: str | None, **detail: Any) -> None:
         with self.database.transaction() as connection:
-            run_statements.record(connection, run_id, path, what, detail)
+            tell(connection, run_id, path, what, by=by, **detail)

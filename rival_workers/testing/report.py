@@ -11,8 +11,6 @@ from rival_client.records import Attempt, HistoryEntry, RunState, Step
 
 #: The most lines of each kind in a picture.
 SHOWN = 100
-#: What history tells and attempts do not.
-_TOLD = ("late_result_refused", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,9 @@ class _Reading:
         )  # fmt: skip
 
     def of_history(self, history: list[HistoryEntry]) -> Iterator[Dated]:
+        """What neither attempts nor steps tell."""
         for told in history:
-            if told.what in _TOLD and told.path is not None:
+            if told.what == "late_result_refused":
                 yield self._entry(told.at, told.path, told.what, attempt=told.detail.get("attempt"))
 
 

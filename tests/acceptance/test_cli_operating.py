@@ -60,7 +60,9 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
     bare("set-result", "three", "act", '{"n": 7}', "--reason", "by hand", "--by", "bob")
     told = bare("show", "three", "--json", "--history").json
     assert (told["status"], told["result"]) == ("completed", {"n": 7})
-    assert told["history"][-1]["detail"] == {"by": "bob", "reason": "by hand", "was": "pending"}
+    [by_hand] = [entry for entry in told["history"] if entry["what"] == "set_result"]
+    assert by_hand["by"] == "bob"
+    assert by_hand["detail"] == {"reason": "by hand", "was": "pending", "result": {"n": 7}}
 
     assert bare("retry", "--status", "failed", "--yes", "--json").json == {"retried": ["four"], "refused": {}}
     assert "give either RUN or a filter" in bare("retry", code=2).err

@@ -294,7 +294,12 @@ def test_the_state_shows_the_steps_in_order_with_what_they_said(world: World) ->
     assert state.steps[1].description == "shipped"
     assert state.is_terminal
     assert state.current_step is None
-    assert (state.attempts, world.api.history("x"), world.api.logs("x")) == ([], [], [])
+    assert (state.attempts, world.api.logs("x")) == ([], [])
+    told = [(entry.what, entry.path) for entry in world.api.history("x")]
+    assert told == [
+        ("started", None), ("claimed", "take"), ("completed", "take"), ("claimed", "ship"), ("completed", "ship"),
+        ("completed", None),
+    ]  # fmt: skip
 
 
 def test_the_instance_remembers_its_names(world: World) -> None:
@@ -387,7 +392,7 @@ def test_cancel_ends_the_run_once_and_tells_whoever_waits(world: World) -> None:
         result.unwrap()
     world.inline.drain()
     assert world.api.state("x").steps == []
-    assert [(entry.what, entry.detail["by"]) for entry in world.api.history("x")] == [("cancelled", "client")]
+    assert [(entry.what, entry.by) for entry in world.api.history("x")] == [("cancelled", "client")]
 
 
 # -- in the producer's own transaction --------------------------------------------------------------------

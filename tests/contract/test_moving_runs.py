@@ -128,7 +128,9 @@ def test_a_timeout_that_the_process_cannot_apply_itself_is_the_keepers(make: Mak
     inline.drain()
     result = inline.rival.result(run.run_id)
     assert (result.status, result.failed_step, (result.error or {})["type"]) == ("failed", "overstays", "StepTimeout")
-    assert [entry.what for entry in inline.rival.history(run.run_id)] == ["timed_out", "late_result_refused"]
+    assert [entry.what for entry in inline.rival.history(run.run_id)] [2:] == [
+        "timed_out", "failing", "failed", "late_result_refused",
+    ]  # fmt: skip
 
 
 def test_cancel_in_the_middle_of_a_step_refuses_its_result(make: Make) -> None:
@@ -143,7 +145,7 @@ def test_cancel_in_the_middle_of_a_step_refuses_its_result(make: Make) -> None:
     inline.drain()
     state = inline.rival.state(run.run_id)
     assert (state.status, [s.status for s in state.steps]) == ("cancelled", ["cancelled"])
-    assert [entry.what for entry in inline.rival.history(run.run_id)] == ["cancelled", "late_result_refused"]
+    assert [entry.what for entry in inline.rival.history(run.run_id)][2:] == ["cancelled", "late_result_refused"]
 
 
 def test_a_lost_ring_is_rung_again_after_the_grace_and_not_before(make: Make) -> None:

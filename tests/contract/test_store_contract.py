@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from rival_client import runs as run_statements
+from rival_client.history import read_history
 from rival_client.logs import read_logs
 from rival_client.payload import Json
 from rival_client.records import LogEntry
@@ -635,15 +636,15 @@ def test_logs_and_history_are_kept_in_order(stage: Stage) -> None:
     at = dt.datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
     entries = [LogEntry(at, "info", "a", 1, f"line {n}", {"n": n, "t": '\\ " ü'}) for n in range(300)]
     stage.store.append_logs("r", entries)
-    stage.store.record("r", "a", "late_result_refused", {"attempt": 1})
-    stage.store.record("r", None, "noted", {})
+    stage.store.tell("r", "a", "late_result_refused", "e1", attempt=1)
+    stage.store.tell("r", None, "noted", None)
     with stage.database.transaction() as connection:
         found = read_logs(connection, "r")
         assert [replace(entry, id=0) for entry in found] == entries
         assert [entry.id for entry in found] == sorted({entry.id for entry in found})
-        history = run_statements.read_history(connection, "r")
-    assert [(h.what, h.path, h.detail) for h in history] == [
-        ("late_result_refused", "a", {"attempt": 1}), ("noted", None, {}),
+        history = read_history(connection, "r")
+    assert [(h.what, h.path, h.detail, h.by) for h in history[2:]] == [
+        ("late_result_refused", "a", {"attempt": 1}, "e1"), ("noted", None, {}, None),
     ]  # fmt: skip
 
 
@@ -653,7 +654,9 @@ def test_what_a_run_went_through_is_in_its_history(stage: Stage) -> None:
     assert token is not None
     stage.store.finish_step(stage.claim(Held("r", "a", token)), FAILED, FAILS, claim_for=None)
     with stage.database.transaction() as connection:
-        assert [h.what for h in run_statements.read_history(connection, "r")] == ["retried", "lost", "failed"]
+        assert [h.what for h in read_history(connection, "r")] == [
+            "started", "claimed", "retried", "claimed", "taken_over", "claimed", "failed", "failing", "failed",
+        ]  # fmt: skip
 
 
 # -- impossible rows --------------------------------------------------------------------------------------

@@ -202,7 +202,11 @@ def test_timeout_stop_policy_fails_terminally_and_the_late_result_is_refused(pro
     assert result.error is not None
     assert result.error["type"] == "StepTimeout"
     wait_until(lambda: "woke 1" in diary.lines)
-    wait_until(lambda: [h.what for h in producer.history(run.run_id)] == ["timed_out", "late_result_refused"])
+
+    def told() -> list[str]:
+        return [entry.what for entry in producer.history(run.run_id)][2:]
+
+    wait_until(lambda: told() == ["timed_out", "failing", "failed", "late_result_refused"])
     assert producer.result(run.run_id) == result
     assert diary.lines == ["slow 1", "woke 1"]
 

@@ -335,7 +335,8 @@ def test_a_crashed_worker_s_attempt_is_taken_over_when_its_lease_has_run_out(lab
     assert (charged.lost, calls.call_count) == (1, 1)
     lost, completed = run.attempts_of("charge")
     assert (lost.what, lost.at, completed.what, completed.at) == ("lost", 15, "completed", 15)
-    assert [entry.what for entry in lab.rival.history(run.run_id)] == ["lost"]
+    [taken] = [entry for entry in lab.rival.history(run.run_id) if entry.what == "taken_over"]
+    assert (taken.path, taken.by) == ("charge", "keeper")
 
 
 def test_a_worker_can_die_after_the_work_and_before_its_commit(lab: Lab) -> None:

@@ -20,6 +20,7 @@ from rival_workers.settings import WorkerSettings
 from rival_workers.store import open_store
 from rival_workers.testing.clock import Clock
 from rival_workers.testing.delivery import deliver
+from tests.support.histories import assert_histories_tell_all
 
 __all__ = ["Clock", "CollectingDoorbell", "Inline", "opened"]
 
@@ -103,7 +104,10 @@ class Inline:
 
     def close(self) -> None:
         self.process.executor.stop()
-        self.process.close()
+        try:
+            assert_histories_tell_all(self.store.database)
+        finally:
+            self.process.close()
 
 
 @contextmanager

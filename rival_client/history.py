@@ -1,0 +1,52 @@
+"""A run's history: everything that happened to it, in order, and who or what did it. Append-only; each entry is written
+by the transaction that it tells of. `rebuilding` makes the run's state out of it again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from rival_client.payload import Json, serialise
+from rival_client.records import HistoryEntry
+from rival_client.tables import history, now
+
+
+class Telling:
+    """What one transaction does to one run: told as it goes, written once."""
+
+    def __init__(self, connection: Connection, run_id: str, by: str | None = None) -> None:
+        self._connection, self._run_id, self._by = connection, run_id, by
+        self._entries: list[dict[str, Any]] = []
+
+    def add(self, what: str, path: str | None = None, *, by: str | None = None, **detail: Any) -> None:
+        """What is None in the detail is left out."""
+        self._entries.append(
+            {"run_id": self._run_id, "path": path, "what": what, "detail": _json(detail), "actor": by or self._by}
+        )
+
+    def write(self) -> None:
+        if self._entries:
+            self._connection.execute(insert(history).values(at=now()), self._entries)
+            self._entries = []
+
+
+def tell(
+    connection: Connection, run_id: str, path: str | None, what: str, *, by: str | None = None, **detail: Any
+) -> None:
+    """One entry."""
+    telling = Telling(connection, run_id, by)
+    telling.add(what, path, **detail)
+    telling.write()
+
+
+def _json(detail: dict[str, Any]) -> Json:
+    """Payloads in it are JSON text already."""
+    pairs = (f"{serialise(name)}:{serialise(value)}" for name, value in detail.items() if value is not None)
+    return Json("{" + ",".join(pairs) + "}")
+
+
+def read_history(connection: Connection, run_id: str) -> list[HistoryEntry]:
+    found = connection.execute(select(history).where(history.c.run_id == run_id).order_by(history.c.id))
+    return [HistoryEntry(row.at, row.what, row.path, row.detail or {}, row.actor) for row in found]

@@ -1,0 +1,167 @@
+"""A run's state, made from its history alone. Pure: the tables are not asked, so that they can be checked against it,
+and so that the run can be seen as it was at any moment.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rival_client.records import HistoryEntry
+
+#: What a step is after an entry of that name; the others change something else, or nothing.
+_STEP_STATUS = {
+    "scheduled": "pending", "claimed": "running", "opened": "waiting", "waiting": "waiting", "suspended": "waiting",
+    "resumed": "pending", "continued": "pending", "taken_over": "pending", "handed_back": "pending",
+    "retried": "waiting_retry", "completed": "completed", "skipped": "skipped", "failed": "failed",
+    "timed_out": "failed", "lost": "failed", "skip": "skipped", "set_result": "completed",
+}  # fmt: skip
+_ENDED = ("completed", "skipped", "failed", "cancelled")
+
+
+@dataclass
+class RebuiltStep:
+    kind: str
+    status: str
+    attempts: int = 0
+    lost: int = 0
+    result: Any = None
+    state: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    item: Any = None
+    executor: str | None = None
+    started_at: dt.datetime | None = None
+    completed_at: dt.datetime | None = None
+
+
+@dataclass
+class RebuiltRun:
+    """A run as its history tells it; before its first entry it is pending."""
+
+    status: str = "pending"
+    workflow: str | None = None
+    version: str | None = None
+    input: Any = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+    failed_step: str | None = None
+    paused: bool = False
+    started_at: dt.datetime | None = None
+    completed_at: dt.datetime | None = None
+    steps: dict[str, RebuiltStep] = field(default_factory=dict)
+
+
+def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
+    """The run after these entries, given in their order."""
+    run = RebuiltRun()
+    for entry in history:
+        if entry.what in _WHOLE:
+            _WHOLE[entry.what](run, entry)
+        elif entry.path is None:
+            _run_entry(run, entry)
+        elif entry.what in _STEP_STATUS:
+            _step_entry(run, entry)
+    return run
+
+
+def status_changes(entry: HistoryEntry) -> list[tuple[str, str]]:
+    """Which steps are something else after the entry, and what."""
+    match entry.what:
+        case "cancelled":
+            return [(path, "cancelled") for path in entry.detail["open"]]
+        case "retry_run" | "rewind_run":
+            undone = [(path, "undone") for path in entry.detail.get("undone", ())]
+            return [*undone, *((path, "waiting") for path in entry.detail.get("revived", ()))]
+        case "fanned_out":
+            return [(f"{entry.path}[{index}]", "waiting") for index in range(len(entry.detail["items"]))]
+    status = _STEP_STATUS.get(entry.what)
+    return [] if entry.path is None or status is None else [(entry.path, status)]
+
+
+# -- the run ----------------------------------------------------------------------------------------------
+
+
+def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
+    match entry.what:
+        case "started":
+            run.status, run.started_at = "running", entry.at
+            run.workflow, run.version = entry.detail["workflow"], entry.detail["version"]
+            run.input = entry.detail.get("input")
+        case "failing":
+            run.error, run.failed_step = entry.detail["error"], entry.detail["failed_step"]
+        case "completed" | "failed":
+            run.status, run.completed_at, run.result = entry.what, entry.at, entry.detail.get("result")
+        case "paused" | "resumed":
+            run.paused = entry.what == "paused"
+
+
+def _cancelled(run: RebuiltRun, entry: HistoryEntry) -> None:
+    for path in entry.detail["open"]:
+        step = run.steps[path]
+        step.status, step.completed_at = "cancelled", entry.at
+    if entry.path is None:
+        run.status, run.completed_at = "cancelled", entry.at
+
+
+def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
+    """An operator's retry or rewind: some rows are gone, and composites wait again."""
+    run.paused = run.paused and run.completed_at is None
+    run.status = "running" if "opened" in entry.detail else "pending"
+    run.result = run.error = run.failed_step = run.completed_at = None
+    for path in entry.detail.get("undone", ()):
+        run.steps.pop(path, None)
+    for path in entry.detail.get("revived", ()):
+        step = run.steps[path]
+        step.status, step.result, step.error, step.completed_at = "waiting", None, None, None
+
+
+def _fanned_out(run: RebuiltRun, entry: HistoryEntry) -> None:
+    for index, item in enumerate(entry.detail["items"]):
+        run.steps[f"{entry.path}[{index}]"] = RebuiltStep("item", "waiting", item=item)
+
+
+_WHOLE: dict[str, Callable[[RebuiltRun, HistoryEntry], None]] = {
+    "cancelled": _cancelled, "retry_run": _reopened, "rewind_run": _reopened, "fanned_out": _fanned_out,
+}  # fmt: skip
+
+
+# -- a step -----------------------------------------------------------------------------------------------
+
+
+def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
+    path, detail = entry.path or "", entry.detail
+    status = _STEP_STATUS[entry.what]
+    step = run.steps.get(path)
+    if step is None or entry.what == "continued":
+        step = run.steps[path] = RebuiltStep(detail["kind"], status)
+    step.status = status
+    step.completed_at = entry.at if status in _ENDED else None
+    _keep(step, entry)
+    _count(step, entry)
+    if entry.what in ("waiting", "suspended"):
+        run.status = detail.get("run", run.status)
+    elif entry.what in ("claimed", "resumed") and run.status == "suspended":
+        run.status = "running"
+
+
+def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
+    detail = entry.detail
+    if step.status in _ENDED:
+        step.result = detail.get("result")
+    if step.status in _ENDED or entry.what == "retried":
+        step.error = detail.get("error")
+        step.state = detail.get("state") if entry.what not in ("skip", "set_result") else step.state
+    step.item = detail.get("item", step.item)
+
+
+def _count(step: RebuiltStep, entry: HistoryEntry) -> None:
+    match entry.what:
+        case "claimed":
+            step.attempts, step.executor, step.started_at = entry.detail["attempt"], entry.by, entry.at
+        case "suspended" | "handed_back" | "taken_over":
+            step.attempts -= 1
+            step.lost += entry.what == "taken_over"
+        case _:
+            step.attempts = entry.detail.get("attempts", step.attempts)

@@ -1,0 +1,49 @@
+"""Every test of the engine ends with this: what the tables say of each run is what its history tells, to the letter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from rival_client.database import Database
+from rival_client.history import read_history
+from rival_client.rebuilding import RebuiltRun, rebuild
+from rival_client.tables import runs, steps
+
+RUN_FIELDS = ("status", "result", "error", "failed_step")
+#: Times are left out: on SQLite two statements of one transaction are microseconds apart.
+STEP_FIELDS = ("kind", "status", "attempts", "lost", "result", "state", "error", "item")
+
+
+def assert_histories_tell_all(database: Database) -> int:
+    """How many runs were compared."""
+    with database.snapshot() as connection:
+        rows = connection.execute(select(runs)).mappings().all()
+        for row in rows:
+            told = rebuild(read_history(connection, row["id"]))
+            _assert_same(row["id"], {"": _told_run(told)}, {"": _kept_run(row)})
+            _assert_same(row["id"], _told_steps(told), _kept_steps(connection, row["id"]))
+    return len(rows)
+
+
+def _assert_same(run_id: str, told: dict[str, Any], kept: dict[str, Any]) -> None:
+    differing = {path: (told.get(path), kept.get(path)) for path in {*told, *kept} if told.get(path) != kept.get(path)}
+    assert not differing, f"run {run_id!r}: path -> (what its history tells, what the tables say): {differing}"
+
+
+def _told_run(told: RebuiltRun) -> dict[str, Any]:
+    return {name: getattr(told, name) for name in RUN_FIELDS} | {"paused": told.paused}
+
+
+def _kept_run(row: Any) -> dict[str, Any]:
+    return {name: row[name] for name in RUN_FIELDS} | {"paused": row["paused_at"] is not None}
+
+
+def _told_steps(told: RebuiltRun) -> dict[str, dict[str, Any]]:
+    return {path: {name: getattr(step, name) for name in STEP_FIELDS} for path, step in told.steps.items()}
+
+
+def _kept_steps(connection: Connection, run_id: str) -> dict[str, dict[str, Any]]:
+    found = connection.execute(select(steps).where(steps.c.run_id == run_id)).mappings()
+    return {row["path"]: {name: row[name] for name in STEP_FIELDS} for row in found}

@@ -18,6 +18,7 @@ from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import NotPossible, RivalError
 from rival_client.tables import after, now, runs, steps, waits
+from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import HANDLERS, Advance
@@ -200,7 +201,7 @@ def _told(verb: str, run_id: str) -> Iterator[None]:
 
 
 def _plan(connection: Connection, run: Any) -> Plan:
-    info = run_statements.workflow_version(connection, run.workflow, run.version)
+    info = workflow_version(connection, run.workflow, run.version)
     if info is None:
         raise RivalError(f"Version {run.version} of workflow {run.workflow!r} is not in the database any more.")
     return Plan.load(info.plan)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from rival_client import runs as run_statements
+from rival_client import reading
 from rival_client.logs import read_logs
 from rival_client.payload import Json
 from rival_client.records import LogEntry
 from rival_client.tables import STEP_STATUSES, STEP_TERMINAL
+from rival_client.workflows import current_workflow
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
 from rival_workers.engine.interpreter import first
@@ -141,7 +142,7 @@ def test_the_version_that_was_registered_last_is_the_one_that_new_runs_take(stag
 
 def _current(stage: Stage) -> Any:
     with stage.database.transaction() as connection:
-        return run_statements.current_workflow(connection, "w")
+        return current_workflow(connection, "w")
 
 
 def test_a_plan_is_loaded_as_it_was_stored_and_an_unknown_one_is_none(stage: Stage) -> None:
@@ -307,7 +308,7 @@ def test_only_attempts_that_did_not_simply_succeed_first_time_are_listed(stage: 
 
 def _attempts(stage: Stage, run_id: str = "r") -> list[Any]:
     with stage.database.transaction() as connection:
-        return run_statements.read_state(connection, run_id).attempts
+        return reading.read_state(connection, run_id).attempts
 
 
 # -- retrying, releasing, parking -------------------------------------------------------------------------
@@ -641,7 +642,7 @@ def test_logs_and_history_are_kept_in_order(stage: Stage) -> None:
         found = read_logs(connection, "r")
         assert [replace(entry, id=0) for entry in found] == entries
         assert [entry.id for entry in found] == sorted({entry.id for entry in found})
-        history = run_statements.read_history(connection, "r")
+        history = reading.read_history(connection, "r")
     assert [(h.what, h.path, h.detail) for h in history] == [
         ("late_result_refused", "a", {"attempt": 1}), ("noted", None, {}),
     ]  # fmt: skip
@@ -653,7 +654,7 @@ def test_what_a_run_went_through_is_in_its_history(stage: Stage) -> None:
     assert token is not None
     stage.store.finish_step(stage.claim(Held("r", "a", token)), FAILED, FAILS, claim_for=None)
     with stage.database.transaction() as connection:
-        assert [h.what for h in run_statements.read_history(connection, "r")] == ["retried", "lost", "failed"]
+        assert [h.what for h in reading.read_history(connection, "r")] == ["retried", "lost", "failed"]
 
 
 # -- impossible rows --------------------------------------------------------------------------------------

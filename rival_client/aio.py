@@ -194,11 +194,13 @@ class AsyncRival:
     async def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
         return await self._call(self._rival.rewind, run_id, step, dry_run=dry_run, by=by)
 
-    async def skip(self, run_id: str, step: str, *, reason: str, by: str = "client") -> None:
-        await self._call(self._rival.skip, run_id, step, reason=reason, by=by)
+    async def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
+        await self._call(self._rival.skip, run_id, step, reason=reason, dry_run=dry_run, by=by)
 
-    async def set_result(self, run_id: str, step: str, result: Any, *, reason: str, by: str = "client") -> None:
-        await self._call(self._rival.set_result, run_id, step, result, reason=reason, by=by)
+    async def set_result(
+        self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
+    ) -> None:
+        await self._call(self._rival.set_result, run_id, step, result, reason=reason, dry_run=dry_run, by=by)
 
     async def pause(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.pause, run_id, by=by)

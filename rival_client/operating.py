@@ -49,21 +49,31 @@ class Operating:
 
     def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
         """A failed or cancelled run goes on where it has stopped: that step begins anew, with all its attempts."""
-        return self._operator.retry(run_id, by, dry_run)
+        return self._without_children(self._operator.retry(run_id, by, dry_run), by, dry_run)
 
     def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
         """The run goes on from that step again, whatever has become of it: what came after it is undone. With
         `dry_run` it only says what would run again.
         """
-        return self._operator.rewind(run_id, step, by, dry_run)
+        return self._without_children(self._operator.rewind(run_id, step, by, dry_run), by, dry_run)
 
-    def skip(self, run_id: str, step: str, *, reason: str, by: str = "client") -> None:
-        """An open step, or the one that the run has stopped at, ends as skipped, and the run goes on behind it."""
-        self._operator.skip(run_id, step, reason, by)
+    def _without_children(self, reopened: Reopened, by: str, dry_run: bool) -> Reopened:
+        """The steps that run again will start new ones."""
+        for child in () if dry_run else reopened.children:
+            self.cancel(child, by=by)
+        return reopened
 
-    def set_result(self, run_id: str, step: str, result: Any, *, reason: str, by: str = "client") -> None:
+    def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
+        """An open step, or the one that the run has stopped at, ends as skipped, and the run goes on behind it. With
+        `dry_run` it only says, by raising NotPossible, whether it could.
+        """
+        self._operator.skip(run_id, step, reason, by, dry_run)
+
+    def set_result(
+        self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
+    ) -> None:
         """As `skip`, but the step is completed with this result. It is not checked against the step's type."""
-        self._operator.set_result(run_id, step, result, reason, by)
+        self._operator.set_result(run_id, step, result, reason, by, dry_run)
 
     @cached_property
     def _operator(self) -> Operator:

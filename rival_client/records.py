@@ -29,12 +29,14 @@ class Started:
 @dataclass(frozen=True)
 class Reopened:
     """What a retry or rewind has opened, or would open: the steps that begin now, and all that had begun and runs
-    again when the run comes to it.
+    again when the run comes to it. `children`: the runs that these steps had started. The open ones are cancelled, and
+    the steps start new ones.
     """
 
     run_id: str
     opened: tuple[str, ...]
     runs_again: tuple[str, ...]
+    children: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

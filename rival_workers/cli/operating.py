@@ -118,6 +118,10 @@ def _tell_reopened(reopened: Reopened, dry_run: bool, as_json: bool) -> None:
     click.echo(f"{reopened.run_id} {'would go' if dry_run else 'goes'} on at {begins}")
     if later:
         click.echo(f"undone: {', '.join(later)}")
+    if reopened.children:
+        click.echo(
+            f"child runs of before{', cancelled if open' if not dry_run else ''}: {', '.join(reopened.children)}"
+        )
 
 
 @click.command()

@@ -106,7 +106,7 @@ class Flowing:
                 return str(started)
             child_id = self._insert_child(connection, held, mark, child)
             if awaited:
-                self._write(connection, held, Ending(mark, "waiting"))
+                self._write(connection, held, Ending(mark, "waiting", _json(child_id)))
                 self._suspend(connection, held, None)
             else:
                 self._write(connection, held, Ending(mark, "completed", _json(child_id)))

@@ -64,6 +64,8 @@ class Operated:
     cut: Cut = field(default_factory=Cut)
     #: The token of a run that must be begun.
     begin: int | None = None
+    #: The runs that the steps of the cut had started.
+    children: tuple[str, ...] = ()
 
 
 class _Moved(Exception):
@@ -83,8 +85,17 @@ class Operating:
     def settle_step(
         self, run_id: str, order: Order, end: End, advance: Callable[[Plan, str, End, str], Advance]
     ) -> Operated:
-        """An open step ends as the operator says; one that has stopped its run is opened again for that."""
-        return self._tried(run_id, lambda connection: self._settle(connection, run_id, order, end, advance))
+        """An open step ends as the operator says; one that has stopped its run is opened again for that. With
+        `dry_run` all of it is rolled back.
+        """
+
+        def once(connection: Connection) -> Operated:
+            done = self._settle(connection, run_id, order, end, advance)
+            if order.dry_run:
+                connection.rollback()
+            return done
+
+        return self._tried(run_id, once)
 
     def _tried(self, run_id: str, once: Callable[[Connection], Operated]) -> Operated:
         for _ in range(_TRIES):
@@ -108,11 +119,12 @@ class Operating:
             return self._begin_again(connection, run, order)
         with _told(order.verb, run_id):
             cut = choose(_plan(connection, run), rows)
+        children = _children(connection, run_id, cut)
         if order.dry_run:
-            return Operated(run.workflow, run.version, cut=cut)
+            return Operated(run.workflow, run.version, cut=cut, children=children)
         detail = {**order.detail, "opened": [one.path for one in cut.opens], "undone": cut.undone}
         run_statements.record(connection, run_id, order.step, f"{order.verb}_run", detail)
-        return Operated(run.workflow, run.version, self._apply(connection, run_id, cut), cut)
+        return Operated(run.workflow, run.version, self._apply(connection, run_id, cut), cut, children=children)
 
     def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:
         """It was cancelled before anybody had begun it."""
@@ -239,6 +251,16 @@ def _open_run(connection: Connection, run_id: str, at_least: int) -> None:
             completed_at=None, ring_at=None, rings=0, parked=None, paused_at=_STILL_PAUSED,
         )
     )  # fmt: skip
+
+
+def _children(connection: Connection, run_id: str, cut: Cut) -> tuple[str, ...]:
+    found = connection.execute(
+        select(runs.c.id, runs.c.parent_path)
+        .where(runs.c.parent_run_id == run_id)
+        .order_by(runs.c.created_at, runs.c.id)
+    )
+    undone = set(cut.undone)
+    return tuple(row.id for row in found if row.parent_path in undone)
 
 
 def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:

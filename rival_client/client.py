@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from rival_client import joining, reading, runs, workflows
 from rival_client.bell import ChangeBell, open_bell
+from rival_client.bulk import InBulk
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
 from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow, WaitTimeout
@@ -19,9 +20,7 @@ from rival_client.events import KEPT_FOR, Delivery, Event, EventRecord, Sent, in
 from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
-from rival_client.looking import Looking
 from rival_client.message import EventRing, Ring
-from rival_client.operating import Operating
 from rival_client.payload import Json
 from rival_client.records import RunResult, Started, WorkflowInfo
 from rival_client.registry import WorkflowRegistry
@@ -35,7 +34,7 @@ VERSION_CACHE_SECONDS = 2.0
 CHUNK = 1000
 
 
-class Rival(Looking, Operating, Scheduling):
+class Rival(InBulk, Scheduling):
     """A producer's handle. Thread-safe; make one per process and keep it.
 
     >>> rival = Rival()  # RIVAL_DATABASE_URL and RIVAL_BROKER_URL, or arguments

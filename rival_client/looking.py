@@ -6,11 +6,12 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rival_client import listing, logs, reading, workflows
+from rival_client import listing, logs, reading, tree, workflows
 from rival_client.database import Database
 from rival_client.errors import UnknownWorkflow
-from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
+from rival_client.records import HistoryEntry, LogEntry, Run, RunFilter, RunResult, Runs, RunState, WorkflowInfo
 from rival_client.tables import RUN_ACTIVE
+from rival_client.tree import RunNode
 
 
 class Looking:
@@ -53,20 +54,39 @@ class Looking:
         status: str | Sequence[str] | None = None,
         since: dt.datetime | None = None,
         until: dt.datetime | None = None,
+        ended_since: dt.datetime | None = None,
+        ended_until: dt.datetime | None = None,
         input: Mapping[str, Any] | None = None,
+        result: Mapping[str, Any] | None = None,
+        error: str | None = None,
+        parent: str | None = None,
+        paused: bool | None = None,
         before: Run | None = None,
+        after: str | None = None,
         limit: int = 50,
-    ) -> list[Run]:
-        """The newest runs first; give the last one as `before` for the next page. `status` may be several."""
-        with self.database.autocommit() as connection:
-            return listing.list_runs(
-                connection, workflow=workflow, status=status, since=since, until=until,
-                input=input, before=before, limit=limit,
-            )  # fmt: skip
+    ) -> Runs:
+        """The newest runs first; give the page's `next` as `after` for the next page, or its last run as `before`.
 
-    def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> list[Run]:
+        `status` may be several; `input` and `result` are fields that it must have, `error` a part of its text.
+        """
+        chosen = RunFilter(
+            workflow=workflow, status=status, since=since, until=until, ended_since=ended_since,
+            ended_until=ended_until, input=input, result=result, error=error, parent=parent, paused=paused,
+        )  # fmt: skip
+        with self.database.autocommit() as connection:
+            return listing.list_runs(connection, chosen, behind=listing.cursor(before, after), limit=limit)
+
+    def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
         """The runs that have not ended, the newest first."""
         return self.runs(workflow=workflow, status=RUN_ACTIVE, before=before, limit=limit)
+
+    def tree(self, run_id: str, *, below: bool = False, depth: int = tree.DEPTH, width: int = tree.WIDTH) -> RunNode:
+        """The run's family, from its root ancestor down; with `below`, only the run and what it has started.
+
+        Of each run at most `width` children, `depth` levels down; what is left out is counted, in `more`.
+        """
+        with self.database.snapshot() as connection:
+            return tree.read_tree(connection, run_id, below=below, depth=depth, width=width)
 
     def workflows(self) -> list[WorkflowInfo]:
         with self.database.autocommit() as connection:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, Text, insert, literal, select, text, 
 from sqlalchemy.dialects import sqlite
 
 from rival_client.errors import RunConflict, RunNotFound
+from rival_client.holding import same
 from rival_client.hotline import Statement
 from rival_client.payload import Json, load
 from rival_client.records import WorkflowInfo
@@ -87,17 +88,8 @@ def refuse_conflicts(workflow: str, inputs: Mapping[str, Json], existing: Iterab
     for run_id, its_workflow, its_input in existing:
         if its_workflow != workflow:
             raise RunConflict(run_id, f"of workflow {its_workflow!r}, not {workflow!r}")
-        if not _same(its_input, load(inputs[run_id])):
+        if not same(its_input, load(inputs[run_id])):
             raise RunConflict(run_id, "with another input")
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: Python holds True and 1 to be equal, JSON does not; both hold 1 and 1.0 to be."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 # -- cancelling -------------------------------------------------------------------------------------------

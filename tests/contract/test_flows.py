@@ -315,10 +315,10 @@ def test_a_rewound_flow_shows_and_cancels_its_children_and_calls_new_ones(inline
     define(inline, lambda ctx: ctx.await_event("go", key=ctx.run.id), "child")
     define(inline, lambda ctx: [ctx.step(once, "a"), ctx.spawn("child"), ctx.call("child")])
     start(inline)
-    children = ("r/spawn:child", "r/call:child")
+    children = {"r/spawn:child", "r/call:child"}
     shown = inline.rival.rewind("r", "f", dry_run=True)
-    assert (shown.children, inline.rival.state("r/call:child").status) == (children, "suspended")
-    assert inline.rival.rewind("r", "f").children == children
+    assert (set(shown.children), inline.rival.state("r/call:child").status) == (children, "suspended")
+    assert set(inline.rival.rewind("r", "f").children) == children
     assert {inline.rival.state(child).status for child in children} == {"cancelled"}
     inline.drain()
     assert inline.rival.state("r").status == "suspended"

@@ -1,7 +1,7 @@
 """What a producer app imports: start durable runs, wait for them, cancel them."""
 
 from rival_client.aio import AsyncRival
-from rival_client.bulk import Bulk, Outcome
+from rival_client.bulk import Bulk, BulkOutcome
 from rival_client.client import Rival
 from rival_client.errors import (
     ConfigurationError,
@@ -44,6 +44,7 @@ __all__ = [
     "AsyncWorkflowRegistry",
     "Attempt",
     "Bulk",
+    "BulkOutcome",
     "ConfigurationError",
     "DatabaseUnavailable",
     "EventRecord",
@@ -53,7 +54,6 @@ __all__ = [
     "LastError",
     "LogEntry",
     "NotPossible",
-    "Outcome",
     "Recovery",
     "Reopened",
     "Rival",

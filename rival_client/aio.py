@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from rival_client import joining
 from rival_client.bell import AsyncBell
-from rival_client.bulk import LIMIT, Bulk, Outcome, Verb
+from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.client import CHUNK, Rival
 from rival_client.errors import WaitTimeout
 from rival_client.events import KEPT_FOR, Delivery, EventRecord, Sent, made_event
@@ -233,7 +233,7 @@ class AsyncRival:
     async def bulk(
         self, verb: Verb, runs: RunFilter | Sequence[str], *, step: str | None = None, value: Any = None,
         reason: str | None = None, limit: int = LIMIT, dry_run: bool = False, by: str = "client",
-        told: Callable[[Outcome], None] | None = None,
+        told: Callable[[BulkOutcome], None] | None = None,
     ) -> Bulk:  # fmt: skip
         """As `Rival.bulk`. `told` is called in another thread."""
         return await self._call(

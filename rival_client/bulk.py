@@ -1,7 +1,7 @@
 """An operator's verbs on many runs: those that a filter chooses, one after the other, each in a transaction of its own.
 
-A run that has changed since it was chosen is judged as it is then, by the verb itself: it may be refused, and the others
-are done all the same.
+A run that has changed since it was chosen is judged as it is then, by the verb itself: it may be refused, and the
+others are done all the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STOPPED = RunFilter(status="failed")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BulkOutcome:
     """What became of one run, or would. `why`: it was refused."""
 
     run: Run
@@ -48,7 +48,7 @@ class Bulk:
 
     verb: Verb
     dry_run: bool
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[BulkOutcome, ...]
     #: The filter chooses more than these: do it again, or raise the limit.
     more: bool = False
 
@@ -76,7 +76,7 @@ class InBulk(Looking, Operating):
     def bulk(
         self, verb: Verb, runs: RunFilter | Sequence[str], *, step: str | None = None, value: Any = None,
         reason: str | None = None, limit: int = LIMIT, dry_run: bool = False, by: str = "client",
-        told: Callable[[Outcome], None] | None = None,
+        told: Callable[[BulkOutcome], None] | None = None,
     ) -> Bulk:  # fmt: skip
         """Do to many runs what `retry`, `rewind`, `pause`, `resume`, `cancel`, `skip` or `set_result` does to one.
 
@@ -99,13 +99,13 @@ class InBulk(Looking, Operating):
             page = list_runs(connection, meant(verb, chosen), limit=limit)
         return page, page.next is not None
 
-    def _outcome(self, run: Run, order: _Order) -> Outcome:
+    def _outcome(self, run: Run, order: _Order) -> BulkOutcome:
         try:
-            return Outcome(run, reopened=self._act(run, order))
+            return BulkOutcome(run, reopened=self._act(run, order))
         except (DatabaseUnavailable, ConfigurationError):
             raise
         except RivalError as error:
-            return Outcome(run, why=str(error))
+            return BulkOutcome(run, why=str(error))
 
     def _act(self, run: Run, order: _Order) -> Reopened | None:
         run_id, step, reason = run.run_id, order.step or "", order.reason or ""

@@ -40,7 +40,7 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
             assert rival.wait("job", name, 20).status == "failed"
     # Nobody works on them from here on: what is opened stays open.
     preview = bare("retry", "--workflow", "job", "--since", "1h").out
-    assert "would retry 4 runs. Nothing was changed: add --yes" in preview
+    assert "would retry 4 runs\nNothing was changed: add --yes" in preview
     assert {one["status"] for one in bare("ls", "--json").json["runs"]} == {"failed"}
 
     assert bare("retry", "one", "--by", "ann", "--json").json["opened"] == ["act"]
@@ -62,7 +62,8 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
     assert (told["status"], told["result"]) == ("completed", {"n": 7})
     assert told["history"][-1]["detail"] == {"by": "bob", "reason": "by hand", "was": "pending"}
 
-    assert bare("retry", "--status", "failed", "--yes", "--json").json == {"retried": ["four"], "refused": {}}
+    retried = bare("retry", "--status", "failed", "--yes", "--json").json
+    assert (retried["runs"], retried["refused"], retried["more"]) == (["four"], {}, False)
     assert "give either RUN or a filter" in bare("retry", code=2).err
     assert "There is no run 'nobody'" in bare("pause", "nobody", code=1).err
     BROKEN["yes"] = False

@@ -13,11 +13,11 @@ from rival_client import AsyncRival, Rival
 from rival_workers import testing
 
 CLIENT = [
-    "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "Bulk", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
-    "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "NotPossible", "Outcome", "Recovery",
-    "Reopened", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed", "RunFilter", "RunNode", "RunNotEnded",
-    "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent", "Started", "Step", "UnknownWorkflow",
-    "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
+    "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
+    "DatabaseUnavailable", "EventRecord", "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry",
+    "NotPossible", "Recovery", "Reopened", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
+    "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",
+    "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "AsyncFlowContext", "ChildFailed", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
@@ -29,8 +29,8 @@ WORKERS = [
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
-    "active_runs", "bulk", "cancel", "close", "events", "get", "history", "logs", "pause", "recover", "result", "resume",
-    "retry", "rewind", "run", "run_many", "runs", "schedule", "schedules", "send_event", "set_result", "skip",
+    "active_runs", "bulk", "cancel", "close", "events", "get", "history", "logs", "pause", "recover", "result",
+    "resume", "retry", "rewind", "run", "run_many", "runs", "schedule", "schedules", "send_event", "set_result", "skip",
     "state", "tree", "unschedule", "versions", "wait", "workflows",
 ]  # fmt: skip
 

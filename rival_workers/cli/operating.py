@@ -105,7 +105,8 @@ def _switch(verb: Verb, run_id: str | None, asked: Asked) -> int:
         run = rival.state(run_id, fold=0)
     now = "paused" if run.is_paused else run.status
     if asked.as_json:
-        print_json({"run_id": run_id, DONE[verb]: changed, "status": run.status, "is_paused": run.is_paused})
+        paused = {} if verb == "cancel" else {"is_paused": run.is_paused}
+        print_json({"run_id": run_id, DONE[verb]: changed, "status": run.status} | paused)
     elif changed:
         click.echo(f"{DONE[verb]} {run_id}")
     else:

@@ -1,6 +1,7 @@
 """What a producer app imports: start durable runs, wait for them, cancel them."""
 
 from rival_client.aio import AsyncRival
+from rival_client.bulk import Bulk, BulkOutcome
 from rival_client.client import Rival
 from rival_client.errors import (
     ConfigurationError,
@@ -25,7 +26,9 @@ from rival_client.records import (
     LogEntry,
     Reopened,
     Run,
+    RunFilter,
     RunResult,
+    Runs,
     RunState,
     Started,
     Step,
@@ -34,11 +37,14 @@ from rival_client.records import (
 from rival_client.recovery import Recovery
 from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
 from rival_client.schedules import ScheduleRecord
+from rival_client.tree import RunNode
 
 __all__ = [
     "AsyncRival",
     "AsyncWorkflowRegistry",
     "Attempt",
+    "Bulk",
+    "BulkOutcome",
     "ConfigurationError",
     "DatabaseUnavailable",
     "EventRecord",
@@ -56,10 +62,13 @@ __all__ = [
     "RunCancelled",
     "RunConflict",
     "RunFailed",
+    "RunFilter",
+    "RunNode",
     "RunNotEnded",
     "RunNotFound",
     "RunResult",
     "RunState",
+    "Runs",
     "ScheduleRecord",
     "Sent",
     "Started",

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from rival_client import joining
 from rival_client.bell import AsyncBell
+from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.client import CHUNK, Rival
 from rival_client.errors import WaitTimeout
 from rival_client.events import KEPT_FOR, Delivery, EventRecord, Sent, made_event
@@ -22,13 +23,25 @@ from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, 
 from rival_client.instance import AsyncWorkflow
 from rival_client.logs import DEFAULT_LIMIT
 from rival_client.payload import Json
-from rival_client.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, Started, WorkflowInfo
+from rival_client.records import (
+    HistoryEntry,
+    LogEntry,
+    Reopened,
+    Run,
+    RunFilter,
+    RunResult,
+    Runs,
+    RunState,
+    Started,
+    WorkflowInfo,
+)
 from rival_client.recovery import Recovery
 from rival_client.registry import AsyncWorkflowRegistry
 from rival_client.schedules import ScheduleRecord
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL
 from rival_client.ticks import CatchUp
+from rival_client.tree import DEPTH, WIDTH, RunNode
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 
 T = TypeVar("T")
@@ -165,19 +178,28 @@ class AsyncRival:
         status: str | Sequence[str] | None = None,
         since: dt.datetime | None = None,
         until: dt.datetime | None = None,
+        ended_since: dt.datetime | None = None,
+        ended_until: dt.datetime | None = None,
         input: Mapping[str, Any] | None = None,
+        result: Mapping[str, Any] | None = None,
+        error: str | None = None,
+        parent: str | None = None,
+        paused: bool | None = None,
         before: Run | None = None,
+        after: str | None = None,
         limit: int = 50,
-    ) -> list[Run]:
+    ) -> Runs:
         return await self._call(
-            self._rival.runs, workflow=workflow, status=status, since=since, until=until,
-            input=input, before=before, limit=limit,
+            self._rival.runs, workflow=workflow, status=status, since=since, until=until, ended_since=ended_since,
+            ended_until=ended_until, input=input, result=result, error=error, parent=parent, paused=paused,
+            before=before, after=after, limit=limit,
         )  # fmt: skip
 
-    async def active_runs(
-        self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50
-    ) -> list[Run]:
+    async def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
         return await self._call(self._rival.active_runs, workflow, before=before, limit=limit)
+
+    async def tree(self, run_id: str, *, below: bool = False, depth: int = DEPTH, width: int = WIDTH) -> RunNode:
+        return await self._call(self._rival.tree, run_id, below=below, depth=depth, width=width)
 
     async def workflows(self) -> list[WorkflowInfo]:
         return await self._call(self._rival.workflows)
@@ -194,17 +216,30 @@ class AsyncRival:
     async def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
         return await self._call(self._rival.rewind, run_id, step, dry_run=dry_run, by=by)
 
-    async def skip(self, run_id: str, step: str, *, reason: str, by: str = "client") -> None:
-        await self._call(self._rival.skip, run_id, step, reason=reason, by=by)
+    async def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
+        await self._call(self._rival.skip, run_id, step, reason=reason, dry_run=dry_run, by=by)
 
-    async def set_result(self, run_id: str, step: str, result: Any, *, reason: str, by: str = "client") -> None:
-        await self._call(self._rival.set_result, run_id, step, result, reason=reason, by=by)
+    async def set_result(
+        self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
+    ) -> None:
+        await self._call(self._rival.set_result, run_id, step, result, reason=reason, dry_run=dry_run, by=by)
 
     async def pause(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.pause, run_id, by=by)
 
     async def resume(self, run_id: str, *, by: str = "client") -> bool:
         return await self._call(self._rival.resume, run_id, by=by)
+
+    async def bulk(
+        self, verb: Verb, runs: RunFilter | Sequence[str], *, step: str | None = None, value: Any = None,
+        reason: str | None = None, limit: int = LIMIT, dry_run: bool = False, by: str = "client",
+        told: Callable[[BulkOutcome], None] | None = None,
+    ) -> Bulk:  # fmt: skip
+        """As `Rival.bulk`. `told` is called in another thread."""
+        return await self._call(
+            self._rival.bulk, verb, runs, step=step, value=value, reason=reason, limit=limit, dry_run=dry_run, by=by,
+            told=told,
+        )  # fmt: skip
 
     async def recover(self) -> Recovery:
         return await self._call(self._rival.recover)

@@ -5,49 +5,36 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel
 
-from rival_client import joining, logs, pausing, runs
+from rival_client import joining, reading, runs, workflows
 from rival_client.bell import ChangeBell, open_bell
+from rival_client.bulk import InBulk
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
-from rival_client.errors import DatabaseUnavailable, RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
+from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_client.events import KEPT_FOR, Delivery, Event, EventRecord, Sent, insert_event, list_events, made_event
-from rival_client.history import read_history
 from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
 from rival_client.message import EventRing, Ring
-from rival_client.operating import Operator, open_operator
 from rival_client.payload import Json
-from rival_client.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, Started, WorkflowInfo
-from rival_client.recovery import Recovery, recover
+from rival_client.records import RunResult, Started, WorkflowInfo
 from rival_client.registry import WorkflowRegistry
-from rival_client.schedules import (
-    ScheduleRecord,
-    list_schedules,
-    put_schedule,
-    read_schedule,
-    refuse_taken,
-    remove_schedule,
-)
+from rival_client.scheduling import Scheduling
 from rival_client.settings import Settings
-from rival_client.tables import RUN_ACTIVE, RUN_TERMINAL
-from rival_client.ticks import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
+from rival_client.tables import RUN_TERMINAL
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
-from rival_client.waking import wake_parent
 
 #: How long a producer goes on starting the version it has seen last.
 VERSION_CACHE_SECONDS = 2.0
 CHUNK = 1000
-_CANCEL_TRIES = 50
 
 
-class Rival:
+class Rival(InBulk, Scheduling):
     """A producer's handle. Thread-safe; make one per process and keep it.
 
     >>> rival = Rival()  # RIVAL_DATABASE_URL and RIVAL_BROKER_URL, or arguments
@@ -189,32 +176,6 @@ class Rival:
         with self.database.autocommit() as connection:
             return list_events(connection, topic, limit)
 
-    # -- scheduling ---------------------------------------------------------------------------------------
-
-    def schedule(
-        self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",
-        catch_up: CatchUp = "none",
-    ) -> ScheduleRecord:  # fmt: skip
-        """Start a run at each tick of a cron expression, or every so many seconds. The same name again changes it.
-
-        `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".
-        """
-        planned = Planned(checked_rule(when, timezone), checked_catch_up(catch_up), self._gate(workflow).admit(input))
-        with self.database.transaction() as own:
-            refuse_taken(own, checked_name(name))
-            put_schedule(own, name, workflow, planned)
-            return read_schedule(own, name)
-
-    def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
-        """All schedules, or those of one workflow, by name."""
-        with self.database.autocommit() as connection:
-            return list_schedules(connection, workflow)
-
-    def unschedule(self, name: str) -> bool:
-        """False when there is no such schedule. A workflow's own comes back when a worker registers the workflow."""
-        with self.database.transaction() as own:
-            return remove_schedule(own, name)
-
     # -- waiting ------------------------------------------------------------------------------------------
 
     def wait(
@@ -252,75 +213,11 @@ class Rival:
 
     def _read_status(self, run_id: str) -> tuple[str | None, ...] | None:
         if self._hot is not None:
-            return self._hot.fetch(runs.READ_STATUS, {"id": run_id})
+            return self._hot.fetch(reading.READ_STATUS, {"id": run_id})
         with self.database.autocommit() as connection:
-            return runs.read_status(connection, run_id)
+            return reading.read_status(connection, run_id)
 
-    # -- looking ------------------------------------------------------------------------------------------
-
-    def result(self, run_id: str) -> RunResult:
-        """How an ended run ended; RunNotEnded when it has not."""
-        with self.database.snapshot() as connection:
-            return runs.read_result(connection, run_id)
-
-    def state(self, run_id: str, *, fold: int | None = None) -> RunState:
-        """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the turns
-        of a for_each or loop that has more than so many are only counted, in `folded`.
-        """
-        with self.database.snapshot() as connection:
-            return runs.read_state(connection, run_id, fold)
-
-    def history(self, run_id: str) -> list[HistoryEntry]:
-        with self.database.autocommit() as connection:
-            return read_history(connection, run_id)
-
-    def logs(
-        self,
-        run_id: str,
-        step: str | None = None,
-        level: str | None = None,
-        after: int | None = None,
-        limit: int = logs.DEFAULT_LIMIT,
-    ) -> list[LogEntry]:
-        """What the run's steps have logged, the oldest first, also while they run. `step` with all below it, `level`
-        and above; the last entry's `id` as `after` gives what follows it.
-        """
-        with self.database.autocommit() as connection:
-            return logs.read_logs(connection, run_id, step=step, level=level, after=after, limit=limit)
-
-    def runs(
-        self,
-        *,
-        workflow: str | None = None,
-        status: str | Sequence[str] | None = None,
-        since: dt.datetime | None = None,
-        until: dt.datetime | None = None,
-        input: Mapping[str, Any] | None = None,
-        before: Run | None = None,
-        limit: int = 50,
-    ) -> list[Run]:
-        """The newest runs first; give the last one as `before` for the next page. `status` may be several."""
-        with self.database.autocommit() as connection:
-            return runs.list_runs(
-                connection, workflow=workflow, status=status, since=since, until=until,
-                input=input, before=before, limit=limit,
-            )  # fmt: skip
-
-    def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> list[Run]:
-        """The runs that have not ended, the newest first."""
-        return self.runs(workflow=workflow, status=RUN_ACTIVE, before=before, limit=limit)
-
-    def workflows(self) -> list[WorkflowInfo]:
-        with self.database.autocommit() as connection:
-            return runs.list_workflows(connection)
-
-    def versions(self, workflow: str) -> list[WorkflowInfo]:
-        """All versions that workers have ever brought of a workflow; the one that new runs take first."""
-        with self.database.autocommit() as connection:
-            found = runs.list_versions(connection, workflow)
-            if not found:
-                raise UnknownWorkflow(workflow, runs.workflow_names(connection))
-            return found
+    # -- knowing ------------------------------------------------------------------------------------------
 
     @property
     def registry(self) -> WorkflowRegistry:
@@ -329,9 +226,9 @@ class Rival:
 
     def _workflow(self, name: str) -> WorkflowInfo:
         with self.database.autocommit() as connection:
-            info = runs.current_workflow(connection, name)
+            info = workflows.current_workflow(connection, name)
             if info is None:
-                raise UnknownWorkflow(name, runs.workflow_names(connection))
+                raise UnknownWorkflow(name, workflows.workflow_names(connection))
         return info
 
     def _workflow_of(self, run_id: str) -> str:
@@ -339,75 +236,6 @@ class Rival:
         if found is None:
             raise RunNotFound(run_id)
         return str(found[0])
-
-    # -- acting -------------------------------------------------------------------------------------------
-
-    def cancel(self, run_id: str, *, by: str = "client") -> bool:
-        """Cancel the run, all its open steps and its children. False when it had ended already."""
-        for _ in range(_CANCEL_TRIES):
-            woken = None
-            with self.database.transaction() as connection:
-                cancelled = runs.cancel_run(connection, run_id, by)
-                if cancelled:
-                    woken = wake_parent(connection, run_id, self.settings.ring_grace)
-                if cancelled is None:
-                    connection.rollback()
-            if cancelled is not None:
-                if cancelled:
-                    self._doorbell.ring([] if woken is None else [woken.ring], changed=[run_id])
-                    self._cancel_children(run_id, by)
-                return cancelled
-        raise RivalError(f"Run {run_id!r} kept moving while it was being cancelled. Try again.")
-
-    def _cancel_children(self, run_id: str, by: str) -> None:
-        """Each in a transaction of its own: locks go from child to parent, never back."""
-        with self.database.autocommit() as connection:
-            children = runs.open_children(connection, run_id)
-        for child in children:
-            self.cancel(child, by=by)
-
-    def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
-        """A failed or cancelled run goes on where it has stopped: that step begins anew, with all its attempts."""
-        return self._operator.retry(run_id, by, dry_run)
-
-    def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
-        """The run goes on from that step again, whatever has become of it: what came after it is undone. With
-        `dry_run` it only says what would run again.
-        """
-        return self._operator.rewind(run_id, step, by, dry_run)
-
-    def skip(self, run_id: str, step: str, *, reason: str, by: str = "client") -> None:
-        """An open step, or the one that the run has stopped at, ends as skipped, and the run goes on behind it."""
-        self._operator.skip(run_id, step, reason, by)
-
-    def set_result(self, run_id: str, step: str, result: Any, *, reason: str, by: str = "client") -> None:
-        """As `skip`, but the step is completed with this result. It is not checked against the step's type."""
-        self._operator.set_result(run_id, step, result, reason, by)
-
-    @cached_property
-    def _operator(self) -> Operator:
-        return open_operator(self.database, self._doorbell, self.settings)
-
-    def pause(self, run_id: str, *, by: str = "client") -> bool:
-        """Let the run start nothing new; what is running ends as it does. False: it has ended, or is paused already."""
-        with self.database.transaction() as connection:
-            return pausing.pause_run(connection, run_id, by)
-
-    def resume(self, run_id: str, *, by: str = "client") -> bool:
-        """Let a paused run go on with all that has become due. False: it is not paused."""
-        with self.database.transaction() as connection:
-            rings = pausing.resume_run(connection, run_id, by, self.settings.ring_grace)
-        if rings is None:
-            return False
-        self._doorbell.ring(rings, changed=[run_id])
-        return True
-
-    def recover(self) -> Recovery:
-        """Have all that waits for a worker rung for anew, and tell what there is to recover.
-
-        Safe at any time: it is the live workers that do the work.
-        """
-        return recover(self.database)
 
     def get(self, workflow: str) -> Workflow:
         """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""

@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
 from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_client.holding import is_held
 from rival_client.payload import serialise
 from rival_client.settings import masked
 
@@ -148,9 +149,15 @@ def _engine(url: str, pool_size: int) -> Engine:
 
 
 def teach_sqlite(connection: Any, clock: Clock = time.time) -> None:
-    """The clock, as the function that our statements call."""
+    """The clock and the look into JSON, as the functions that our statements call."""
     # Microseconds, as a datetime has them: what was read back must compare equal to what is stored.
     connection.create_function("rival_now", 0, lambda: round(clock(), 6))
+    connection.create_function("rival_holds", 2, _holds)
+
+
+def _holds(stored: Any, wanted: str) -> bool:
+    # SQLite keeps JSON that is a bare number as a number.
+    return stored is not None and is_held(json.loads(wanted), json.loads(str(stored)))
 
 
 def _prepare_sqlite(engine: Engine, clock: Clock, durable: bool) -> None:

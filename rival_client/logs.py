@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
 from rival_client.errors import RivalError
+from rival_client.reading import read_run
 from rival_client.records import LogEntry
-from rival_client.runs import read_run
 from rival_client.tables import logs
 
 LEVELS = ("debug", "info", "warning", "error")

@@ -1,32 +1,101 @@
-"""The operators' verbs that need to read a plan: done by `rival_workers`, which is found by name and only when needed.
-A producer that has not installed it can start, wait and cancel, pause and resume.
-"""
+"""What an operator does to a run: the part of `Rival` that cancels, opens again, pauses and settles by hand."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, Protocol, cast
+from functools import cached_property
+from typing import Any
 
+from rival_client import pausing, runs
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell
-from rival_client.errors import ConfigurationError
+from rival_client.errors import RivalError
+from rival_client.operator_port import Operator, open_operator
 from rival_client.records import Reopened
+from rival_client.recovery import Recovery, recover
 from rival_client.settings import Settings
+from rival_client.waking import wake_parent
+
+_CANCEL_TRIES = 50
 
 
-class Operator(Protocol):
-    def retry(self, run_id: str, by: str, dry_run: bool = False) -> Reopened: ...
-    def rewind(self, run_id: str, step: str, by: str, dry_run: bool = False) -> Reopened: ...
-    def skip(self, run_id: str, step: str, reason: str, by: str) -> None: ...
-    def set_result(self, run_id: str, step: str, result: Any, reason: str, by: str) -> None: ...
+class Operating:
+    database: Database
+    settings: Settings
+    _doorbell: Doorbell
 
+    def cancel(self, run_id: str, *, by: str = "client") -> bool:
+        """Cancel the run, all its open steps and its children. False when it had ended already."""
+        for _ in range(_CANCEL_TRIES):
+            woken = None
+            with self.database.transaction() as connection:
+                cancelled = runs.cancel_run(connection, run_id, by)
+                if cancelled:
+                    woken = wake_parent(connection, run_id, self.settings.ring_grace)
+                if cancelled is None:
+                    connection.rollback()
+            if cancelled is not None:
+                if cancelled:
+                    self._doorbell.ring([] if woken is None else [woken.ring], changed=[run_id])
+                    self._cancel_children(run_id, by)
+                return cancelled
+        raise RivalError(f"Run {run_id!r} kept moving while it was being cancelled. Try again.")
 
-def open_operator(database: Database, doorbell: Doorbell, settings: Settings) -> Operator:
-    try:
-        module = importlib.import_module("rival_workers.operating")
-    except ImportError as error:
-        raise ConfigurationError(
-            f"retry, rewind, skip and set_result need the workers' part of Rival, and {error.name!r} is missing. "
-            "Install rival-workflows[workers] here, or use the `rival` command where the workers are."
-        ) from error
-    return cast(Operator, module.Operator(database, doorbell, settings))
+    def _cancel_children(self, run_id: str, by: str) -> None:
+        """Each in a transaction of its own: locks go from child to parent, never back."""
+        with self.database.autocommit() as connection:
+            children = runs.open_children(connection, run_id)
+        for child in children:
+            self.cancel(child, by=by)
+
+    def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+        """A failed or cancelled run goes on where it has stopped: that step begins anew, with all its attempts."""
+        return self._without_children(self._operator.retry(run_id, by, dry_run), by, dry_run)
+
+    def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+        """The run goes on from that step again, whatever has become of it: what came after it is undone. With
+        `dry_run` it only says what would run again.
+        """
+        return self._without_children(self._operator.rewind(run_id, step, by, dry_run), by, dry_run)
+
+    def _without_children(self, reopened: Reopened, by: str, dry_run: bool) -> Reopened:
+        """The steps that run again will start new ones."""
+        for child in () if dry_run else reopened.children:
+            self.cancel(child, by=by)
+        return reopened
+
+    def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
+        """An open step, or the one that the run has stopped at, ends as skipped, and the run goes on behind it. With
+        `dry_run` it only says, by raising NotPossible, whether it could.
+        """
+        self._operator.skip(run_id, step, reason, by, dry_run)
+
+    def set_result(
+        self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
+    ) -> None:
+        """As `skip`, but the step is completed with this result. It is not checked against the step's type."""
+        self._operator.set_result(run_id, step, result, reason, by, dry_run)
+
+    @cached_property
+    def _operator(self) -> Operator:
+        return open_operator(self.database, self._doorbell, self.settings)
+
+    def pause(self, run_id: str, *, by: str = "client") -> bool:
+        """Let the run start nothing new; what is running ends as it does. False: it has ended, or is paused already."""
+        with self.database.transaction() as connection:
+            return pausing.pause_run(connection, run_id, by)
+
+    def resume(self, run_id: str, *, by: str = "client") -> bool:
+        """Let a paused run go on with all that has become due. False: it is not paused."""
+        with self.database.transaction() as connection:
+            rings = pausing.resume_run(connection, run_id, by, self.settings.ring_grace)
+        if rings is None:
+            return False
+        self._doorbell.ring(rings, changed=[run_id])
+        return True
+
+    def recover(self) -> Recovery:
+        """Have all that waits for a worker rung for anew, and tell what there is to recover.
+
+        Safe at any time: it is the live workers that do the work.
+        """
+        return recover(self.database)

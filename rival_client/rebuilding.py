@@ -148,7 +148,7 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
 
 def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
     detail = entry.detail
-    if step.status in _ENDED:
+    if step.status in _ENDED or "result" in detail:
         step.result = detail.get("result")
     if step.status in _ENDED or entry.what == "retried":
         step.error = detail.get("error")

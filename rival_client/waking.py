@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, literal, or_, select, update
 
 from rival_client.history import tell
 from rival_client.message import Ring
-from rival_client.tables import after, now, runs, steps
+from rival_client.tables import Payload, after, now, runs, steps
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,15 @@ def run_stops(connection: Connection, run_id: str, path: str) -> str | None:
 
 def end_checkpoint(
     connection: Connection, run_id: str, path: str, grace: float, *, by: str, result: Any = None,
-    error: dict[str, Any] | None = None,
+    error: dict[str, Any] | None = None, child: str | None = None,
 ) -> Woken | None:  # fmt: skip
     """What a flow waits for has come: its checkpoint ends, and the flow may go on."""
     status = "failed" if error else "completed"
+    # While it waits for a child, its result is the child's id: one of before a rewind is not the one it waits for.
+    is_it = () if child is None else (or_(steps.c.result.is_(None), steps.c.result == literal(child, Payload)),)
     ended = connection.execute(
         update(steps)
-        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting")
+        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting", *is_it)
         .values(
             status=status, result=result, error=error, completed_at=now(), ring_at=None,
             execution_token=steps.c.execution_token + 1,
@@ -95,7 +97,7 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | No
         return None
     error = None if run.status == "completed" else _error(run_id, run.error)
     return end_checkpoint(
-        connection, run.parent_run_id, run.parent_path, grace, by=f"run {run_id}",
+        connection, run.parent_run_id, run.parent_path, grace, by=f"run {run_id}", child=run_id,
         result=None if error else run.result, error=error,
     )  # fmt: skip
 

@@ -36,12 +36,12 @@ class Operator:
         order = Order("rewind", by, step, dry_run=dry_run)
         return self._told(run_id, self._store.reopen_run(run_id, order, cut), order)
 
-    def skip(self, run_id: str, step: str, reason: str, by: str) -> None:
-        self._settle(run_id, Order("skip", by, step, reason), "skipped", NULL)
+    def skip(self, run_id: str, step: str, reason: str, by: str, dry_run: bool = False) -> None:
+        self._settle(run_id, Order("skip", by, step, reason, dry_run), "skipped", NULL)
 
-    def set_result(self, run_id: str, step: str, result: Any, reason: str, by: str) -> None:
+    def set_result(self, run_id: str, step: str, result: Any, reason: str, by: str, dry_run: bool = False) -> None:
         its_result = dump(result, what=f"the result of step {step!r}", limit=self._store.max_payload)
-        self._settle(run_id, Order("set_result", by, step, reason), "completed", its_result)
+        self._settle(run_id, Order("set_result", by, step, reason, dry_run), "completed", its_result)
 
     def _settle(self, run_id: str, order: Order, status: EndStatus, result: Json) -> None:
         self._told(run_id, self._store.settle_step(run_id, order, End(status, result), interpreter.advance), order)
@@ -49,7 +49,7 @@ class Operator:
     def _told(self, run_id: str, done: Operated, order: Order) -> Reopened:
         if not order.dry_run:
             self._doorbell.ring(_rings(run_id, done), changed=[run_id])
-        return Reopened(run_id, tuple(one.path for one in done.cut.opens), done.cut.runs_again)
+        return Reopened(run_id, tuple(one.path for one in done.cut.opens), done.cut.runs_again, done.children)
 
 
 def _rings(run_id: str, done: Operated) -> list[Ring]:

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,15 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 def json_input(_: click.Context, __: click.Parameter, value: str | None) -> Any:
     """JSON text, `@file` for a file's content, `-` for standard input."""
-    if value is None:
-        return None
-    text = _read(value)
+    return None if value is None else _json(_read(value))
+
+
+def json_given(_: click.Context, __: click.Parameter, value: str | None) -> tuple[Any] | None:
+    """The same, where null is not the same as nothing."""
+    return None if value is None else (_json(_read(value)),)
+
+
+def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
@@ -49,3 +56,52 @@ def since(_: click.Context, __: click.Parameter, value: str | None) -> dt.dateti
         return dt.datetime.fromisoformat(value).astimezone(dt.UTC)
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is no time: give 90s, 15m, 2h, 7d or 2026-01-31T12:00.") from None
+
+
+def fields(_: click.Context, parameter: click.Parameter, given: Sequence[str]) -> dict[str, Any] | None:
+    """`customer=7`, `customer.id=7`, or a JSON object; several of them together."""
+    found: dict[str, Any] = {}
+    for text in given:
+        try:
+            _join(found, _object(text) if text.lstrip().startswith("{") else _field(text))
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r}: {error}", param=parameter) from None
+    return found or None
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except ValueError as error:
+        raise ValueError(f"this is not JSON: {error}.") from None
+
+
+def _field(text: str) -> dict[str, Any]:
+    path, equals, value = text.partition("=")
+    keys = path.split(".")
+    if not equals or not all(keys):
+        raise ValueError("give KEY=VALUE, like customer=7 or customer.id=7, or a JSON object.")
+    found: Any = _value(value)
+    for key in reversed(keys):
+        found = {key: found}
+    return dict(found)
+
+
+def _value(text: str) -> Any:
+    """What is JSON is that; other words are text. What begins like JSON and is none is a mistake."""
+    try:
+        return json.loads(text, parse_constant=lambda name: name)
+    except ValueError as error:
+        if text[:1] in ("{", "[", '"'):
+            raise ValueError(f"the value is not JSON: {error}.") from None
+        return text
+
+
+def _join(found: dict[str, Any], more: dict[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(found.get(key), dict):
+            _join(found[key], value)
+        elif key in found:
+            raise ValueError(f"{key!r} is given twice.")
+        else:
+            found[key] = value

@@ -17,9 +17,9 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 #: Command -> its module, which is imported when it is used: `rival ls` does not wait for what `rival dev` needs.
 COMMANDS = {
-    "run": "runs", "wait": "runs", "ls": "runs", "show": "runs", "cancel": "runs", "workflows": "runs",
-    "retry": "operating", "rewind": "operating", "pause": "operating", "resume": "operating", "skip": "operating",
-    "set-result": "operating",
+    "run": "runs", "wait": "runs", "ls": "runs", "show": "runs", "tree": "tree", "workflows": "runs",
+    "cancel": "operating", "retry": "operating", "rewind": "operating", "pause": "operating", "resume": "operating",
+    "skip": "operating", "set-result": "operating",
     "logs": "logs", "plan": "plan", "emit": "events", "events": "events", "schedule": "schedules",
     "recover": "recovery",
     "worker": "worker", "dev": "dev", "flower": "flower", "doctor": "doctor", "db": "database", "demo": "demo",

@@ -1,20 +1,19 @@
-"""What a producer can do, from a terminal: start runs, wait for them, look at them, cancel them."""
+"""What a producer can do, from a terminal: start runs, wait for them, look at them."""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from typing import Any
 
 import click
 
-from rival_client.client import Rival
-from rival_client.records import Run, RunResult, WorkflowInfo
-from rival_client.tables import RUN_ACTIVE, RUN_STATUSES
+from rival_client.records import Run, RunFilter, RunResult, WorkflowInfo
+from rival_client.tables import RUN_ACTIVE
 from rival_client.waiting import DEFAULT_TIMEOUT
 from rival_workers.cli import showing
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import json_input, since
+from rival_workers.cli.filters import filter_options, typed
+from rival_workers.cli.inputs import json_input
 from rival_workers.cli.logs import read
 from rival_workers.cli.output import (
     console,
@@ -84,26 +83,27 @@ def _tell_end(result: RunResult, as_json: bool) -> int:
 
 
 @click.command("ls")
-@click.option("--workflow", help="Only runs of this workflow.")
-@click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
+@filter_options
 @click.option("--active", is_flag=True, help="Only runs that have not ended.")
-@click.option("--since", callback=since, help="Only runs created since then: 90s, 15m, 2h, 7d or an ISO time.")
-@click.option("--limit", type=click.IntRange(min=1), default=50)
+@click.option("--limit", type=click.IntRange(min=1), default=50, help="So many on a page.")
+@click.option("--after", metavar="CURSOR", help="The page behind this one: what the page before has said.")
 @json_option
-def ls(
-    workflow: str | None, status: str | None, active: bool, since: dt.datetime | None, limit: int, as_json: bool
-) -> None:
+def ls(chosen: RunFilter, active: bool, limit: int, after: str | None, as_json: bool) -> None:
     """List runs, the newest first."""
-    if status and active:
+    if chosen.status and active:
         raise click.UsageError("--status and --active exclude each other")
+    if active:
+        chosen = dataclasses.replace(chosen, status=RUN_ACTIVE)
     with open_rival() as rival:
-        found = rival.runs(workflow=workflow, status=RUN_ACTIVE if active else status, since=since, limit=limit)
+        found = rival.runs(**vars(chosen), after=after, limit=limit)
     if as_json:
-        print_json({"runs": [run_as_json(one) for one in found]})
+        print_json({"runs": [run_as_json(one) for one in found], "next": found.next})
     elif found:
         console().print(table(("run", "workflow", "status", "created", "took", ""), map(_row, found)))
     else:
         click.echo("no runs")
+    if found.next is not None and not as_json:
+        click.echo(f"more: rival ls {typed(chosen)} --limit {limit} --after {found.next}".replace("  ", " "))
 
 
 def _row(run: Run) -> tuple[Any, ...]:
@@ -137,24 +137,6 @@ def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, as
     else:
         told = entries if history else None
         showing.show_run(console(), state, plan, told, lines, entries if timeline else None)
-
-
-@click.command()
-@click.argument("run_id", metavar="RUN")
-@json_option
-def cancel(run_id: str, as_json: bool) -> None:
-    """Cancel RUN and all its open steps."""
-    with open_rival() as rival:
-        cancelled = rival.cancel(run_id, by="rival cancel")
-        status = "cancelled" if cancelled else _status(rival, run_id)
-    if as_json:
-        print_json({"run_id": run_id, "cancelled": cancelled, "status": status})
-    else:
-        click.echo(f"cancelled {run_id}" if cancelled else f"{run_id} had ended already: {status}")
-
-
-def _status(rival: Rival, run_id: str) -> str:
-    return rival.state(run_id).status
 
 
 @click.command()

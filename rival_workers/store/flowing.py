@@ -16,6 +16,7 @@ from rival_client.history import Telling, tell
 from rival_client.payload import Json, serialise
 from rival_client.tables import STEP_TERMINAL, after, attempts, deliveries, history, logs, now, runs, steps, waits
 from rival_client.waking import run_stops
+from rival_client.workflows import current_workflow, workflow_names
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended
@@ -123,7 +124,7 @@ class Flowing:
             child_id = self._insert_child(connection, held, mark, child)
             telling.add("child", mark.path, run_id=child_id, workflow=child.workflow, awaited=awaited)
             if awaited:
-                self._write(connection, held, Ending(mark, "waiting"), telling)
+                self._write(connection, held, Ending(mark, "waiting", _json(child_id)), telling)
                 self._suspend(connection, held, None, telling)
             else:
                 self._write(connection, held, Ending(mark, "completed", _json(child_id)), telling)
@@ -132,9 +133,9 @@ class Flowing:
 
     def _insert_child(self, connection: Connection, held: Held, mark: Mark, child: ChildRun) -> str:
         """One that an earlier try of the flow has had keeps its id; then this one's has a number."""
-        workflow = run_statements.current_workflow(connection, child.workflow)
+        workflow = current_workflow(connection, child.workflow)
         if workflow is None:
-            raise UnknownWorkflow(child.workflow, run_statements.workflow_names(connection))
+            raise UnknownWorkflow(child.workflow, workflow_names(connection))
         ids = (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in itertools.count(1))
         new = next(
             one for one in ids

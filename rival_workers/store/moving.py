@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select, update
 
-from rival_client import runs as run_statements
+from rival_client import reading
 from rival_client.database import Database
 from rival_client.errors import RivalError
 from rival_client.history import Telling, tell
@@ -195,7 +195,7 @@ class Moving:
 
     def read_step(self, run_id: str, path: str) -> Step | None:
         with self.database.autocommit() as connection:
-            return run_statements.read_step(connection, run_id, path)
+            return reading.read_step(connection, run_id, path)
 
     def read_item(self, run_id: str, path: str) -> Any:
         """What the row is about."""

@@ -19,6 +19,7 @@ from rival_client.database import Database
 from rival_client.errors import NotPossible, RivalError
 from rival_client.history import Telling, tell
 from rival_client.tables import after, now, runs, steps, waits
+from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import HANDLERS, Advance
@@ -61,6 +62,8 @@ class Operated:
     cut: Cut = field(default_factory=Cut)
     #: The token of a run that must be begun.
     begin: int | None = None
+    #: The runs that the steps of the cut had started.
+    children: tuple[str, ...] = ()
 
 
 class _Moved(Exception):
@@ -80,8 +83,17 @@ class Operating:
     def settle_step(
         self, run_id: str, order: Order, end: End, advance: Callable[[Plan, str, End, str], Advance]
     ) -> Operated:
-        """An open step ends as the operator says; one that has stopped its run is opened again for that."""
-        return self._tried(run_id, lambda connection: self._settle(connection, run_id, order, end, advance))
+        """An open step ends as the operator says; one that has stopped its run is opened again for that. With
+        `dry_run` all of it is rolled back.
+        """
+
+        def once(connection: Connection) -> Operated:
+            done = self._settle(connection, run_id, order, end, advance)
+            if order.dry_run:
+                connection.rollback()
+            return done
+
+        return self._tried(run_id, once)
 
     def _tried(self, run_id: str, once: Callable[[Connection], Operated]) -> Operated:
         for _ in range(_TRIES):
@@ -105,9 +117,11 @@ class Operating:
             return self._begin_again(connection, run, order)
         with _told(order.verb, run_id):
             cut = choose(_plan(connection, run), rows)
+        children = _children(connection, run_id, cut)
         if order.dry_run:
-            return Operated(run.workflow, run.version, cut=cut)
-        return Operated(run.workflow, run.version, self._apply(connection, run_id, cut, order), cut)
+            return Operated(run.workflow, run.version, cut=cut, children=children)
+        followed = self._apply(connection, run_id, cut, order)
+        return Operated(run.workflow, run.version, followed, cut, children=children)
 
     def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:
         """It was cancelled before anybody had begun it."""
@@ -202,7 +216,7 @@ def _told(verb: str, run_id: str) -> Iterator[None]:
 
 
 def _plan(connection: Connection, run: Any) -> Plan:
-    info = run_statements.workflow_version(connection, run.workflow, run.version)
+    info = workflow_version(connection, run.workflow, run.version)
     if info is None:
         raise RivalError(f"Version {run.version} of workflow {run.workflow!r} is not in the database any more.")
     return Plan.load(info.plan)
@@ -240,6 +254,16 @@ def _open_run(connection: Connection, run_id: str, at_least: int) -> None:
             completed_at=None, ring_at=None, rings=0, parked=None, paused_at=_STILL_PAUSED,
         )
     )  # fmt: skip
+
+
+def _children(connection: Connection, run_id: str, cut: Cut) -> tuple[str, ...]:
+    found = connection.execute(
+        select(runs.c.id, runs.c.parent_path)
+        .where(runs.c.parent_run_id == run_id)
+        .order_by(runs.c.created_at, runs.c.id)
+    )
+    undone = set(cut.undone)
+    return tuple(row.id for row in found if row.parent_path in undone)
 
 
 def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:

@@ -16,6 +16,7 @@ from rival_client.records import WorkflowInfo
 from rival_client.schedules import put_schedule, remove_own_schedule
 from rival_client.tables import now, schedules
 from rival_client.ticks import Planned, Rule, run_id_at, ticks_to_run
+from rival_client.workflows import current_workflow
 from rival_workers.store.base import Fired
 
 log = logging.getLogger("rival.schedules")
@@ -60,7 +61,7 @@ class Scheduling:
         except Exception as error:
             # Written by a newer version, or with a time zone that this machine does not know: perhaps another does.
             return _leave(connection, row, f"{type(error).__name__}: {error}")
-        workflow = run_statements.current_workflow(connection, row.workflow)
+        workflow = current_workflow(connection, row.workflow)
         if workflow is None:
             return _leave(connection, row, f"there is no workflow {row.workflow!r}")
         moved = {"next_at": following, "error": None} | ({"last_at": ticks[-1]} if ticks else {})

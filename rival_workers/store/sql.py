@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.history import tell
 from rival_client.payload import DEFAULT_LIMIT
 from rival_client.records import LogEntry, WorkflowInfo
 from rival_client.tables import now, workflows
+from rival_client.workflows import workflow_version
 from rival_workers.engine.plan import Plan
 from rival_workers.store import log_entries
 from rival_workers.store.eventing import Eventing
@@ -52,7 +52,7 @@ class SqlStore(Moving, Keeping, Eventing, Flowing, Operating, Scheduling):
 
     def load_workflow(self, name: str, version: str) -> WorkflowInfo | None:
         with self.database.autocommit() as connection:
-            return run_statements.workflow_version(connection, name, version)
+            return workflow_version(connection, name, version)
 
     # -- logs and history ---------------------------------------------------------------------------------
 

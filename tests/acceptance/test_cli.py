@@ -64,7 +64,7 @@ def test_bad_json_is_a_usage_error(shop: Cli) -> None:
         assert "JSON" in answer.err
         assert answer.err.count("\n") == 1
     assert shop("run", "greet", "{", "--json", code=2).error["type"] == "BadParameter"
-    assert shop("ls", "--json").json == {"runs": []}
+    assert shop("ls", "--json").json == {"runs": [], "next": None}
 
 
 def test_misuse_is_one_line_and_exit_code_2(bare: Cli) -> None:
@@ -79,7 +79,7 @@ def test_invalid_input_lists_all_problems_and_starts_nothing(shop: Cli) -> None:
     assert '"name" is a required property' in answer.err
     assert "times" in answer.err
     assert len(shop("run", "greet", '{"times": "many"}', "--json", code=1).error["problems"]) == 2
-    assert shop("ls", "--json").json == {"runs": []}
+    assert shop("ls", "--json").json == {"runs": [], "next": None}
 
 
 @pytest.mark.parametrize("args", [("show", "nix"), ("wait", "nix"), ("cancel", "nix")])
@@ -115,7 +115,7 @@ def test_ls_filters_and_shows_the_newest_first(shop: Cli, rival: Rival) -> None:
     assert [run["run_id"] for run in shop("ls", "--status", "cancelled", "--json").json["runs"]] == ["two"]
     assert len(shop("ls", "--limit", "1", "--json").json["runs"]) == 1
     assert len(shop("ls", "--since", "1h", "--workflow", "greet", "--json").json["runs"]) == 3
-    assert shop("ls", "--since", "2100-01-01T00:00", "--json").json == {"runs": []}
+    assert shop("ls", "--since", "2100-01-01T00:00", "--json").json == {"runs": [], "next": None}
     assert shop("ls", "--workflow", "nix").out == "no runs\n"
     assert "two" in shop("ls").out
 

@@ -129,11 +129,20 @@ def test_every_table_and_column_is_in_the_reference(table: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_in_the_reference_with_all_its_options(name: str) -> None:
     text = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    section = re.search(rf"^## `rival {name}[^\n]*$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    section = with_what_it_points_to(text, rf"`rival {name}[^\n]*")
     assert section, f"rival {name} is missing"
     for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Option):
-            assert any(f"`{option}" in section[1] for option in parameter.opts), f"{name}: {parameter.opts} is missing"
+            assert any(f"`{option}" in section for option in parameter.opts), f"{name}: {parameter.opts} is missing"
+
+
+def with_what_it_points_to(text: str, heading: str) -> str:
+    """A section, and those of the same page that it links to: options that many commands share are told once."""
+    found = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL | re.IGNORECASE)
+    if found is None:
+        return ""
+    linked = re.findall(r"\(#([\w-]+)\)", found[1])
+    return found[1] + "".join(with_what_it_points_to(text, f"`?{one.replace('-', '[ -]')}`?") for one in linked)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)

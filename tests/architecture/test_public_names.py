@@ -13,11 +13,11 @@ from rival_client import AsyncRival, Rival
 from rival_workers import testing
 
 CLIENT = [
-    "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
-    "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "NotPossible", "Recovery",
-    "Reopened", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded",
-    "RunNotFound", "RunResult", "RunState", "ScheduleRecord", "Sent", "Started", "Step", "UnknownWorkflow",
-    "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
+    "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
+    "DatabaseUnavailable", "EventRecord", "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry",
+    "NotPossible", "Recovery", "Reopened", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
+    "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",
+    "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "AsyncFlowContext", "ChildFailed", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
@@ -29,9 +29,9 @@ WORKERS = [
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
-    "active_runs", "cancel", "close", "events", "get", "history", "logs", "pause", "recover", "result", "resume",
-    "retry", "rewind", "run", "run_many", "runs", "schedule", "schedules", "send_event", "set_result", "skip",
-    "state", "unschedule", "versions", "wait", "workflows",
+    "active_runs", "bulk", "cancel", "close", "events", "get", "history", "logs", "pause", "recover", "result",
+    "resume", "retry", "rewind", "run", "run_many", "runs", "schedule", "schedules", "send_event", "set_result", "skip",
+    "state", "tree", "unschedule", "versions", "wait", "workflows",
 ]  # fmt: skip
 
 

@@ -311,6 +311,38 @@ def test_cancelling_a_parent_cancels_its_children_and_a_cancelled_child_fails_it
     assert timed.rival.state("r2").status == "failed"
 
 
+def test_a_rewound_flow_shows_and_cancels_its_children_and_calls_new_ones(inline: Inline) -> None:
+    define(inline, lambda ctx: ctx.await_event("go", key=ctx.run.id), "child")
+    define(inline, lambda ctx: [ctx.step(once, "a"), ctx.spawn("child"), ctx.call("child")])
+    start(inline)
+    children = {"r/spawn:child", "r/call:child"}
+    shown = inline.rival.rewind("r", "f", dry_run=True)
+    assert (set(shown.children), inline.rival.state("r/call:child").status) == (children, "suspended")
+    assert set(inline.rival.rewind("r", "f").children) == children
+    assert {inline.rival.state(child).status for child in children} == {"cancelled"}
+    inline.drain()
+    assert inline.rival.state("r").status == "suspended"
+    inline.rival.send_event("go", "new", key="r/call:child~2")
+    inline.drain()
+    assert inline.rival.result("r").result == [None, "r/spawn:child~2", "new"]
+
+
+def test_a_child_of_before_a_rewind_does_not_answer_for_the_new_one(inline: Inline) -> None:
+    define(inline, lambda ctx: ctx.await_event("go", key=ctx.run.id), "child")
+    define(inline, lambda ctx: ctx.call("child"))
+    start(inline)
+    # Without the cancel that follows: as if whoever rewound it had been killed in between.
+    inline.rival._operator.rewind("r", "f", "ann")
+    inline.drain()
+    inline.rival.send_event("go", "old", key="r/call:child")
+    inline.drain()
+    assert inline.rival.result("r/call:child").result == "old"
+    assert inline.rival.state("r").status == "suspended"
+    inline.rival.send_event("go", "new", key="r/call:child~2")
+    inline.drain()
+    assert inline.rival.result("r").result == "new"
+
+
 # -- going on ---------------------------------------------------------------------------------------------
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.hotline import Statement
-from rival_client.records import LogEntry
-from rival_client.runs import INSERT_RUN, READ_STATUS
+from rival_client.listing import Cursor, list_runs
+from rival_client.reading import READ_STATUS
+from rival_client.records import LogEntry, RunFilter
+from rival_client.runs import INSERT_RUN
 from rival_client.tables import RUN_ACTIVE
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.base import Held, Look
@@ -163,11 +164,14 @@ class explained:
 
 def test_listing_the_newest_runs_does_not_sort_them_all(crowded: Stage) -> None:
     with explained(crowded.database.engine) as plans, crowded.database.transaction() as connection:
-        run_statements.list_runs(connection, limit=50)
-        run_statements.list_runs(connection, workflow="w", limit=50)
-        run_statements.list_runs(connection, status="failed", limit=50)
-        run_statements.list_runs(connection, status=RUN_ACTIVE, limit=50)
-        run_statements.list_runs(connection, workflow="w", status=RUN_ACTIVE, limit=50)
+        list_runs(connection, limit=50)
+        list_runs(connection, RunFilter(workflow="w"), limit=50)
+        list_runs(connection, RunFilter(status="failed"), limit=50)
+        list_runs(connection, RunFilter(status=RUN_ACTIVE), limit=50)
+        list_runs(connection, RunFilter(workflow="w", status=RUN_ACTIVE), limit=50)
+        list_runs(connection, RunFilter(error="no such card"), limit=50)
+        list_runs(connection, RunFilter(parent="old-1"), limit=50)
+        list_runs(connection, RunFilter(workflow="w"), behind=Cursor(dt.datetime.now(dt.UTC), "x"), limit=50)
     for statement, plan in plans:
         assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
 

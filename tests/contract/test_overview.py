@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import event, insert
 
 from rival_client.database import Database
+from rival_client.reading import read_state
 from rival_client.records import COMPOSITE_KINDS, RunState
-from rival_client.runs import read_state
 from rival_client.tables import attempts, runs, steps
 from rival_workers.engine.effects import SupervisorKind
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from rival_client import runs as run_statements
+from rival_client import reading
 from rival_client.history import read_history
 from rival_client.logs import read_logs
 from rival_client.payload import Json
 from rival_client.records import LogEntry
 from rival_client.tables import STEP_STATUSES, STEP_TERMINAL
+from rival_client.workflows import current_workflow
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
 from rival_workers.engine.interpreter import first
@@ -142,7 +143,7 @@ def test_the_version_that_was_registered_last_is_the_one_that_new_runs_take(stag
 
 def _current(stage: Stage) -> Any:
     with stage.database.transaction() as connection:
-        return run_statements.current_workflow(connection, "w")
+        return current_workflow(connection, "w")
 
 
 def test_a_plan_is_loaded_as_it_was_stored_and_an_unknown_one_is_none(stage: Stage) -> None:
@@ -308,7 +309,7 @@ def test_only_attempts_that_did_not_simply_succeed_first_time_are_listed(stage: 
 
 def _attempts(stage: Stage, run_id: str = "r") -> list[Any]:
     with stage.database.transaction() as connection:
-        return run_statements.read_state(connection, run_id).attempts
+        return reading.read_state(connection, run_id).attempts
 
 
 # -- retrying, releasing, parking -------------------------------------------------------------------------

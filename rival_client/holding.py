@@ -1,0 +1,49 @@
+"""Whether JSON holds certain fields: `{"customer": {"id": 7}}` is held by all objects that have such a customer,
+whatever else they have. The same on Postgres and SQLite: kind and value must be equal at the leaves, lists as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, func, literal, type_coerce
+from sqlalchemy.dialects.postgresql import JSONB
+
+from rival_client.payload import serialise
+
+
+def holds(connection: Connection, column: ColumnElement[Any], wanted: Mapping[str, Any]) -> ColumnElement[bool]:
+    """As a condition of a statement."""
+    if connection.dialect.name != "postgresql":
+        return func.rival_holds(column, serialise(dict(wanted))) == 1
+    stored = type_coerce(column, JSONB)
+    # Postgres takes a list as a set of what must be in it, so that lists are compared on their own.
+    lists = [stored[path] == literal(value, JSONB) for path, value in _lists(wanted)]
+    return and_(stored.contains(dict(wanted)), *lists)
+
+
+def _lists(wanted: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in wanted.items():
+        if isinstance(value, Mapping):
+            yield from _lists(value, (*above, key))
+        elif isinstance(value, list | tuple):
+            yield (*above, key), list(value)
+
+
+def is_held(wanted: Any, stored: Any) -> bool:
+    """The same in Python."""
+    if isinstance(wanted, Mapping):
+        return isinstance(stored, Mapping) and all(
+            key in stored and is_held(value, stored[key]) for key, value in wanted.items()
+        )
+    return same(wanted, stored)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal as JSON: Python holds True and 1 to be equal, JSON does not; both hold 1 and 1.0 to be."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)

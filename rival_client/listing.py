@@ -1,0 +1,127 @@
+"""Which runs there are: the newest first, by what they are and hold, page by page. It takes an open connection.
+
+A page goes on behind the last run of the one before, by the time it was created and its id. Neither ever changes, so a
+run that comes or ends between two pages makes no other one come twice or not at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select, tuple_, union_all
+
+from rival_client.errors import RivalError
+from rival_client.holding import holds
+from rival_client.reading import run_of
+from rival_client.records import Run, RunFilter, Runs
+from rival_client.tables import RUN_STATUSES, runs
+
+#: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
+_WITH_ERROR = ("failed", "running", "suspended", "cancelled")
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """The last run of a page: the next one begins behind it."""
+
+    created_at: dt.datetime
+    run_id: str
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return cls(run.created_at, run.run_id)
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        try:
+            created_at, run_id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            return cls(dt.datetime.fromisoformat(created_at), str(run_id))
+        except (ValueError, TypeError, binascii.Error):
+            raise RivalError(f"{text!r} is no cursor. Give the `next` of the page before, as it was.") from None
+
+    def __str__(self) -> str:
+        text = json.dumps([self.created_at.astimezone(dt.UTC).isoformat(), self.run_id], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def cursor(before: Run | None, after: str | None) -> Cursor | None:
+    """Either of the forms in which a page can be continued."""
+    if before is not None and after is not None:
+        raise RivalError("Give either `before`, a run, or `after`, a cursor: each says where the page begins.")
+    return Cursor.read(after) if after is not None else None if before is None else Cursor.of(before)
+
+
+def list_runs(
+    connection: Connection, chosen: RunFilter | None = None, *, behind: Cursor | None = None, limit: int = 50
+) -> Runs:
+    """One page; its `next` is there if there are more."""
+    chosen = chosen or RunFilter()
+    # One more than is asked for tells whether there is a next page.
+    statement = _newest(select(runs), runs, limit + 1).where(*_conditions(connection, chosen))
+    if behind is not None:
+        statement = statement.where(tuple_(runs.c.created_at, runs.c.id) < (behind.created_at, behind.run_id))
+    wanted = statuses(chosen.status) or (_WITH_ERROR if chosen.error else ())
+    if wanted:
+        statement = _with_status(statement, wanted, limit + 1)
+    found = [run_of(row) for row in connection.execute(statement).mappings()]
+    return Runs(found[:limit], str(Cursor.of(found[limit - 1])) if len(found) > limit else None)
+
+
+def statuses(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Each once, and only such as there are."""
+    wanted = (given,) if isinstance(given, str) else tuple(dict.fromkeys(given or ()))
+    unknown = [one for one in wanted if one not in RUN_STATUSES]
+    if unknown:
+        raise RivalError(f"{unknown[0]!r} is no status of a run. There are: {', '.join(RUN_STATUSES)}.")
+    return wanted
+
+
+def _conditions(connection: Connection, chosen: RunFilter) -> Iterator[ColumnElement[bool]]:
+    yield from _within(runs.c.created_at, chosen.since, chosen.until)
+    yield from _within(runs.c.completed_at, chosen.ended_since, chosen.ended_until)
+    if chosen.workflow is not None:
+        yield runs.c.workflow == chosen.workflow
+    if chosen.parent is not None:
+        yield runs.c.parent_run_id == chosen.parent
+    if chosen.paused is not None:
+        stands_still = runs.c.paused_at.is_not(None) & runs.c.completed_at.is_(None)
+        yield stands_still if chosen.paused else ~stands_still
+    if chosen.error:
+        yield _tells(chosen.error)
+    if chosen.input:
+        yield holds(connection, runs.c.input, chosen.input)
+    if chosen.result:
+        yield holds(connection, runs.c.result, chosen.result)
+
+
+def _within(column: ColumnElement[Any], since: dt.datetime | None, until: dt.datetime | None) -> Iterator[Any]:
+    if since is not None:
+        yield column >= since
+    if until is not None:
+        yield column < until
+
+
+def _tells(part: str) -> ColumnElement[bool]:
+    """As people see an error: "ValueError: no such card"."""
+    kind, message = (func.coalesce(runs.c.error[key].as_string(), "") for key in ("type", "message"))
+    return (kind + ": " + message).icontains(part, autoescape=True)
+
+
+def _newest(statement: Select[Any], table: FromClause, limit: int) -> Select[Any]:
+    return statement.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
+
+
+def _with_status(statement: Select[Any], wanted: tuple[str, ...], limit: int) -> Select[Any]:
+    """Of several statuses, the newest of each and then of all: the index has each of them in order, but not their
+    mixture."""
+    parts = [statement.where(runs.c.status == status).subquery() for status in wanted]
+    if len(parts) == 1:
+        return statement.where(runs.c.status == wanted[0])
+    together = union_all(*(select(part) for part in parts)).subquery()
+    return _newest(select(together), together, limit)

@@ -1,0 +1,102 @@
+"""Looking at runs and workflows: the part of `Rival` that only reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rival_client import listing, logs, reading, tree, workflows
+from rival_client.database import Database
+from rival_client.errors import UnknownWorkflow
+from rival_client.history import read_history
+from rival_client.records import HistoryEntry, LogEntry, Run, RunFilter, RunResult, Runs, RunState, WorkflowInfo
+from rival_client.tables import RUN_ACTIVE
+from rival_client.tree import RunNode
+
+
+class Looking:
+    database: Database
+
+    def result(self, run_id: str) -> RunResult:
+        """How an ended run ended; RunNotEnded when it has not."""
+        with self.database.snapshot() as connection:
+            return reading.read_result(connection, run_id)
+
+    def state(self, run_id: str, *, fold: int | None = None) -> RunState:
+        """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the turns
+        of a for_each or loop that has more than so many are only counted, in `folded`.
+        """
+        with self.database.snapshot() as connection:
+            return reading.read_state(connection, run_id, fold)
+
+    def history(self, run_id: str) -> list[HistoryEntry]:
+        with self.database.autocommit() as connection:
+            return read_history(connection, run_id)
+
+    def logs(
+        self,
+        run_id: str,
+        step: str | None = None,
+        level: str | None = None,
+        after: int | None = None,
+        limit: int = logs.DEFAULT_LIMIT,
+    ) -> list[LogEntry]:
+        """What the run's steps have logged, the oldest first, also while they run. `step` with all below it, `level`
+        and above; the last entry's `id` as `after` gives what follows it.
+        """
+        with self.database.autocommit() as connection:
+            return logs.read_logs(connection, run_id, step=step, level=level, after=after, limit=limit)
+
+    def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | Sequence[str] | None = None,
+        since: dt.datetime | None = None,
+        until: dt.datetime | None = None,
+        ended_since: dt.datetime | None = None,
+        ended_until: dt.datetime | None = None,
+        input: Mapping[str, Any] | None = None,
+        result: Mapping[str, Any] | None = None,
+        error: str | None = None,
+        parent: str | None = None,
+        paused: bool | None = None,
+        before: Run | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Runs:
+        """The newest runs first; give the page's `next` as `after` for the next page, or its last run as `before`.
+
+        `status` may be several; `input` and `result` are fields that it must have, `error` a part of its text.
+        """
+        chosen = RunFilter(
+            workflow=workflow, status=status, since=since, until=until, ended_since=ended_since,
+            ended_until=ended_until, input=input, result=result, error=error, parent=parent, paused=paused,
+        )  # fmt: skip
+        with self.database.autocommit() as connection:
+            return listing.list_runs(connection, chosen, behind=listing.cursor(before, after), limit=limit)
+
+    def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
+        """The runs that have not ended, the newest first."""
+        return self.runs(workflow=workflow, status=RUN_ACTIVE, before=before, limit=limit)
+
+    def tree(self, run_id: str, *, below: bool = False, depth: int = tree.DEPTH, width: int = tree.WIDTH) -> RunNode:
+        """The run's family, from its root ancestor down; with `below`, only the run and what it has started.
+
+        Of each run at most `width` children, `depth` levels down; what is left out is counted, in `more`.
+        """
+        with self.database.snapshot() as connection:
+            return tree.read_tree(connection, run_id, below=below, depth=depth, width=width)
+
+    def workflows(self) -> list[WorkflowInfo]:
+        with self.database.autocommit() as connection:
+            return workflows.list_workflows(connection)
+
+    def versions(self, workflow: str) -> list[WorkflowInfo]:
+        """All versions that workers have ever brought of a workflow; the one that new runs take first."""
+        with self.database.autocommit() as connection:
+            found = workflows.list_versions(connection, workflow)
+            if not found:
+                raise UnknownWorkflow(workflow, workflows.workflow_names(connection))
+            return found

@@ -1,0 +1,50 @@
+"""Schedules, as a producer sets them: the part of `Rival` that makes, lists and removes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from rival_client.database import Database
+from rival_client.inputs import InputGate
+from rival_client.schedules import (
+    ScheduleRecord,
+    list_schedules,
+    put_schedule,
+    read_schedule,
+    refuse_taken,
+    remove_schedule,
+)
+from rival_client.ticks import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
+
+
+class Scheduling:
+    database: Database
+
+    def _gate(self, workflow: str) -> InputGate:
+        """`Rival` has it."""
+        raise NotImplementedError
+
+    def schedule(
+        self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",
+        catch_up: CatchUp = "none",
+    ) -> ScheduleRecord:  # fmt: skip
+        """Start a run at each tick of a cron expression, or every so many seconds. The same name again changes it.
+
+        `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".
+        """
+        planned = Planned(checked_rule(when, timezone), checked_catch_up(catch_up), self._gate(workflow).admit(input))
+        with self.database.transaction() as own:
+            refuse_taken(own, checked_name(name))
+            put_schedule(own, name, workflow, planned)
+            return read_schedule(own, name)
+
+    def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
+        """All schedules, or those of one workflow, by name."""
+        with self.database.autocommit() as connection:
+            return list_schedules(connection, workflow)
+
+    def unschedule(self, name: str) -> bool:
+        """False when there is no such schedule. A workflow's own comes back when a worker registers the workflow."""
+        with self.database.transaction() as own:
+            return remove_schedule(own, name)

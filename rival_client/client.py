@@ -11,8 +11,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from rival_client import joining, logs, pausing, runs
+from rival_client import answering, joining, logs, pausing, runs
 from rival_client.bell import ChangeBell, open_bell
+from rival_client.completion import CompletionToken
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
 from rival_client.errors import DatabaseUnavailable, RivalError, RunNotFound, UnknownWorkflow, WaitTimeout
@@ -22,7 +23,7 @@ from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, 
 from rival_client.instance import Workflow
 from rival_client.message import EventRing, Ring
 from rival_client.operating import Operator, open_operator
-from rival_client.payload import Json
+from rival_client.payload import Json, dump
 from rival_client.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, Started, WorkflowInfo
 from rival_client.recovery import Recovery, recover
 from rival_client.registry import WorkflowRegistry
@@ -187,6 +188,33 @@ class Rival:
         """The newest events first."""
         with self.database.autocommit() as connection:
             return list_events(connection, topic, limit)
+
+    # -- external steps -----------------------------------------------------------------------------------
+
+    def complete_step(self, token: str, result: Any = None, *, by: str = "client") -> bool:
+        """An external step is done, with this result, and its run goes on. `token` is the step's
+        `ctx.completion_token`. False: it is stale, since the step has ended, or was begun anew.
+        """
+        return self._answer(token, answering.completed(result, self.settings.max_payload), by)
+
+    def fail_step(
+        self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
+    ) -> bool:
+        """An external step has failed. With `retry` it is tried again, as long as it has attempts. False: as above."""
+        return self._answer(token, answering.failed(error, retry, self.settings.max_payload), by)
+
+    def heartbeat_step(self, token: str, progress: Any = None) -> bool:
+        """Whoever works at an external step is still at it. False: the step does not wait for that any more."""
+        given = None if progress is None else dump(progress, what="the progress", limit=self.settings.max_payload)
+        with self.database.transaction() as own:
+            return answering.beat(own, CompletionToken.parse(token), given)
+
+    def _answer(self, token: str, given: Mapping[str, Json], by: str) -> bool:
+        with self.database.transaction() as own:
+            woken = answering.answer(own, CompletionToken.parse(token), given, by, self.settings.ring_grace)
+        if woken is not None:
+            self._doorbell.ring([woken.ring])
+        return woken is not None
 
     # -- scheduling ---------------------------------------------------------------------------------------
 

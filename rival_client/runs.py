@@ -58,7 +58,7 @@ from rival_client.tables import (
 )
 
 #: The kinds of rows that a person would call a step.
-RESULT_KINDS = ("step", "wait", *COMPOSITES)
+RESULT_KINDS = ("step", "external", "wait", *COMPOSITES)
 
 #: One statement for one run or a thousand.
 _INSERT_RUNS = """

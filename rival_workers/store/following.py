@@ -161,7 +161,7 @@ class Following:
             self.opened.append(opening)
             return {"status": "pending", "ring_at": after(self.ring_grace)}
         self.claimed = opening
-        timeout = after_or_never(opening.config.timeout)
+        timeout = after_or_never(opening.config.limit)
         return {
             "status": "running", "attempts": 1, "execution_token": token + 1, "timeout_token": token + 1,
             "executor_id": self.claim_for, "started_at": now(), "timeout_at": timeout, "ring_at": timeout,

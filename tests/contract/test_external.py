@@ -17,6 +17,7 @@ from rival_client.aio import AsyncRival
 from rival_client.completion import CompletionToken
 from rival_client.records import Step
 from rival_client.tables import after, now, steps
+from rival_client.waking import run_awakes
 from rival_workers import StepError, for_each, parallel, step
 from rival_workers.store.base import Held
 from tests.support.inline import Clock, CollectingDoorbell, Inline
@@ -406,6 +407,7 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
                     executor_id=inline.process.executor.id,
                 )
             )  # fmt: skip
+            run_awakes(connection, "r")
             other = threads.submit(inline.rival.complete_step, token, 1)
         assert not _done(other), "it waits for the row"
         connection.commit()

@@ -15,8 +15,8 @@ Made from `rival_workers/engine/transitions.py` by `python docs/generate.py`. Do
 
 A transition is one statement or one transaction. Its guard is in the `WHERE`: the row must be in one of the states
 under "from" and the caller must hold the row's current token. Otherwise nothing changes, and the caller is told so.
-Every transition but parking moves the token on. Terminal states have no way out, except by an operator's retry or
-rewind.
+Every transition but parking and a heartbeat moves the token on. Terminal states have no way out, except by an
+operator's retry or rewind.
 """
 
 

@@ -119,6 +119,17 @@ class AsyncRival:
     async def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
         return await self._call(self._rival.events, topic, limit)
 
+    async def complete_step(self, token: str, result: Any = None, *, by: str = "client") -> bool:
+        return await self._call(self._rival.complete_step, token, result, by=by)
+
+    async def fail_step(
+        self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
+    ) -> bool:
+        return await self._call(self._rival.fail_step, token, error, retry=retry, by=by)
+
+    async def heartbeat_step(self, token: str, progress: Any = None) -> bool:
+        return await self._call(self._rival.heartbeat_step, token, progress)
+
     async def schedule(
         self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",
         catch_up: CatchUp = "none",

@@ -17,6 +17,7 @@ from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
 from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_client.events import KEPT_FOR, Delivery, Event, EventRecord, Sent, insert_event, list_events, made_event
+from rival_client.external_steps import ExternalSteps
 from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import Workflow
@@ -34,7 +35,7 @@ VERSION_CACHE_SECONDS = 2.0
 CHUNK = 1000
 
 
-class Rival(InBulk, Scheduling):
+class Rival(InBulk, Scheduling, ExternalSteps):
     """A producer's handle. Thread-safe; make one per process and keep it.
 
     >>> rival = Rival()  # RIVAL_DATABASE_URL and RIVAL_BROKER_URL, or arguments

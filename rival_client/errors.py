@@ -5,6 +5,7 @@ RivalError
 ├── UnknownWorkflow           nobody has registered that name
 ├── InvalidInput              the input does not fit the workflow's schema; `.problems` lists all of it
 ├── InvalidPayload            a value is not JSON, or too large
+├── InvalidToken              that is no token of an external step
 ├── RunConflict               that run id exists with another workflow or another input
 ├── RunNotFound
 ├── NotPossible               an operator's verb does not fit the run as it is; nothing was changed
@@ -48,6 +49,14 @@ class InvalidInput(RivalError):
 
 class InvalidPayload(RivalError):
     pass
+
+
+class InvalidToken(RivalError):
+    def __init__(self) -> None:
+        super().__init__(
+            "That is no token of an external step, or not all of one. Give the whole text that `ctx.completion_token` "
+            "has handed out; it begins with rvl_."
+        )
 
 
 class RunConflict(RivalError):

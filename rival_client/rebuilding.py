@@ -14,10 +14,13 @@ from rival_client.records import HistoryEntry
 #: What a step is after an entry of that name; the others change something else, or nothing.
 _STEP_STATUS = {
     "scheduled": "pending", "claimed": "running", "opened": "waiting", "waiting": "waiting", "suspended": "waiting",
+    "waits_outside": "waiting", "completed_outside": "pending", "failed_outside": "pending",
     "resumed": "pending", "continued": "pending", "taken_over": "pending", "handed_back": "pending",
     "retried": "waiting_retry", "completed": "completed", "skipped": "skipped", "failed": "failed",
     "timed_out": "failed", "lost": "failed", "skip": "skipped", "set_result": "completed",
 }  # fmt: skip
+#: With these a step's state is what the entry says, also if it says nothing.
+_STATING = ("completed", "skipped", "failed", "timed_out", "lost", "retried", "waits_outside")
 _ENDED = ("completed", "skipped", "failed", "cancelled")
 
 
@@ -140,9 +143,9 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     step.completed_at = entry.at if status in _ENDED else None
     _keep(step, entry)
     _count(step, entry)
-    if entry.what in ("waiting", "suspended"):
+    if status == "waiting":
         run.status = detail.get("run", run.status)
-    elif entry.what in ("claimed", "resumed") and run.status == "suspended":
+    elif status in ("running", "pending") and run.status == "suspended":
         run.status = "running"
 
 
@@ -152,7 +155,8 @@ def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
         step.result = detail.get("result")
     if step.status in _ENDED or entry.what == "retried":
         step.error = detail.get("error")
-        step.state = detail.get("state") if entry.what not in ("skip", "set_result") else step.state
+    if entry.what in _STATING:
+        step.state = detail.get("state")
     step.item = detail.get("item", step.item)
 
 
@@ -160,7 +164,7 @@ def _count(step: RebuiltStep, entry: HistoryEntry) -> None:
     match entry.what:
         case "claimed":
             step.attempts, step.executor, step.started_at = entry.detail["attempt"], entry.by, entry.at
-        case "suspended" | "handed_back" | "taken_over":
+        case "suspended" | "waits_outside" | "handed_back" | "taken_over":
             step.attempts -= 1
             step.lost += entry.what == "taken_over"
         case _:

@@ -86,6 +86,9 @@ class Step:
     remaining: int | None = None
     #: What one turn of a for_each is about.
     item: Any = None
+    #: When it has last shown a sign of life, and how far it had come: only of steps that do.
+    heartbeat_at: dt.datetime | None = None
+    progress: Any = None
     #: Only in a `RunState`: it is read from the attempts.
     last_error: LastError | None = None
 
@@ -93,6 +96,11 @@ class Step:
     def is_composite(self) -> bool:
         """It stands for others: its row waits until they have ended."""
         return self.kind in COMPOSITE_KINDS
+
+    @property
+    def waits_outside(self) -> bool:
+        """Somebody outside is to complete it, by `timeout_at` if there is a deadline."""
+        return self.kind == "external" and self.status == "waiting"
 
     @property
     def description(self) -> str | None:

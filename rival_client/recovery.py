@@ -107,7 +107,11 @@ def _forget_rings(connection: Connection, table: Table) -> int:
 def _counted(connection: Connection, rung: int) -> Recovery:
     living = select(executors.c.id).where(executors.c.id == steps.c.executor_id, executors.c.expires_at > now())
     in_flight = steps.c.run_id.in_(select(runs.c.id).where(runs.c.status == "running")) & (steps.c.status == "running")
-    timers = steps.c.status.in_(("waiting", "waiting_retry")) & (steps.c.due_at > now()) & (steps.c.kind != "wait")
+    timers = (
+        steps.c.status.in_(("waiting", "waiting_retry"))
+        & (steps.c.due_at > now())
+        & steps.c.kind.not_in(("wait", "external"))
+    )
     return Recovery(
         rung=rung,
         lost=_count(connection, steps, in_flight, ~living.exists()),

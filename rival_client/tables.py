@@ -67,6 +67,14 @@ class after(FunctionElement[dt.datetime]):
     name = "after"
 
 
+class later(FunctionElement[dt.datetime]):
+    """A time plus some seconds."""
+
+    type = Timestamp()
+    inherit_cache = True
+    name = "later"
+
+
 @compiles(now, "postgresql")
 def _now_pg(element: now, compiler: Any, **kw: Any) -> str:
     return "now()"
@@ -85,6 +93,17 @@ def _after_pg(element: after, compiler: Any, **kw: Any) -> str:
 @compiles(after, "sqlite")
 def _after_sqlite(element: after, compiler: Any, **kw: Any) -> str:
     return f"(rival_now() + {compiler.process(element.clauses, **kw)})"
+
+
+@compiles(later, "postgresql")
+def _later_pg(element: later, compiler: Any, **kw: Any) -> str:
+    at, seconds = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"({at} + make_interval(secs => CAST({seconds} AS double precision)))"
+
+
+@compiles(later, "sqlite")
+def _later_sqlite(element: later, compiler: Any, **kw: Any) -> str:
+    return "({} + {})".format(*(compiler.process(clause, **kw) for clause in element.clauses))
 
 
 Payload = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
@@ -187,8 +206,11 @@ steps = Table(
     Column("total", Integer),
     Column("opened", Integer),
     Column("remaining", Integer),
-    # What one turn of a for_each is about.
+    # What one turn of a for_each is about; the event that has come; what somebody outside has answered.
     Column("item", Payload),
+    # When it has last shown a sign of life, and how far it has come: only of steps that do.
+    Column("heartbeat_at", Timestamp),
+    Column("progress", Payload),
     CheckConstraint(
         _possible(
             ("pending", "running", "waiting_retry", "waiting"),

@@ -16,9 +16,11 @@ from rival_workers.errors import (
     EventTimeout,
     ExecutorLost,
     FlowChanged,
+    HeartbeatMissed,
     InvalidResult,
     StepError,
     StepFailed,
+    StepMovedOn,
     StepTimeout,
 )
 from rival_workers.predefined.celery_task import celery_step
@@ -43,6 +45,7 @@ __all__ = [
     "ExecutorLost",
     "FlowChanged",
     "FlowContext",
+    "HeartbeatMissed",
     "InvalidResult",
     "Received",
     "Results",
@@ -51,6 +54,7 @@ __all__ = [
     "StepError",
     "StepFailed",
     "StepLog",
+    "StepMovedOn",
     "StepOf",
     "StepState",
     "StepTimeout",

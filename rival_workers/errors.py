@@ -9,6 +9,8 @@ RivalError (rival_client)
 ├── StepFailed           raised in a flow: one of its steps has failed for good
 │   └── ChildFailed      the same for a child run
 ├── StepTimeout          the attempt took longer than its timeout
+│   └── HeartbeatMissed  it has shown no sign of life for too long
+├── StepMovedOn          raised by `ctx.heartbeat()`: the step does not need this attempt any more
 └── ExecutorLost         the process that ran the attempt died, once too often
 """
 
@@ -81,6 +83,15 @@ class ChildFailed(StepFailed):
 
 class StepTimeout(RivalError):
     """The attempt took longer than its timeout."""
+
+
+class HeartbeatMissed(StepTimeout):
+    """The attempt, or whoever works at an external step, has shown no sign of life for too long."""
+
+
+class StepMovedOn(RivalError):
+    """Raised by `ctx.heartbeat()`: the step was cancelled, has timed out or was taken over. Whatever this attempt still
+    does is of no account, so let it pass and clean up in a `finally`."""
 
 
 class ExecutorLost(RivalError):

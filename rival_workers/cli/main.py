@@ -21,7 +21,7 @@ COMMANDS = {
     "cancel": "operating", "retry": "operating", "rewind": "operating", "pause": "operating", "resume": "operating",
     "skip": "operating", "set-result": "operating",
     "logs": "logs", "plan": "plan", "emit": "events", "events": "events", "schedule": "schedules",
-    "recover": "recovery",
+    "recover": "recovery", "complete": "external", "fail": "external",
     "worker": "worker", "dev": "dev", "flower": "flower", "doctor": "doctor", "db": "database", "demo": "demo",
 }  # fmt: skip
 

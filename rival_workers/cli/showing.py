@@ -144,9 +144,24 @@ def _step(step: Step, depth: int) -> tuple[Any, ...]:
         remark += f" (attempt {step.last_error.attempt}: {step.last_error.type})"
     if step.status == "waiting_retry":
         remark = f"again at {time_text(step.due_at)}; {remark}"
+    remark = "; ".join(part for part in (_waits_for(step), _progress(step), remark) if part)
     path = _indent(depth) + step.path
     times = seconds_text(step.queue_time), seconds_text(_lasted(step))
     return path, status_text(status_of(step)), attempts, *times, one_line(remark, 200)
+
+
+def _waits_for(step: Step) -> str:
+    if not step.waits_outside:
+        return ""
+    until = f", until {time_text(step.timeout_at)}" if step.timeout_at else ""
+    return f"waits for somebody outside{until}"
+
+
+def _progress(step: Step) -> str:
+    if step.progress is None or step.completed_at is not None:
+        return ""
+    at = f" (at {time_text(step.heartbeat_at)})" if step.heartbeat_at else ""
+    return f"progress {one_line(step.progress, 80)}{at}"
 
 
 def _lasted(step: Step) -> float | None:

@@ -281,7 +281,7 @@ class Assembly:
         """What all composites have: a name, options, a handler."""
         found: list[str] = []
         options = ruled(self.rules, spec.name, spec.kind, spec.options)
-        config = checked_config(options, found, not_known=("name",)) or StepConfig()
+        config = checked_config(options, found, not_known=("name", "execution_mode", "deadline")) or StepConfig()
         on_error = spec.options.get("on_error")
         handler = checked_injection(on_error, scope.handlers, "on_error", found) if on_error else None
         for problem in found:

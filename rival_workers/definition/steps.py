@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
 OPTIONS = ("name", "on_error", "max_retries", *StepConfig.model_fields)
-_DURATIONS = ("timeout", "base_delay", "max_delay")
+_DURATIONS = ("timeout", "base_delay", "max_delay", "heartbeat", "deadline")
 _OPTIONS_ATTRIBUTE = "__rival_step__"
 
 
@@ -116,10 +116,13 @@ def checked_config(
             problems.append("max_attempts and max_retries say the same thing (attempts = retries + 1): give one")
         values["max_attempts"] = _one_more(options["max_retries"], problems)
     try:
-        return StepConfig(**values)
+        config = StepConfig(**values)
     except ValidationError as error:
         problems += [f"option {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         return None
+    if config.deadline is not None and not config.is_external:
+        problems.append('deadline is for execution_mode="external"; a step that works itself has a timeout')
+    return config
 
 
 def _did_you_mean(key: str, known: list[str]) -> str:

@@ -93,9 +93,10 @@ def decide(config: StepConfig, attempt: int, outcome: Success | Failure, chance:
     )
 
 
-def timed_out(config: StepConfig, error: dict[str, Any]) -> Failure:
+def timed_out(config: StepConfig, error: dict[str, Any], state: Json | None = None) -> Failure:
     """A timeout is a failure whose behavior the step's `on_timeout` has chosen."""
-    return Failure(error, behavior="retry" if config.on_timeout == "retry" else "stop", outcome="timed_out")
+    behavior: Behavior = "retry" if config.on_timeout == "retry" else "stop"
+    return Failure(error, behavior, state=state, outcome="timed_out")
 
 
 def decide_lost(lost: int, max_lost: int, error: dict[str, Any]) -> End | None:

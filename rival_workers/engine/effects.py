@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rival_workers.engine.plan import StepConfig
 
 #: What runs a user's function.
-LeafKind = Literal["step", "flow", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input"]
+LeafKind = Literal[
+    "step", "external", "flow", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input"
+]
 #: What stands for others: its row waits until they have ended.
 SupervisorKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item"]
-LEAVES: tuple[str, ...] = ("step", "flow", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input")
+LEAVES: tuple[str, ...] = get_args(LeafKind)
 HANDLERS: tuple[str, ...] = ("handler", "soft_handler")
 
 _NO_OPTIONS = StepConfig()

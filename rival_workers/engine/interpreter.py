@@ -130,7 +130,7 @@ class _Reading:
     def _open(self, node: Any, path: str) -> tuple[Opening, ...]:
         match node:
             case StepNode():
-                return (Opening(path, "step", node.config),)
+                return (Opening(path, "external" if node.config.is_external else "step", node.config),)
             case FlowNode():
                 return (Opening(path, "flow", node.config),)
             case WaitNode(own_key=True):

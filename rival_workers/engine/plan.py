@@ -35,6 +35,33 @@ class StepConfig(BaseModel):
     backoff: Backoff | None = None
     base_delay: float = Field(default=0.5, ge=0)
     max_delay: float = Field(default=30.0, ge=0)
+    #: Seconds without a heartbeat after which it is timed out.
+    heartbeat: float | None = Field(default=None, gt=0)
+    #: "external": its function only begins it, and somebody outside completes it.
+    execution_mode: Literal["durable", "external"] = "durable"
+    #: Seconds that somebody outside has for it, from when the function has returned.
+    deadline: float | None = Field(default=None, gt=0)
+
+    @property
+    def is_external(self) -> bool:
+        return self.execution_mode == "external"
+
+    @property
+    def limit(self) -> float | None:
+        """Seconds after its start at which an attempt is timed out, unless it has beaten before. An external step's
+        beats are those of the outside: they count from when its function has returned."""
+        if self.heartbeat is None or self.is_external:
+            return self.timeout
+        return shortest(self.timeout, self.heartbeat)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that an external step waits without hearing from outside."""
+        return shortest(self.deadline, self.heartbeat)
+
+
+def shortest(*durations: float | None) -> float | None:
+    return min((one for one in durations if one is not None), default=None)
 
 
 class _Node(BaseModel):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: "child": the token is that of the step below, whose finish it is part of.
-Guard = Literal["execution_token", "timeout_token", "token", "child"]
+#: "completion_token": what an external step has handed out; good while its attempt runs, and while it waits after it.
+Guard = Literal["execution_token", "timeout_token", "token", "child", "completion_token"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,11 @@ STEP_TRANSITIONS: dict[str, Transition] = {
         _t("release_step", "running", "pending", "execution_token",
            "lost with its executor or handed back; does not use up an attempt"),
         _t("suspend_step", "running", "waiting pending", "execution_token",
-           "a flow waits for a time, an event or a child, or begins anew; does not use up an attempt"),
+           "a flow waits for a time, an event or a child, or begins anew; an external step waits for somebody outside; "
+           "does not use up an attempt"),
+        _t("answer_step", "running waiting", "pending", "completion_token",
+           "somebody outside has completed or failed an external step; whoever claims it ends it like that"),
+        _t("beat_step", "running", "running", "execution_token", "a sign of life: progress, and more time"),
         _t("wake_step", "waiting", "pending", "child", "what it waited for has come"),
         _t("park_step", "pending waiting_retry waiting", "pending waiting_retry waiting", "execution_token",
            "no worker here knows the step; looked at again later"),

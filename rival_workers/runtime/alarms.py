@@ -17,9 +17,14 @@ from typing import Protocol
 log = logging.getLogger("rival.alarms")
 
 
+class Alarm(Protocol):
+    def put_off(self, seconds: float) -> None:
+        """It rings so many seconds from now, and not before."""
+
+
 class AttemptAlarms(Protocol):
-    def after(self, seconds: float | None, ring: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `ring` if the block takes longer than that."""
+    def after(self, seconds: float | None, ring: Callable[[], None]) -> AbstractContextManager[Alarm]:
+        """Call `ring` if the block takes longer than that, or than what it is put off to."""
 
 
 class Alarms:
@@ -31,16 +36,17 @@ class Alarms:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def after(self, seconds: float | None, ring: Callable[[], None]) -> Iterator[None]:
-        """Call `ring` if the block takes longer than that."""
+    def after(self, seconds: float | None, ring: Callable[[], None]) -> Iterator[Alarm]:
+        """Call `ring` if the block takes longer than that, or than what it is put off to."""
+        alarm = _Alarm(self, ring)
         if seconds is None:
-            yield
+            yield alarm
             return
-        number = self._set(time.monotonic() + seconds, ring)
+        alarm.put_off(seconds)
         try:
-            yield
+            yield alarm
         finally:
-            self._forget(number)
+            alarm.cancel()
 
     def _set(self, at: float, ring: Callable[[], None]) -> int:
         with self._changed:
@@ -81,3 +87,18 @@ class Alarms:
                 else:
                     due.append(ring)
             return due
+
+
+class _Alarm:
+    def __init__(self, alarms: Alarms, ring: Callable[[], None]) -> None:
+        self._alarms, self._ring = alarms, ring
+        self._number: int | None = None
+
+    def put_off(self, seconds: float) -> None:
+        self.cancel()
+        self._number = self._alarms._set(time.monotonic() + seconds, self._ring)
+
+    def cancel(self) -> None:
+        if self._number is not None:
+            self._alarms._forget(self._number)
+            self._number = None

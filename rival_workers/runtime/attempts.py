@@ -44,6 +44,10 @@ class Attempt:
     def held(self) -> Held:
         return self.position.held
 
+    @property
+    def where(self) -> tuple[str, str]:
+        return self.claimed.run_id, self.claimed.path
+
 
 def attempt_of(claimed: Claimed, definition: WorkflowDefinition, ended: dict[str, Ended] | None = None) -> Attempt:
     held = Held(claimed.run_id, claimed.path, claimed.token)

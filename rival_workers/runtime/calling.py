@@ -61,7 +61,10 @@ def call(
         if inspect.isawaitable(value):
             value = async_steps.run(value)
         skipped = bool(context.state.get("skipped"))
-        if returns is not None and not (skipped and value is None):
+        if kind == "external":
+            # What it is declared to return is what somebody outside will bring.
+            value = None
+        elif returns is not None and not (skipped and value is None):
             value = returns.stored(value, where)
         result, items = _answer(value, kind, where, max_payload)
         state = _state(context, where, max_payload)

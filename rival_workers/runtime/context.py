@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
+from rival_client.completion import CompletionToken
 from rival_client.errors import RivalError
 from rival_client.payload import Json, load
 from rival_client.records import Step
@@ -107,6 +108,21 @@ class UnknownStep(RivalError, AttributeError, KeyError):
         return str(self.args[0])
 
 
+class NotExternal(RivalError):
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"Step {step!r} has no completion token: nobody outside can complete it. Give it execution_mode='external'."
+        )
+
+
+class Beats(Protocol):
+    """An attempt's signs of life."""
+
+    def beat(self, progress: Any = None) -> None: ...
+    @property
+    def last_progress(self) -> Any: ...
+
+
 @dataclass
 class Context:
     """Everything a step may ask for."""
@@ -130,6 +146,28 @@ class Context:
     allow_shell: bool = False
     #: Asks the database whether the run has gone on without this attempt: cancelled, timed out, taken over.
     is_over: Callable[[], bool] = lambda: False
+    #: Where its signs of life go.
+    beats: Beats | None = None
+    #: What somebody outside names this attempt by; only of external steps.
+    token: CompletionToken | None = None
+
+    def heartbeat(self, progress: Any = None) -> None:
+        """The step is alive, and so far with its work: any small JSON. With `heartbeat=seconds` among its options it
+        must say so in time. StepMovedOn when the run has gone on without this attempt."""
+        if self.beats is not None:
+            self.beats.beat(progress)
+
+    @property
+    def last_progress(self) -> Any:
+        """How far the attempt before this one had come, by its last heartbeat."""
+        return None if self.beats is None else self.beats.last_progress
+
+    @property
+    def completion_token(self) -> str:
+        """For whoever is to complete this external step: `rival.complete_step(token, result)`."""
+        if self.token is None:
+            raise NotExternal(self.run.step)
+        return str(self.token)
 
     @cached_property
     def input(self) -> Any:

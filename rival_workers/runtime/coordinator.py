@@ -12,11 +12,13 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
+from rival_client.completion import CompletionToken
 from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
 from rival_client.message import Ring
@@ -32,9 +34,11 @@ from rival_workers.runtime.attempts import Attempt, attempt_of, begun, context_o
 from rival_workers.runtime.calling import Calling, call
 from rival_workers.runtime.context import Context
 from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.external import External
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow_port import AttemptPort
 from rival_workers.runtime.flows import flow_context
+from rival_workers.runtime.heartbeats import Heartbeat
 from rival_workers.runtime.log_stream import LogStream
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
@@ -81,8 +85,11 @@ class Coordinator:
         #: How a step's function is called and its time is kept; a lab has ways of its own.
         self.calling: Calling = call
         self.alarms: AttemptAlarms = Alarms()
+        #: Seconds that only go forward; a lab has a clock that skips.
+        self.timer: Callable[[], float] = time.monotonic
         executor.hand_back = lambda running: self.moves.release(running, "handed_back")
         self._patience = Patience(settings.patience, store, executor, executor.hand_back)
+        self._external = External(self.moves, self._patience, self._read_step)
         self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
 
     # -- messages -----------------------------------------------------------------------------------------
@@ -114,7 +121,7 @@ class Coordinator:
         if definition is None or definition.call_at(path) is None:
             self._park(run_id, path, token, workflow, version)
             return Verdict("stale")
-        timeout = interpreter.config_of(definition.plan, path).timeout
+        timeout = interpreter.config_of(definition.plan, path).limit
         with self.executor.claiming():
             claimed = self.store.claim_step(Held(run_id, path, token), timeout, self.executor.id)
         if isinstance(claimed, NotYet):
@@ -179,7 +186,8 @@ class Coordinator:
 
     def _called(self, attempt: Attempt, deadline: float) -> tuple[Verdict, Attempt | None]:
         try:
-            outcome = self._call(attempt)
+            is_external = attempt.claimed.kind == "external"
+            outcome = self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
         except Suspend:
             return Verdict("suspended"), None
         except Moved:
@@ -192,19 +200,33 @@ class Coordinator:
         claimed, position = attempt.claimed, attempt.position
         its_call = attempt.definition.call_at(claimed.path)
         assert its_call is not None, "a claim is only made for a step that is known"
-        context = self._context(attempt, its_call)
+        beats = self._beats(attempt)
+        context = self._context(attempt, its_call, beats)
         returns = attempt.definition.returns_at(claimed.path)
         try:
             with (
-                self.alarms.after(position.config.timeout, lambda: self._own_timeout(position, claimed.timeout_token)),
+                self.alarms.after(
+                    position.config.limit, lambda: self._own_timeout(position, claimed.timeout_token)
+                ) as beats.alarm,
                 self._last_resort(position.config),
             ):
                 return self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
         finally:
+            beats.flush()
             self._logs.finish(context.log, self._patience)
 
-    def _context(self, attempt: Attempt, its_call: Call) -> Context:
+    def _beats(self, attempt: Attempt) -> Heartbeat:
+        claimed = attempt.claimed
+        before = None if claimed.attempt == 1 and not claimed.lost else partial(self._read_step, *attempt.where)
+        return Heartbeat(
+            attempt.held, attempt.position.config, self.store, self.timer, self.settings.max_payload, before
+        )
+
+    def _context(self, attempt: Attempt, its_call: Call, beats: Heartbeat) -> Context:
         context = context_of(attempt, self._read_step, self._read_item, self._read_failure, self._logs)
+        context.beats = beats
+        if attempt.claimed.kind == "external":
+            context.token = CompletionToken(*attempt.where, attempt.held.token)
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._is_over(attempt.held)
         if attempt.claimed.kind != "flow":
             return context

@@ -71,7 +71,7 @@ class AttemptPort:
         token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input))
         self._suspended(token, 0.0)
 
-    def time_limit(self, seconds: float | None, when_over: Callable[[], None]) -> AbstractContextManager[None]:
+    def time_limit(self, seconds: float | None, when_over: Callable[[], None]) -> AbstractContextManager[object]:
         def over() -> None:
             try:
                 when_over()

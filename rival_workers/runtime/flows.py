@@ -276,7 +276,9 @@ class AsyncFlowContext:
 
 def _config(options: Mapping[str, Any]) -> StepConfig:
     problems: list[str] = []
-    config = checked_config(options, problems, not_known=("name", "on_error"))
+    config = checked_config(options, problems, not_known=("name", "on_error", "heartbeat", "deadline"))
+    if config is not None and config.is_external:
+        problems.append("a flow waits for somebody outside with ctx.await_event(…); an external step stands in a plan")
     if problems or config is None:
         raise ValueError("; ".join(problems))
     return config

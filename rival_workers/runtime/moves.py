@@ -12,10 +12,12 @@ from typing import Any
 
 from rival_client.doorbell import Doorbell
 from rival_client.message import Ring
+from rival_client.payload import Json
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Retry, decide, decide_lost, timed_out
 from rival_workers.engine.effects import Advance
+from rival_workers.engine.heartbeats import timeout_error
 from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.settings import WorkerSettings
@@ -84,6 +86,17 @@ class Moves:
             self._doorbell.ring([ring])
         return True
 
+    def wait_outside(self, position: Position, state: Json | None) -> bool:
+        """An external step waits for its answer. False: it has moved on."""
+        held, config = position.held, position.config
+        token = self._store.suspend_outside(held, position.attempt, config, state)
+        if token is None:
+            return False
+        failpoint("after_suspend_commit")
+        if config.patience is not None and config.patience <= self._settings.near:
+            self._doorbell.ring([position.ring(held.path, token, attempt=position.attempt, countdown=config.patience)])
+        return True
+
     def release(self, running: RunningAttempt, reason: ReleaseReason) -> None:
         """Give an attempt up so that it is started again."""
         held = running.held
@@ -96,8 +109,12 @@ class Moves:
 
     def time_out(self, position: Position) -> bool:
         """Apply a timeout; False when the step has moved on since."""
-        config = position.config
-        error = _timeout_error(position.attempt, config.timeout)
+        config, held = position.config, position.held
+        # An alarm may be early, and a beat may have come at this very moment. What is over stays so: see `beat_step`.
+        pulse = None if config.heartbeat is None else self._store.pulse_of(held.run_id, held.path)
+        if pulse is not None and not pulse.is_over:
+            return False
+        error = timeout_error(config, position.attempt, pulse)
         decision = decide(config, position.attempt, timed_out(config, error), random.random())
         if isinstance(decision, Retry):
             return self.retry(position, decision)
@@ -136,15 +153,6 @@ class Moves:
                 return None
             self._plans[key] = definition.plan if definition else Plan.load(info.plan)  # type: ignore[union-attr]
         return self._plans[key]
-
-
-def _timeout_error(attempt: int, timeout: float | None) -> dict[str, Any]:
-    limit = f" of {timeout:g} s" if timeout else ""
-    return {
-        "type": "StepTimeout",
-        "message": f"attempt {attempt} took longer than its timeout{limit}",
-        "attempt": attempt,
-    }
 
 
 def _lost_error(lost: RunningAttempt, max_lost: int) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from rival_client.ticks import Planned
 from rival_client.waking import Woken
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, Opening, WaitFor
-from rival_workers.engine.plan import Plan
+from rival_workers.engine.heartbeats import Pulse
+from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 
 #: `rings` of a row that its committer did not ring for: a far timer, an insert in somebody else's transaction.
@@ -155,6 +156,13 @@ class Suspended:
 
 
 @dataclass(frozen=True)
+class Beaten:
+    """A sign of life that counts, and how many seconds the attempt has from now on."""
+
+    left: float | None
+
+
+@dataclass(frozen=True)
 class ChildRun:
     run_id: str
     workflow: str
@@ -216,6 +224,11 @@ class Store(Protocol):
     def started_run(self, run_id: str) -> tuple[int, str, str] | None: ...
     def give_up_wait(self, held: Held, path: str) -> bool: ...
     def continue_flow(self, held: Held, its_input: Json) -> int | None: ...
+
+    # -- external steps and signs of life
+    def suspend_outside(self, held: Held, attempt: int, config: StepConfig, state: Json | None) -> int | None: ...
+    def beat_step(self, held: Held, config: StepConfig, progress: Json | None) -> Beaten | None: ...
+    def pulse_of(self, run_id: str, path: str) -> Pulse | None: ...
 
     # -- executors
     def add_executor(self, executor: str, host: str, pid: int, worker: str, lease: float) -> None: ...

@@ -174,7 +174,7 @@ class Following:
             return {"status": "pending", "ring_at": after(self.ring_grace)}
         self.claimed = opening
         self.telling.add("claimed", opening.path, kind=opening.kind, attempt=1, **item)
-        timeout = after_or_never(opening.config.timeout)
+        timeout = after_or_never(opening.config.limit)
         return {
             "status": "running", "attempts": 1, "execution_token": token + 1, "timeout_token": token + 1,
             "executor_id": self.claim_for, "started_at": now(), "timeout_at": timeout, "ring_at": timeout,

@@ -34,7 +34,7 @@ _TRIES = 50
 #: Paths in one statement.
 _CHUNK = 500
 #: The kinds of rows that an operator can end: a question's answer would be more than a result.
-_SETTLED = ("step", "sleep", "wait", *HANDLERS)
+_SETTLED = ("step", "external", "sleep", "wait", *HANDLERS)
 #: The verbs that open a run again by themselves.
 _REOPENING = ("retry", "rewind")
 #: A run that has ended is not paused any more when it is opened again.

@@ -256,5 +256,5 @@ def _next(opening: Opening, executor: str | None) -> dict[str, Any]:
         "next_path": opening.path,
         "next_kind": opening.kind,
         "executor": executor,
-        "timeout": opening.config.timeout,
+        "timeout": opening.config.limit,
     }

@@ -33,10 +33,15 @@ class Clock:
         self._at = max(self._at, wanted if wanted / 1e6 >= at else wanted + 1)
 
 
-@dataclass(frozen=True)
-class Alarm:
-    at: float
+@dataclass(eq=False)
+class VirtualAlarm:
+    clock: Clock
     ring: Callable[[], None]
+    #: None: it has gone off, or is not set.
+    at: float | None = None
+
+    def put_off(self, seconds: float) -> None:
+        self.at = self.clock() + seconds
 
 
 class VirtualAlarms:
@@ -46,28 +51,27 @@ class VirtualAlarms:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._set: list[Alarm] = []
+        self._set: list[VirtualAlarm] = []
 
     @contextmanager
-    def after(self, seconds: float | None, ring: Callable[[], None]) -> Iterator[None]:
-        if seconds is None:
-            yield
-            return
-        alarm = Alarm(self._clock() + seconds, ring)
+    def after(self, seconds: float | None, ring: Callable[[], None]) -> Iterator[VirtualAlarm]:
+        alarm = VirtualAlarm(self._clock, ring)
+        if seconds is not None:
+            alarm.put_off(seconds)
         self._set.append(alarm)
         try:
-            yield
+            yield alarm
         finally:
-            self._set = [other for other in self._set if other is not alarm]
+            self._set.remove(alarm)
 
     @property
     def next(self) -> float | None:
         """When the next one goes off."""
-        return min((alarm.at for alarm in self._set), default=None)
+        return min((alarm.at for alarm in self._set if alarm.at is not None), default=None)
 
     def go_off(self) -> None:
         """Those whose time has come."""
-        due = [alarm for alarm in self._set if alarm.at <= self._clock()]
-        self._set = [alarm for alarm in self._set if alarm not in due]
-        for alarm in sorted(due, key=lambda alarm: alarm.at):
+        due = [(alarm.at, alarm) for alarm in self._set if alarm.at is not None and alarm.at <= self._clock()]
+        for _, alarm in sorted(due, key=lambda one: one[0]):
+            alarm.at = None
             alarm.ring()

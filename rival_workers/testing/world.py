@@ -38,7 +38,7 @@ class World:
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self._alarms = VirtualAlarms(clock)
         self.coordinator.calling, self.coordinator.alarms = calling, self._alarms
-        self.keeper.timer = clock
+        self.keeper.timer = self.coordinator.timer = clock
         #: When the leases of the dead run out.
         self._leases: list[float] = []
         #: True in the middle of an attempt.

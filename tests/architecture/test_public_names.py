@@ -14,22 +14,23 @@ from rival_workers import testing
 
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
-    "DatabaseUnavailable", "EventRecord", "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry",
-    "NotPossible", "Recovery", "Reopened", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
+    "DatabaseUnavailable", "EventRecord", "HistoryEntry", "InvalidInput", "InvalidPayload", "InvalidToken",
+    "LastError", "LogEntry", "NotPossible", "Recovery", "Reopened", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
     "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",
     "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "AsyncFlowContext", "ChildFailed", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
-    "ExecutorLost", "FlowChanged", "FlowContext", "InvalidResult", "Received", "Results", "RunInfo", "Schedule",
-    "StepError", "StepFailed", "StepLog", "StepOf", "StepState", "StepTimeout", "StepView", "Steps",
-    "WorkflowState", "branch", "celery_step", "create_workflow", "delay_step", "embedded", "flow", "for_each",
-    "http_step", "install", "loop", "parallel", "register_workflow_file", "register_workflows_from_directory",
-    "shell_step", "step", "wait_event_step", "workflow",
+    "ExecutorLost", "FlowChanged", "FlowContext", "HeartbeatMissed", "InvalidResult", "Received", "Results",
+    "RunInfo", "Schedule", "StepError", "StepFailed", "StepLog", "StepMovedOn", "StepOf", "StepState", "StepTimeout",
+    "StepView", "Steps", "WorkflowState", "branch", "celery_step", "create_workflow", "delay_step", "embedded",
+    "flow", "for_each", "http_step", "install", "loop", "parallel", "register_workflow_file",
+    "register_workflows_from_directory", "shell_step", "step", "wait_event_step", "workflow",
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
-    "active_runs", "bulk", "cancel", "close", "events", "get", "history", "logs", "pause", "recover", "result",
+    "active_runs", "bulk", "cancel", "close", "complete_step", "events", "fail_step", "get",
+    "heartbeat_step", "history", "logs", "pause", "recover", "result",
     "resume", "retry", "rewind", "run", "run_many", "runs", "schedule", "schedules", "send_event", "set_result", "skip",
     "state", "tree", "unschedule", "versions", "wait", "workflows",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from rival_client.workflows import current_workflow
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
 from rival_workers.engine.interpreter import first
-from rival_workers.engine.plan import Plan, StepNode
+from rival_workers.engine.plan import Plan, StepConfig, StepNode
 from rival_workers.engine.replay import Ending, Mark
 from rival_workers.engine.transitions import STEP_TRANSITIONS
 from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, Look, NotYet
@@ -56,6 +56,7 @@ def apply(stage: Stage, verb: str, held: Held) -> bool:
         "time_out_retry": lambda: store.retry_step(timeout, SOON, rung=True) is not None,
         "release_step": lambda: store.release_step(held, "lost") is not None,
         "suspend_step": lambda: store.suspend_step(held, ASLEEP, 60.0) is not None,
+        "beat_step": lambda: store.beat_step(held, StepConfig(), Json("0.5")),
         "park_step": lambda: store.park(held.run_id, held.path, held.token, "unknown here", 15.0),
     }[verb]()
     return bool(found)
@@ -67,7 +68,8 @@ def right_token(stage: Stage, verb: str, run_id: str = "r") -> Held:
 
 
 #: Those that a message can bring about; the others are part of one of them.
-VERBS = [verb for verb, transition in STEP_TRANSITIONS.items() if transition.guard not in ("token", "child")]
+ELSEWHERE = ("token", "child", "completion_token")
+VERBS = [verb for verb, transition in STEP_TRANSITIONS.items() if transition.guard not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("status", STEP_STATUSES)
@@ -82,7 +84,7 @@ def test_a_verb_with_the_right_token_is_allowed_exactly_where_the_table_says(sta
             assert stage.everything() == before, verb
             continue
         after = stage.step("a", verb)
-        moved = 0 if verb == "park_step" else 1
+        moved = 0 if verb in ("park_step", "beat_step") else 1
         assert after["status"] in transition.targets
         assert after["execution_token"] == row["execution_token"] + moved
         assert after["timeout_token"] == row["timeout_token"] + moved

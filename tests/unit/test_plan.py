@@ -41,6 +41,7 @@ def test_an_option_written_out_with_its_default_changes_nothing() -> None:
     [
         {"timeout": 1}, {"timeout": 2}, {"on_timeout": "retry"}, {"kill_on_timeout": True}, {"max_attempts": 1},
         {"max_attempts": 2}, {"backoff": "none"}, {"backoff": "jitter"}, {"base_delay": 1}, {"max_delay": 1},
+        {"heartbeat": 1}, {"execution_mode": "external"}, {"deadline": 1},
     ],
 )  # fmt: skip
 def test_every_option_of_a_step_makes_another_version(config: dict[str, Any]) -> None:
@@ -52,6 +53,7 @@ def test_every_option_is_part_of_the_version() -> None:
     """When an option is added, it joins the test above."""
     assert set(StepConfig.model_fields) == {
         "timeout", "on_timeout", "kill_on_timeout", "max_attempts", "backoff", "base_delay", "max_delay",
+        "heartbeat", "execution_mode", "deadline",
     }  # fmt: skip
 
 
@@ -77,7 +79,7 @@ def test_a_functions_body_and_the_description_are_not_part_of_the_version() -> N
     assert first.version == second.version
 
 
-@pytest.mark.parametrize("duration", ["timeout", "base_delay", "max_delay"])
+@pytest.mark.parametrize("duration", ["timeout", "base_delay", "max_delay", "heartbeat", "deadline"])
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -1, "soon"])
 def test_a_duration_that_no_database_could_store_is_refused(duration: str, value: Any) -> None:
     with pytest.raises(ValidationError):

@@ -1,0 +1,57 @@
+"""The token by which somebody outside names an external step: opaque text that holds the run, the step and the attempt.
+
+It is a name and no secret: whoever can use it can use the database anyway. Check who calls you before you pass one on.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from dataclasses import dataclass
+
+from rival_client.errors import InvalidToken
+
+_PREFIX = "rvl_"
+
+
+@dataclass(frozen=True)
+class CompletionToken:
+    """One attempt of an external step. Any retry, timeout, takeover, cancel or rewind makes it stale."""
+
+    run_id: str
+    path: str
+    #: The execution token that the attempt has held.
+    token: int
+
+    def __str__(self) -> str:
+        content = json.dumps([self.run_id, self.path, self.token], ensure_ascii=False, separators=(",", ":")).encode()
+        signed = content + zlib.crc32(content).to_bytes(4)
+        return _PREFIX + base64.urlsafe_b64encode(signed).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: object) -> CompletionToken:
+        """InvalidToken when that is none: a piece of one, another text, one with a typing error."""
+        if isinstance(text, CompletionToken):
+            return text
+        if not isinstance(text, str) or not text.startswith(_PREFIX):
+            raise InvalidToken
+        content = _content(text.removeprefix(_PREFIX))
+        try:
+            run_id, path, token = json.loads(content)
+        except ValueError:
+            raise InvalidToken from None
+        return cls(run_id, path, token)
+
+
+def _content(encoded: str) -> bytes:
+    """Checked by its sum; base64 alone would take many a wrong text."""
+    try:
+        signed = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidToken from None
+    content, crc = signed[:-4], signed[-4:]
+    if len(signed) < 5 or zlib.crc32(content).to_bytes(4) != crc:
+        raise InvalidToken
+    return content

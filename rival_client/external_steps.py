@@ -1,0 +1,44 @@
+"""Answers to external steps: the part of `Rival` that whoever works outside the fleet calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rival_client import answering
+from rival_client.completion import CompletionToken
+from rival_client.database import Database
+from rival_client.doorbell import Doorbell
+from rival_client.payload import Json, dump
+from rival_client.settings import Settings
+
+
+class ExternalSteps:
+    database: Database
+    settings: Settings
+    _doorbell: Doorbell
+
+    def complete_step(self, token: str, result: Any = None, *, by: str = "client") -> bool:
+        """An external step is done, with this result, and its run goes on. `token` is the step's
+        `ctx.completion_token`. False: it is stale, since the step has ended, or was begun anew.
+        """
+        return self._answer(token, answering.completed(result, self.settings.max_payload), by)
+
+    def fail_step(
+        self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
+    ) -> bool:
+        """An external step has failed. With `retry` it is tried again, as long as it has attempts. False: as above."""
+        return self._answer(token, answering.failed(error, retry, self.settings.max_payload), by)
+
+    def heartbeat_step(self, token: str, progress: Any = None) -> bool:
+        """Whoever works at an external step is still at it. False: the step does not wait for that any more."""
+        given = None if progress is None else dump(progress, what="the progress", limit=self.settings.max_payload)
+        with self.database.transaction() as own:
+            return answering.beat(own, CompletionToken.parse(token), given)
+
+    def _answer(self, token: str, given: Mapping[str, Json], by: str) -> bool:
+        with self.database.transaction() as own:
+            woken = answering.answer(own, CompletionToken.parse(token), given, by, self.settings.ring_grace)
+        if woken is not None:
+            self._doorbell.ring([woken.ring])
+        return woken is not None

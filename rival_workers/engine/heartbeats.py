@@ -1,0 +1,57 @@
+"""Which of its limits a step has overstepped, and what is said of it. Pure; the times are the database's."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from rival_workers.engine.plan import StepConfig
+
+#: A limit is a sum of times, which databases round.
+_ROUNDING = 0.001
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """What is known of a step's signs of life when its limit has come, or is to come."""
+
+    #: The last sign of life; the start, when there was none.
+    last: dt.datetime
+    limit: dt.datetime
+    now: dt.datetime
+    beaten: bool
+    progress: Any = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.limit <= self.now
+
+    def missed(self, heartbeat: float) -> bool:
+        """It is the heartbeat that was missed; otherwise the whole time is up."""
+        return (self.limit - self.last).total_seconds() >= heartbeat - _ROUNDING
+
+
+def timeout_error(config: StepConfig, attempt: int, pulse: Pulse | None) -> dict[str, Any]:
+    """Of an attempt that ran for too long, or has not beaten for too long."""
+    if pulse is not None and config.heartbeat is not None and pulse.missed(config.heartbeat):
+        return _missed(config.heartbeat, attempt, pulse)
+    limit = f" of {config.timeout:g} s" if config.timeout else ""
+    return _error("StepTimeout", f"attempt {attempt} took longer than its timeout{limit}", attempt)
+
+
+def deadline_error(config: StepConfig, attempt: int, pulse: Pulse | None) -> dict[str, Any]:
+    """Of an external step that nobody has completed."""
+    if pulse is not None and config.heartbeat is not None and pulse.missed(config.heartbeat):
+        return _missed(config.heartbeat, attempt, pulse)
+    within = f" within its deadline of {config.deadline:g} s" if config.deadline else " in time"
+    return _error("StepTimeout", f"nobody outside has completed attempt {attempt}{within}", attempt)
+
+
+def _missed(heartbeat: float, attempt: int, pulse: Pulse) -> dict[str, Any]:
+    seen = f"the last was at {pulse.last:%Y-%m-%d %H:%M:%S} UTC" if pulse.beaten else "there was none at all"
+    return _error("HeartbeatMissed", f"attempt {attempt} has not beaten for {heartbeat:g} s; {seen}", attempt)
+
+
+def _error(kind: str, message: str, attempt: int) -> dict[str, Any]:
+    return {"type": kind, "message": message, "attempt": attempt}

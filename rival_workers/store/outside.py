@@ -1,0 +1,95 @@
+"""External steps and signs of life, in portable SQL: a step waits for somebody outside; a step shows that it lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import case, select, update
+
+from rival_client.answering import ATTEMPT, HEARTBEAT
+from rival_client.database import Database
+from rival_client.history import tell
+from rival_client.payload import Json
+from rival_client.tables import after, later, now, steps
+from rival_client.waking import run_stops
+from rival_workers.engine.heartbeats import Pulse
+from rival_workers.engine.plan import StepConfig
+from rival_workers.store.base import NEVER_RUNG, Beaten, Held
+from rival_workers.store.following import LEAD
+from rival_workers.store.guards import after_or_never, guard, step_leaves_running
+
+
+class Outside:
+    database: Database
+    ring_grace: float
+    near: float
+
+    def suspend_outside(self, held: Held, attempt: int, config: StepConfig, state: Json | None) -> int | None:
+        """The function has returned, and somebody outside has the word. Its new token; None: it has moved on, perhaps
+        since the answer was quicker.
+        """
+        with self.database.transaction() as connection:
+            item = {ATTEMPT: attempt, HEARTBEAT: config.heartbeat}
+            row = connection.execute(
+                step_leaves_running(held, "suspend_step", "waiting")
+                .values(
+                    attempts=steps.c.attempts - 1, state=state, item=item,
+                    heartbeat_at=now(), timeout_at=after_or_never(config.deadline), **self._look(config.patience),
+                )
+                .returning(steps.c.execution_token, steps.c.executor_id)
+            ).first()  # fmt: skip
+            if row is None:
+                return None
+            stopped = run_stops(connection, held.run_id, held.path)
+            tell(
+                connection, held.run_id, held.path, "waits_outside", by=row.executor_id, state=state, item=item,
+                deadline=config.deadline, run=stopped,
+            )  # fmt: skip
+            return int(row.execution_token)
+
+    def _look(self, seconds: float | None) -> dict[str, Any]:
+        """When the step is looked at again if nothing is heard of it."""
+        if seconds is None:
+            return {"due_at": None, "ring_at": None}
+        rung = seconds <= self.near
+        return {
+            "due_at": after(seconds), "ring_at": after(seconds + (self.ring_grace if rung else -LEAD)),
+            "rings": 0 if rung else NEVER_RUNG,
+        }  # fmt: skip
+
+    def beat_step(self, held: Held, config: StepConfig, progress: Json | None) -> Beaten | None:
+        """The attempt lives, and has so long again. None: it has moved on, or its time was up: no beat revives it."""
+        values: dict[str, Any] = {"heartbeat_at": now()} | ({} if progress is None else {"progress": progress})
+        if config.heartbeat is not None and not config.is_external:
+            limit = _limit(config.heartbeat, config.timeout)
+            values |= {"timeout_at": limit, "ring_at": limit, "rings": 0}
+        in_time = steps.c.timeout_at.is_(None) | (steps.c.timeout_at > now())
+        statement = (
+            update(steps)
+            .where(guard(held, "beat_step"), in_time)
+            .values(values)
+            .returning(steps.c.timeout_at, now().label("now"))
+        )
+        with self.database.autocommit() as connection:
+            row = connection.execute(statement).first()
+        if row is None:
+            return None
+        return Beaten(None if row.timeout_at is None else (row.timeout_at - row.now).total_seconds())
+
+    def pulse_of(self, run_id: str, path: str) -> Pulse | None:
+        """The last sign of life of a running step."""
+        columns = (steps.c.started_at, steps.c.heartbeat_at, steps.c.timeout_at, steps.c.progress, now().label("now"))
+        with self.database.autocommit() as connection:
+            row = connection.execute(select(*columns).where(steps.c.run_id == run_id, steps.c.path == path)).first()
+        if row is None or row.timeout_at is None:
+            return None
+        beaten = row.heartbeat_at is not None and row.heartbeat_at > row.started_at
+        return Pulse(row.heartbeat_at if beaten else row.started_at, row.timeout_at, row.now, beaten, row.progress)
+
+
+def _limit(heartbeat: float, timeout: float | None) -> Any:
+    """A beat does not put off the timeout of the whole attempt."""
+    if timeout is None:
+        return after(heartbeat)
+    end = later(steps.c.started_at, timeout)
+    return case((end < after(heartbeat), end), else_=after(heartbeat))

@@ -1,0 +1,47 @@
+"""External steps from a terminal: seen, completed, failed, and refused when it is too late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rival_workers import create_workflow, embedded
+from rival_workers.definition.registry import Registry
+from tests.acceptance.conftest import Cli
+from tests.support.workers import wait_until
+
+TOKENS: dict[str, str] = {}
+
+
+def ask(ctx: Any, run: Any) -> None:
+    TOKENS[run.id] = ctx.completion_token
+
+
+def test_external_steps_are_completed_and_failed_from_a_terminal(bare: Cli, tmp_path: Path) -> None:
+    registry = Registry()
+    create_workflow("order").step(ask, execution_mode="external", deadline=3600).register(registry)
+    file = tmp_path / "runs.db"
+    bare.env["RIVAL_DATABASE_URL"] = f"sqlite:///{file}"
+    with embedded(file, registry=registry) as rival:
+        for run_id in ("good", "bad"):
+            rival.run("order", run_id=run_id)
+            wait_until(lambda run_id=run_id: rival.state(run_id).status == "suspended")  # type: ignore[misc]
+        rival.heartbeat_step(TOKENS["good"], {"done": 4, "of": 10})
+        shown = bare("show", "good").out
+        assert "waits for somebody outside, until 20" in shown
+        assert 'progress {"done": 4, "of": 10}' in shown
+        [told] = bare("show", "good", "--json").json["steps"]
+        assert (told["status"], told["kind"], told["progress"]) == ("waiting", "external", {"done": 4, "of": 10})
+
+        assert bare("complete", TOKENS["good"], '{"price": 7}').out == "completed step ask of run good\n"
+        assert bare("fail", TOKENS["bad"], "out of stock", "--json").json == {
+            "run_id": "bad", "step": "ask", "accepted": True,
+        }  # fmt: skip
+        wait_until(lambda: {one.status for one in rival.runs()} == {"completed", "failed"})
+        assert rival.result("good").result == {"price": 7}
+        assert (rival.result("bad").error or {})["message"] == "out of stock"
+
+    late = bare("complete", TOKENS["good"], "8", code=1).out
+    assert late == "step ask of run good does not wait for this token: it has ended or moved on\n"
+    assert "no token of an external step" in bare("complete", "nonsense", code=1).err
+    assert bare("fail", TOKENS["bad"], "again", "--retry", "--json", code=1).json["accepted"] is False

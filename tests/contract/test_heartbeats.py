@@ -1,0 +1,224 @@
+"""Signs of life on every store: a step that beats has time, one that does not is timed out; its progress is seen."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import event, update
+
+from rival_client import InvalidPayload
+from rival_client.records import Step
+from rival_client.tables import after, steps
+from rival_workers import StepError, StepMovedOn, step
+from rival_workers.engine.plan import StepConfig
+from rival_workers.store.base import Claimed, Held
+from rival_workers.testing import Lab
+from tests.contract.stage import Stage
+from tests.support.inline import Clock, Inline
+
+BEATS = StepConfig(heartbeat=100, timeout=250)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
+    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
+    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with Lab() as opened:
+        yield opened
+
+
+def ran(inline: Inline, function: Callable[..., Any], **options: Any) -> Step:
+    inline.define("w", step(function, name="work", **options))
+    inline.rival.run("w", None, run_id="r")
+    inline.drain()
+    return inline.rival.state("r").steps[0]
+
+
+# -- the store --------------------------------------------------------------------------------------------
+
+
+def test_a_beat_gives_more_time_but_not_more_than_the_timeout(stage: Stage) -> None:
+    held = stage.begin(executor=None)
+    claimed = stage.store.claim_step(held, BEATS.limit, "e1")
+    assert isinstance(claimed, Claimed)
+    mine = Held("r", "a", claimed.token)
+    left = []
+    for passed in (0, 80, 90, 60):
+        stage.time_passes(passed)
+        beaten = stage.store.beat_step(mine, BEATS, None)
+        assert beaten is not None
+        assert stage.now_plus("ring_at") == pytest.approx(beaten.left, abs=5), "the keeper looks when it is over"
+        left.append(beaten.left)
+    assert left == pytest.approx([100, 100, 80, 20], abs=5)
+
+
+def test_a_beat_that_comes_too_late_revives_nothing(stage: Stage) -> None:
+    held = stage.begin(executor=None)
+    claimed = stage.store.claim_step(held, BEATS.limit, "e1")
+    assert isinstance(claimed, Claimed)
+    stage.time_passes(110)
+    before = stage.everything()
+    assert stage.store.beat_step(Held("r", "a", claimed.token), BEATS, None) is None
+    assert stage.everything() == before
+
+
+# -- progress ---------------------------------------------------------------------------------------------
+
+
+def test_progress_is_seen_while_the_step_runs_and_after_it(inline: Inline) -> None:
+    seen: list[Any] = []
+
+    def work(ctx: Any) -> None:
+        ctx.heartbeat(progress={"done": 1, "of": 2})
+        seen.append(inline.rival.state("r").steps[0])
+        ctx.heartbeat(progress={"done": 2, "of": 2})
+
+    after_it = ran(inline, work)
+    assert (seen[0].status, seen[0].progress) == ("running", {"done": 1, "of": 2})
+    assert seen[0].heartbeat_at >= seen[0].started_at
+    assert (after_it.status, after_it.progress) == ("completed", {"done": 2, "of": 2}), "the last one is not lost"
+
+
+def test_a_step_that_beats_in_a_tight_loop_writes_a_few_times_and_one_that_does_not_never(inline: Inline) -> None:
+    writes: list[str] = []
+
+    @event.listens_for(inline.store.database.engine, "before_cursor_execute")
+    def count(_c: Any, _u: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE rival_steps") and "heartbeat_at" in statement:
+            writes.append(statement)
+
+    def work(ctx: Any) -> None:
+        for n in range(2000):
+            ctx.heartbeat(progress=n)
+
+    assert ran(inline, work).progress == 1999
+    assert 2 <= len(writes) <= 8
+    writes.clear()
+    inline.define("still", step(lambda: 1, name="work", heartbeat=60))
+    inline.rival.run("still", None, run_id="s")
+    inline.drain()
+    assert (inline.rival.result("s").status, writes) == ("completed", [])
+
+
+def test_a_retry_can_read_how_far_the_attempt_before_it_had_come(inline: Inline) -> None:
+    read: list[Any] = []
+
+    def work(ctx: Any, run: Any) -> None:
+        if run.attempt == 2:
+            ctx.heartbeat(progress="second")
+        read.append(ctx.last_progress)
+        if run.attempt == 1:
+            ctx.heartbeat(progress={"page": 7})
+            raise StepError("again", behavior="retry")
+
+    assert ran(inline, work, max_attempts=2, backoff="none").progress == "second"
+    assert read == [None, {"page": 7}]
+
+
+def test_progress_that_is_no_json_is_the_steps_failure(inline: Inline) -> None:
+    def work(ctx: Any) -> None:
+        with pytest.raises(InvalidPayload, match="the progress of step 'work'"):
+            ctx.heartbeat(progress=object())
+
+    assert ran(inline, work).status == "completed"
+
+
+# -- moving on --------------------------------------------------------------------------------------------
+
+
+def test_a_beat_tells_the_step_that_the_run_has_gone_on_without_it(inline: Inline) -> None:
+    told: list[str] = []
+
+    def work(ctx: Any) -> None:
+        inline.rival.cancel("r")
+        try:
+            ctx.heartbeat()
+        except StepMovedOn as error:
+            told.append(str(error))
+            raise
+
+    assert ran(inline, work).status == "cancelled"
+    assert told == [
+        "step 'work' of run 'r' has gone on without this attempt: it was cancelled, has timed out, or was taken over"
+    ]
+
+
+def test_the_keeper_times_out_a_step_whose_process_is_too_stuck_to_do_it(inline: Inline) -> None:
+    """As if its process were frozen: only the row tells."""
+
+    def work(ctx: Any) -> None:
+        ctx.heartbeat()
+        with inline.store.database.transaction() as connection:
+            stuck = {"timeout_at": after(-1), "ring_at": after(-1), "heartbeat_at": after(-61)}
+            connection.execute(update(steps).values(stuck | {"started_at": after(-90)}))
+        inline.keeper.run_once()
+        with pytest.raises(StepMovedOn):
+            ctx.beats._write()
+
+    ran(inline, work, heartbeat=60)
+    error = inline.rival.result("r").error or {}
+    assert error["type"] == "HeartbeatMissed"
+    assert error["message"].startswith("attempt 1 has not beaten for 60 s; the last was at ")
+
+
+# -- by the clock -----------------------------------------------------------------------------------------
+
+
+def test_a_step_that_beats_may_take_its_time_and_one_that_stops_is_timed_out(lab: Lab) -> None:
+    def work(ctx: Any, run: Any) -> str:
+        for n in range(10):
+            lab.advance(50)
+            ctx.heartbeat(progress=n)
+        if run.attempt == 1:
+            lab.advance(61)
+        return f"after {ctx.last_progress}"
+
+    options = {"heartbeat": dt.timedelta(seconds=60), "on_timeout": "retry", "max_attempts": 2}
+    lab.register([step(work, **options)], name="w")
+    run = lab.run("w")
+    assert run.result == "after 9"
+    [missed, done] = lab.rival.state(run.run_id).attempts
+    assert (missed.outcome, (missed.error or {})["type"], done.outcome) == ("timed_out", "HeartbeatMissed", "completed")
+    assert (missed.ended_at - missed.started_at).total_seconds() == pytest.approx(560, abs=1)  # type: ignore[operator]
+
+
+def test_a_step_that_never_beats_is_timed_out_and_told_so(lab: Lab) -> None:
+    lab.register([step(lambda: None, name="work", heartbeat=5)], name="w")
+    lab.time_out("work")
+    run = lab.run("w")
+    run.assert_failed(step="work", error="HeartbeatMissed")
+    assert "there was none at all" in (lab.rival.state(run.run_id).error or {})["message"]
+
+
+def test_beating_does_not_put_off_the_timeout_itself(lab: Lab) -> None:
+    def work(ctx: Any) -> None:
+        for _ in range(10):
+            lab.advance(8)
+            ctx.heartbeat()
+
+    lab.register([step(work, heartbeat=10, timeout=30)], name="w")
+    run = lab.run("w")
+    run.assert_failed(step="work", error="StepTimeout")
+    assert "its timeout of 30 s" in (lab.rival.state(run.run_id).error or {})["message"]
+
+
+def test_an_external_step_in_a_lab_is_completed_by_the_test_or_runs_into_its_deadline(lab: Lab) -> None:
+    tokens: list[str] = []
+    ask = step(lambda ctx: tokens.append(ctx.completion_token), name="ask", execution_mode="external", deadline=86_400)
+    lab.register([ask], name="w")
+    answered, silent = lab.start("w"), lab.start("w")
+    lab.advance(3600)
+    assert lab.rival.complete_step(tokens[0], 7)
+    assert answered.finish().result == 7
+    silent.finish().assert_failed(step="ask", error="StepTimeout")
+    state = lab.rival.state(silent.run_id)
+    assert (state.completed_at - state.created_at).total_seconds() == pytest.approx(86_400, abs=1)  # type: ignore[operator]

@@ -1,0 +1,82 @@
+"""Where a step may be external, and what is said where it may not."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from rival_workers import DefinitionError, branch, create_workflow, step
+from rival_workers.definition.workflow import define_workflow
+from rival_workers.engine import interpreter
+from rival_workers.engine.plan import StepConfig
+from rival_workers.runtime.context import NotExternal
+from rival_workers.runtime.flows import _config
+from rival_workers.testing import Lab
+
+
+def ask() -> None:
+    """Somebody."""
+
+
+def test_a_list_and_the_builder_make_the_same_external_step() -> None:
+    options: dict[str, Any] = {"execution_mode": "external", "deadline": dt.timedelta(hours=1), "heartbeat": 30}
+    listed = define_workflow("w", [step(ask, **options)])
+    built = create_workflow("w").step(ask, **options).build()
+    ruled = define_workflow("w", [ask], policies=[("ask", options)])
+    assert listed.plan == built.plan == ruled.plan
+    [opening] = interpreter.first(listed.plan).effects
+    assert (opening.kind, opening.config.deadline) == ("external", 3600)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        ([step(ask, deadline=5)], 'deadline is for execution_mode="external"'),
+        ([step(ask, execution_mode="elsewhere")], "option execution_mode"),
+        ([step(ask, heartbeat=0)], "option heartbeat"),
+        ([branch("b", when=lambda: True, then=[ask], execution_mode="external")], "unknown option 'execution_mode'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_reason(steps: list[Any], problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        define_workflow("w", steps)
+
+
+def test_a_flow_is_told_what_to_use_instead() -> None:
+    with pytest.raises(ValueError, match=r"ctx\.await_event"):
+        _config({"execution_mode": "external"})
+    with pytest.raises(ValueError, match="unknown option 'heartbeat'"):
+        _config({"heartbeat": 5})
+
+
+def test_a_step_that_is_not_external_has_no_token_and_is_told_so() -> None:
+    said: list[str] = []
+
+    def work(ctx: Any) -> None:
+        with pytest.raises(NotExternal) as error:
+            _ = ctx.completion_token
+        said.append(str(error.value))
+
+    with Lab() as lab:
+        lab.register([work], name="w")
+        lab.run("w")
+    assert said == ["Step 'work' has no completion token: nobody outside can complete it. "
+                    "Give it execution_mode='external'."]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "patience"),
+    [
+        ({}, None, None),
+        ({"timeout": 5}, 5, None),
+        ({"heartbeat": 3}, 3, 3),
+        ({"timeout": 5, "heartbeat": 3}, 3, 3),
+        ({"timeout": 2, "heartbeat": 3}, 2, 3),
+        ({"timeout": 5, "heartbeat": 3, "execution_mode": "external", "deadline": 2}, 5, 2),
+    ],
+)
+def test_the_nearest_limit_counts(options: dict[str, Any], limit: float | None, patience: float | None) -> None:
+    config = StepConfig(**options)
+    assert (config.limit, config.patience) == (limit, patience)

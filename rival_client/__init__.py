@@ -20,6 +20,7 @@ from rival_client.errors import (
     WaitTimeout,
 )
 from rival_client.events import EventRecord, Sent
+from rival_client.listing import RunFilter, Runs
 from rival_client.records import (
     Attempt,
     HistoryEntry,
@@ -27,9 +28,7 @@ from rival_client.records import (
     LogEntry,
     Reopened,
     Run,
-    RunFilter,
     RunResult,
-    Runs,
     RunState,
     Started,
     Step,

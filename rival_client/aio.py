@@ -21,6 +21,7 @@ from rival_client.errors import WaitTimeout
 from rival_client.events import KEPT_FOR, Delivery, EventRecord, Sent, made_event
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import AsyncWorkflow
+from rival_client.listing import RunFilter, Runs
 from rival_client.logs import DEFAULT_LIMIT
 from rival_client.payload import Json
 from rival_client.records import (
@@ -28,9 +29,7 @@ from rival_client.records import (
     LogEntry,
     Reopened,
     Run,
-    RunFilter,
     RunResult,
-    Runs,
     RunState,
     Started,
     WorkflowInfo,

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from rival_client.errors import ConfigurationError, DatabaseUnavailable, NotPossible, RivalError
-from rival_client.listing import list_runs
+from rival_client.listing import RunFilter, list_runs
 from rival_client.looking import Looking
 from rival_client.operating import Operating
 from rival_client.reading import read_run
-from rival_client.records import Reopened, Run, RunFilter
+from rival_client.records import Reopened, Run
 from rival_client.tables import RUN_ACTIVE
 
 Verb = Literal["retry", "rewind", "pause", "resume", "cancel", "skip", "set_result"]

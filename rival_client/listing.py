@@ -10,7 +10,7 @@ import base64
 import binascii
 import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,11 +19,43 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, sele
 from rival_client.errors import RivalError
 from rival_client.holding import holds
 from rival_client.reading import run_of
-from rival_client.records import Run, RunFilter, Runs
+from rival_client.records import Run
 from rival_client.tables import RUN_STATUSES, runs
 
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
 _WITH_ERROR = ("failed", "running", "suspended", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFilter:
+    """Which runs: what is not given does not matter."""
+
+    workflow: str | None = None
+    #: One of them, or several.
+    status: str | Sequence[str] | None = None
+    #: When it was created: from `since` on, before `until`.
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    #: When it has ended.
+    ended_since: dt.datetime | None = None
+    ended_until: dt.datetime | None = None
+    #: Fields that must be in it, with these values: `{"customer": {"id": 7}}`.
+    input: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    #: A part of the error's type or message.
+    error: str | None = None
+    #: Whose children.
+    parent: str | None = None
+    #: Only such as stand still, or only such as do not.
+    paused: bool | None = None
+
+
+class Runs(list[Run]):
+    """One page of runs. `next`: give it as `after` for the page that follows; None when there is none."""
+
+    def __init__(self, found: Iterable[Run] = (), next: str | None = None) -> None:
+        super().__init__(found)
+        self.next = next
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from rival_client import listing, logs, reading, tree, workflows
 from rival_client.database import Database
 from rival_client.errors import UnknownWorkflow
 from rival_client.history import read_history
-from rival_client.records import HistoryEntry, LogEntry, Run, RunFilter, RunResult, Runs, RunState, WorkflowInfo
+from rival_client.listing import RunFilter, Runs
+from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
 from rival_client.tables import RUN_ACTIVE
 from rival_client.tree import RunNode
 

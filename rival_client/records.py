@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -158,38 +157,6 @@ class Run:
     @property
     def is_terminal(self) -> bool:
         return self.status in RUN_TERMINAL
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFilter:
-    """Which runs: what is not given does not matter."""
-
-    workflow: str | None = None
-    #: One of them, or several.
-    status: str | Sequence[str] | None = None
-    #: When it was created: from `since` on, before `until`.
-    since: dt.datetime | None = None
-    until: dt.datetime | None = None
-    #: When it has ended.
-    ended_since: dt.datetime | None = None
-    ended_until: dt.datetime | None = None
-    #: Fields that must be in it, with these values: `{"customer": {"id": 7}}`.
-    input: Mapping[str, Any] | None = None
-    result: Mapping[str, Any] | None = None
-    #: A part of the error's type or message.
-    error: str | None = None
-    #: Whose children.
-    parent: str | None = None
-    #: Only such as stand still, or only such as do not.
-    paused: bool | None = None
-
-
-class Runs(list[Run]):
-    """One page of runs. `next`: give it as `after` for the page that follows; None when there is none."""
-
-    def __init__(self, found: Iterable[Run] = (), next: str | None = None) -> None:
-        super().__init__(found)
-        self.next = next
 
 
 @dataclass(frozen=True)

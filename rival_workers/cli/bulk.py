@@ -14,7 +14,8 @@ import click
 
 from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.client import Rival
-from rival_client.records import Reopened, RunFilter
+from rival_client.listing import RunFilter
+from rival_client.records import Reopened
 from rival_workers.cli.filters import filter_options
 from rival_workers.cli.output import (
     console,

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from rival_client.records import RunFilter
+from rival_client.listing import RunFilter
 from rival_client.tables import RUN_STATUSES
 from rival_workers.cli.inputs import fields, since
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from rival_client.records import Run, RunFilter, RunResult, WorkflowInfo
+from rival_client.listing import RunFilter
+from rival_client.records import Run, RunResult, WorkflowInfo
 from rival_client.tables import RUN_ACTIVE
 from rival_client.waiting import DEFAULT_TIMEOUT
 from rival_workers.cli import showing

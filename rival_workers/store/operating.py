@@ -125,6 +125,8 @@ class Operating:
 
     def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:
         """It was cancelled before anybody had begun it."""
+        if order.dry_run:
+            return Operated(run.workflow, run.version)
         connection.execute(
             update(runs)
             .where(runs.c.id == run.id, runs.c.token == run.token)

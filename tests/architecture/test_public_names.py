@@ -15,7 +15,8 @@ from rival_workers import testing
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
     "DatabaseUnavailable", "EventRecord", "HistoryEntry", "InvalidInput", "InvalidPayload", "InvalidToken",
-    "LastError", "LogEntry", "NotPossible", "Recovery", "Reopened", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
+    "LastError", "LogEntry", "NotPossible", "Recovery", "Reopened", "Rival", "RivalError", "Run",
+    "RunCancelled", "RunConflict", "RunFailed",
     "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",
     "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip

@@ -14,9 +14,9 @@ from sqlalchemy import Engine, event, text
 
 from rival_client.database import Database
 from rival_client.hotline import Statement
-from rival_client.listing import Cursor, list_runs
+from rival_client.listing import Cursor, RunFilter, list_runs
 from rival_client.reading import READ_STATUS
-from rival_client.records import LogEntry, RunFilter
+from rival_client.records import LogEntry
 from rival_client.runs import INSERT_RUN
 from rival_client.tables import RUN_ACTIVE
 from rival_workers.dev.stack import Stack, create_database, drop_database

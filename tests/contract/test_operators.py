@@ -162,6 +162,8 @@ def test_a_run_cancelled_before_it_began_is_begun(make: Make, world: World) -> N
     run_id = inline.rival.run("w").run_id
     inline.rival.cancel(run_id)
     inline.drain()
+    inline.rival.retry(run_id, dry_run=True)
+    assert inline.rival.state(run_id).status == "cancelled"
     inline.rival.retry(run_id)
     assert settled(inline, run_id).status == "completed"
     assert world.done == ["a", "b"]

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from rival_client import joining, logs, pausing, runs
+from rival_client import joining, logs, orphans, pausing, runs
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
@@ -44,6 +44,8 @@ from rival_client.waking import wake_parent
 VERSION_CACHE_SECONDS = 2.0
 CHUNK = 1000
 _CANCEL_TRIES = 50
+#: Children that are cancelled at once with their parent; of more, the workers cancel the rest.
+_CHILDREN_AT_ONCE = 1000
 
 
 class Rival:
@@ -342,7 +344,10 @@ class Rival:
     # -- acting -------------------------------------------------------------------------------------------
 
     def cancel(self, run_id: str, *, by: str = "client") -> bool:
-        """Cancel the run, all its open steps and its children. False when it had ended already."""
+        """Cancel the run, all its open steps and its children. False when it had ended already.
+
+        Of very many children, and if this process dies before it comes to them, the workers cancel the rest.
+        """
         for _ in range(_CANCEL_TRIES):
             woken = None
             with self.database.transaction() as connection:
@@ -361,8 +366,8 @@ class Rival:
     def _cancel_children(self, run_id: str, by: str) -> None:
         """Each in a transaction of its own: locks go from child to parent, never back."""
         with self.database.autocommit() as connection:
-            children = runs.open_children(connection, run_id)
-        for child in children:
+            children = orphans.orphans_of(connection, run_id, _CHILDREN_AT_ONCE)
+        for child, _ in children:
             self.cancel(child, by=by)
 
     def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, literal, null, or_, select, true, update
 
 from rival_client.message import Ring
-from rival_client.tables import after, now, runs, steps
+from rival_client.tables import Payload, after, now, runs, steps
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,34 @@ def run_awakes(connection: Connection, run_id: str) -> None:
 
 
 def run_stops(connection: Connection, run_id: str, path: str) -> None:
-    """The run waits as a whole, if the step is one of its own: then no other is open."""
-    if "/" not in path:
-        connection.execute(
-            update(runs).where(runs.c.id == run_id, runs.c.status == "running").values(status="suspended")
+    """The run waits as a whole, if the step can have no other open beside it. Among parallel lanes it may: to know,
+    all of them would have to be looked at whenever one of them ends. There the run stays `running`.
+    """
+    stops = update(runs).where(runs.c.id == run_id, runs.c.status == "running")
+    if above := _composites_above(path):
+        lanes = select(true()).where(
+            steps.c.run_id == run_id, steps.c.path.in_(above), steps.c.kind.in_(("parallel", "for_each"))
         )
+        stops = stops.where(~lanes.exists())
+    connection.execute(stops.values(status="suspended"))
+
+
+def _composites_above(path: str) -> list[str]:
+    """`a/lines[3]/pack` → `a`, `a/lines`."""
+    parts = path.split("/")[:-1]
+    return ["/".join([*parts[:depth], part.partition("[")[0]]) for depth, part in enumerate(parts)]
 
 
 def end_checkpoint(
     connection: Connection, run_id: str, path: str, grace: float, *, result: Any = None,
-    error: dict[str, Any] | None = None,
+    error: dict[str, Any] | None = None, child: str | None = None,
 ) -> Woken | None:  # fmt: skip
-    """What a flow waits for has come: its checkpoint ends, and the flow may go on."""
+    """What a flow waits for has come: its checkpoint ends, and the flow may go on. A `child` must be the one that is
+    waited for: an earlier one's place may have been taken since."""
+    the_one = true() if child is None else or_(steps.c.item.is_(null()), steps.c.item == literal(child, Payload))
     ended = connection.execute(
         update(steps)
-        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting")
+        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting", the_one)
         .values(
             status="failed" if error else "completed", result=result, error=error, completed_at=now(), ring_at=None,
             execution_token=steps.c.execution_token + 1,
@@ -87,8 +100,9 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | No
         return None
     error = None if run.status == "completed" else _error(run_id, run.error)
     return end_checkpoint(
-        connection, run.parent_run_id, run.parent_path, grace, result=None if error else run.result, error=error
-    )
+        connection, run.parent_run_id, run.parent_path, grace, result=None if error else run.result, error=error,
+        child=run_id,
+    )  # fmt: skip
 
 
 def _error(run_id: str, error: dict[str, Any] | None) -> dict[str, Any]:

@@ -13,14 +13,29 @@ from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import UnknownWorkflow
 from rival_client.payload import Json, serialise
-from rival_client.tables import STEP_TERMINAL, after, attempts, deliveries, history, logs, now, runs, steps, waits
+from rival_client.tables import (
+    RUN_TERMINAL,
+    STEP_TERMINAL,
+    after,
+    attempts,
+    deliveries,
+    history,
+    logs,
+    now,
+    runs,
+    steps,
+    waits,
+)
 from rival_client.waking import run_stops
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended
 from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.following import LEAD, below
-from rival_workers.store.guards import guard, step_leaves_running
+from rival_workers.store.guards import chosen, guard, step_leaves_running
+
+#: So many children of one name are numbered one after the other.
+_NUMBERED = 10
 
 
 class Flowing:
@@ -105,7 +120,7 @@ class Flowing:
                 return str(started)
             child_id = self._insert_child(connection, held, mark, child)
             if awaited:
-                self._write(connection, held, Ending(mark, "waiting"))
+                self._write(connection, held, Ending(mark, "waiting"), item=child_id)
                 self._suspend(connection, held, None)
             else:
                 self._write(connection, held, Ending(mark, "completed", _json(child_id)))
@@ -116,7 +131,9 @@ class Flowing:
         workflow = run_statements.current_workflow(connection, child.workflow)
         if workflow is None:
             raise UnknownWorkflow(child.workflow, run_statements.workflow_names(connection))
-        ids = (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in itertools.count(1))
+        # The flow's token only goes up: after some tries it is a number that none of very many can have.
+        numbers = itertools.chain(range(1, _NUMBERED), itertools.count(max(_NUMBERED, held.token)))
+        ids = (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in numbers)
         new = next(
             one for one in ids
             if run_statements.insert_runs(connection, workflow, {one: child.input}, self.ring_grace)
@@ -150,7 +167,19 @@ class Flowing:
             connection.execute(delete(steps).where(*mine))
             for table in (attempts, logs, history, waits, deliveries):
                 connection.execute(delete(table).where(table.c.run_id == held.run_id))
+            self._forget_children(connection, held.run_id)
             return int(row.execution_token)
+
+    def _forget_children(self, connection: Connection, run_id: str) -> None:
+        """Those that have ended are no part of what is to come: a run that goes on for ever must not keep them all."""
+        ended = (
+            select(runs.c.id)
+            .where(runs.c.parent_run_id == run_id, runs.c.status.in_(RUN_TERMINAL))
+            .with_for_update(skip_locked=True)
+        )
+        connection.execute(
+            update(runs).where(runs.c.id.in_(chosen(ended))).values(parent_run_id=None, parent_path=None)
+        )
 
     # -- one transaction ----------------------------------------------------------------------------------
 
@@ -174,8 +203,9 @@ class Flowing:
         run_stops(connection, held.run_id, held.path)
         return int(row.execution_token)
 
-    def _write(self, connection: Connection, held: Held, ending: Ending) -> bool:
-        """The checkpoint's row: new, or one that was waiting for another try. What is over stays as it is."""
+    def _write(self, connection: Connection, held: Held, ending: Ending, item: Any = None) -> bool:
+        """The checkpoint's row: new, or one that was waiting for another try. What is over stays as it is. `item`: the
+        child that it waits for."""
         over = ending.status in STEP_TERMINAL
         changes: dict[str, Any] = {
             "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
@@ -184,7 +214,7 @@ class Flowing:
         dialect: Any = postgresql if self.database.is_postgres else sqlite
         statement = dialect.insert(steps).values(
             run_id=held.run_id, path=ending.mark.path, kind=ending.mark.kind, opened=ending.mark.number,
-            created_at=now(), started_at=now(), **changes,
+            created_at=now(), started_at=now(), item=item, **changes,
         )  # fmt: skip
         connection.execute(
             statement.on_conflict_do_update(

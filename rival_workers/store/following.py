@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, insert, or_, select, update
 
+from rival_client.orphans import leave_awaited
 from rival_client.payload import NULL, Json, serialise
 from rival_client.tables import STEP_TERMINAL, after, now, runs, steps
 from rival_client.waking import Woken, run_stops, wake_parent
@@ -311,6 +312,7 @@ class Following:
 
     def _cancel_below(self, path: str) -> None:
         self._need(path)
+        leave_awaited(self.connection, self.run_id, below(path))
         self._cancel(and_(below(path), steps.c.path != path))
 
     def _cancel(self, which: ColumnElement[bool]) -> None:

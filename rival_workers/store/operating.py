@@ -17,6 +17,7 @@ from sqlalchemy import Connection, case, delete, func, select, update
 from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import NotPossible, RivalError
+from rival_client.orphans import leave_awaited
 from rival_client.tables import after, now, runs, steps, waits
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
@@ -25,14 +26,14 @@ from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
 from rival_workers.store.base import Followed, Held
-from rival_workers.store.following import WHOLE_RUN, Following, Outcome
+from rival_workers.store.following import WHOLE_RUN, Following, Outcome, below
 from rival_workers.store.guards import guard
 
 _TRIES = 50
 #: Paths in one statement.
 _CHUNK = 500
 #: The kinds of rows that an operator can end: a question's answer would be more than a result.
-_SETTLED = ("step", "sleep", "wait", *HANDLERS)
+_SETTLED = ("step", "flow", "sleep", "wait", *HANDLERS)
 #: A run that has ended is not paused any more when it is opened again.
 _STILL_PAUSED = case((runs.c.completed_at.is_(None), runs.c.paused_at), else_=None)
 
@@ -129,6 +130,7 @@ class Operating:
     def _apply(self, connection: Connection, run_id: str, cut: Cut) -> Followed:
         _open_run(connection, run_id, _highest_token(connection, run_id, cut.undone) + 2)
         for part in _parts(cut.undone):
+            leave_awaited(connection, run_id, steps.c.path.in_(part))
             connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(part)))
             connection.execute(delete(steps).where(steps.c.run_id == run_id, steps.c.path.in_(part)))
         _revive(connection, run_id, cut.revived)
@@ -164,6 +166,7 @@ class Operating:
             )
         )  # fmt: skip
         connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path == path))
+        _cancel_checkpoints(connection, run_id, path)
         run_statements.record(connection, run_id, path, order.verb, {**order.detail, "was": step.status})
         following = self._whole(connection, run_id)
         following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)
@@ -253,6 +256,16 @@ def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> 
     for one in one_by_one:
         counts = {"total": one.total, "opened": one.opened, "remaining": one.remaining}
         connection.execute(update(steps).where(*of_run, steps.c.path == one.path).values({**again, **counts}))
+
+
+def _cancel_checkpoints(connection: Connection, run_id: str, flow: str) -> None:
+    """What a flow that has ended by hand was waiting for."""
+    leave_awaited(connection, run_id, below(flow))
+    connection.execute(
+        update(steps)
+        .where(steps.c.run_id == run_id, below(flow), steps.c.status.in_(step_sources("cancel_below")))
+        .values(status="cancelled", completed_at=now(), ring_at=None, execution_token=steps.c.execution_token + 1)
+    )
 
 
 def _no_open_step(path: str, step: Any, rows: list[Row]) -> str:

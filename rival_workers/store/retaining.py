@@ -50,9 +50,8 @@ class Retaining:
             .with_for_update(skip_locked=True)
         )  # fmt: skip
         with self.database.transaction() as connection:
-            return connection.execute(
-                update(runs).where(runs.c.id.in_(chosen(children))).values(parent_run_id=None, parent_path=None)
-            ).rowcount
+            alone = update(runs).where(runs.c.id.in_(chosen(children))).values(parent_run_id=None, parent_path=None)
+            return len(connection.execute(alone.returning(runs.c.id)).all())
 
 
 def _may_go(age: float, workflow: str) -> tuple[ColumnElement[bool], ...]:

@@ -174,7 +174,7 @@ def test_very_many_children_of_one_name_are_started_without_trying_every_number(
 
     def body(ctx: Any, input: int) -> Any:
         ctx.call("child")
-        return input if input == 40 else ctx.continue_as(input + 1)
+        return input if input == 25 else ctx.continue_as(input + 1)
 
     define(inline, body)
     tries: list[str] = []
@@ -185,8 +185,8 @@ def test_very_many_children_of_one_name_are_started_without_trying_every_number(
     event.listen(inline.store.database.engine, "before_cursor_execute", counted)
     start(inline, 1)
     event.remove(inline.store.database.engine, "before_cursor_execute", counted)
-    assert inline.rival.result("r").result == 40
-    assert len(tries) < 1 + 40 * 12
+    assert inline.rival.result("r").result == 25
+    assert len(tries) < 1 + 25 * 12
 
 
 # -- keeping ----------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""When a run is `suspended`: its one open step waits for a time, an event or a child, however deep it is. Among parallel
-lanes another step may be open, and the run stays `running`.
+"""When a run is `suspended`: its one open step waits for a time, an event or a child, however deep it is. Among
+parallel lanes another step may be open, and the run stays `running`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from rival_workers import branch, delay_step, flow, for_each, loop, parallel, step, wait_event_step, workflow
 from rival_workers.definition.workflow import define_workflow
-from tests.contract.test_flows import define
+from tests.contract.test_flows import define, later
 from tests.support.inline import Clock, Inline
 
 
@@ -99,14 +99,10 @@ def test_what_comes_sets_the_run_running_and_it_ends(inline: Inline, place: str,
 
 @pytest.mark.parametrize("place", LINEAR)
 def test_a_timer_that_is_due_sets_the_run_running_and_it_ends(file_url: str, place: str) -> None:
-    clock = Clock()
-    inline = Inline(file_url, clock=clock)
+    inline = Inline(file_url, clock=Clock())
     try:
         assert started(inline, LINEAR[place](sleeping())) == "suspended"
-        clock.advance(3599)
-        inline.keeper.run_once()
-        clock.advance(2)
-        inline.drain()
+        later(inline, 3601)
         assert inline.rival.state("r").status == "completed"
     finally:
         inline.close()

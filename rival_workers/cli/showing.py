@@ -66,6 +66,7 @@ def _facts(out: Console, state: RunState) -> None:
         ("run", state.run_id),
         ("workflow", f"{state.workflow} (version {state.version})"),
         ("status", status_text(state.status)),
+        ("at", "" if state.is_terminal else state.current_step),
         ("paused", f"since {time_text(state.paused_at)}" if state.is_paused else ""),
         ("created", time_text(state.created_at)),
         ("took", seconds_text(took(state))),
@@ -134,9 +135,22 @@ def _step(step: Step, depth: int) -> tuple[Any, ...]:
         remark += f" (attempt {step.last_error.attempt}: {step.last_error.type})"
     if step.status == "waiting_retry":
         remark = f"again at {time_text(step.due_at)}; {remark}"
+    elif step.status == "waiting" and not step.is_composite:
+        remark = f"{_waits_for(step)} {remark}".strip()
     path = _indent(depth) + step.path
     times = seconds_text(step.queue_time), seconds_text(_lasted(step))
     return path, status_text(status_of(step)), attempts, *times, one_line(remark, 200)
+
+
+def _waits_for(step: Step) -> str:
+    until = "" if step.due_at is None else f"until {time_text(step.due_at)}"
+    match step.kind:
+        case "child":
+            return f"for run {step.item}" if step.item else "for a run"
+        case "wait" | "flow_wait":
+            return f"for an event {until}".strip()
+        case _:
+            return until
 
 
 def _lasted(step: Step) -> float | None:

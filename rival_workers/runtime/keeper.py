@@ -16,6 +16,7 @@ from typing import TypeVar
 from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
 from rival_client.message import EventRing, Ring
+from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.runtime.moves import Moves
 from rival_workers.settings import WorkerSettings
@@ -139,6 +140,7 @@ class Keeper:
             done.held_back += len(waiting) - len(rings)
             done.rung += len(rings)
             if rings:
+                failpoint("after_due_commit")
                 self._doorbell.ring([_ring(due) for due in rings])
             if len(found) < BATCH:
                 return

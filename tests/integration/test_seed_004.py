@@ -92,7 +92,7 @@ def test_the_command_line_starts_lists_shows_emits_rewinds_and_cancels(rival: Em
     [listed] = json.loads(command("ls", "--status", "suspended", "--json"))["runs"]
     assert (listed["run_id"], listed["workflow"]) == ("one", "order")
     told = command("show", "one")
-    assert "at        paid" in told, "its cursor"
+    assert "at         paid" in told, "its cursor"
     assert "for an event" in told, "what it is suspended for"
 
     command("emit", "paid", '{"amount": 7}', "--key", "one")

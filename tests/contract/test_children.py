@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -187,6 +188,33 @@ def test_very_many_children_of_one_name_are_started_without_trying_every_number(
     event.remove(inline.store.database.engine, "before_cursor_execute", counted)
     assert inline.rival.result("r").result == 25
     assert len(tries) < 1 + 25 * 12
+
+
+def test_a_parents_cancel_a_childs_end_and_a_keeper_at_once_leave_nothing_open_and_do_not_deadlock(
+    postgres_url: str,
+) -> None:
+    inline = Inline(postgres_url)
+    try:
+        define(inline, waits, "child")
+        define(inline, lambda ctx: ctx.call("child"))
+        parents = [f"r{n}" for n in range(10)]
+        for run_id in parents:
+            start(inline, run_id=run_id)
+        children = [f"{run_id}/call:child" for run_id in parents]
+        for child in children:
+            inline.rival.send_event("go", 1, key=child)
+        with ThreadPoolExecutor(8) as threads:
+            jobs = [threads.submit(inline.rival.cancel, run_id) for run_id in parents]
+            jobs += [threads.submit(inline.deliver, ring) for ring in inline.doorbell.take()]
+            jobs += [threads.submit(inline.keeper.run_once) for _ in range(4)]
+            for job in jobs:
+                job.result()
+        inline.drain()
+        inline.keeper.run_once()
+        assert set(statuses(inline).values()) <= {"cancelled", "completed"}
+        assert orphaned(inline) == set()
+    finally:
+        inline.close()
 
 
 # -- keeping ----------------------------------------------------------------------------------------------

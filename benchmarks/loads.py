@@ -28,7 +28,9 @@ class Load:
     #: Runs that wait for events, and runs that sleep.
     waiting: int = 100_000
     sleeping: int = 1_000_000
-    system_limit_s: float = 2400.0
+    #: How often one flow begins anew.
+    continuations: int = 100_000
+    system_limit_s: float = 3600.0
 
 
 FULL = Load()
@@ -45,6 +47,7 @@ QUICK = Load(
     items=1_000,
     waiting=1_000,
     sleeping=100_000,
+    continuations=1_000,
     system_limit_s=120.0,
 )
 

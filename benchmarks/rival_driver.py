@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import redis
 
-from benchmarks import big_runs, databases, disciplines, finished_runs, waiting_runs
+from benchmarks import big_runs, continuing, databases, disciplines, finished_runs, waiting_runs
 from benchmarks.disciplines import Done
 from benchmarks.driver import Surroundings, run_driver
 from benchmarks.fleet import Fleet, wait_until
@@ -27,7 +27,7 @@ COMMAND = str(Path(sys.executable).with_name("rival"))
 WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
 #: One worker with one process; a fleet has two, so that one can be killed whole and the other lives.
 WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1", "--concurrency", "4"]
-NAMES = {"noop-5", "noop-10", "noop-1000", "items", "waits", "sleeps", "pids", "flaky", "slow"}
+NAMES = {"noop-5", "noop-10", "noop-1000", "items", "waits", "sleeps", "turns", "pids", "flaky", "slow"}
 SEED = "bench_rival_seed"
 DRAINED = """
     SELECT count(*) FILTER (WHERE completed_at IS NULL), extract(epoch FROM max(completed_at))
@@ -157,7 +157,7 @@ def measure_takeover(load: Load, surroundings: Surroundings) -> None:
 
 
 def measure_big_runs(load: Load, surroundings: Surroundings) -> None:
-    """One run with many items, one with many steps."""
+    """One run with many items, one with many steps, one that begins anew many times."""
     with (
         closing(open_copy("big_runs", surroundings)) as system,
         disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
@@ -165,6 +165,7 @@ def measure_big_runs(load: Load, surroundings: Surroundings) -> None:
         disciplines.warm_up(system, fleet, load)
         big_runs.measure_items(system, fleet, load)
         big_runs.measure_steps(system, load)
+        continuing.measure_continuations(system.producer, load.continuations)
 
 
 def measure_waiting_runs(load: Load, surroundings: Surroundings) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from pydantic import BaseModel
 
 from benchmarks.marks import mark, seen
-from rival_workers import StepError, create_workflow
+from rival_workers import StepError, create_workflow, flow
 
 SLOW_S = 60.0
 
@@ -72,3 +73,17 @@ create_workflow("sleeps").input(Input).delay("sleep", days=365).register()
 create_workflow("pids").input(Input).step(leave_pid).register()
 create_workflow("flaky").input(Input).step(fail_once, max_attempts=2, backoff="linear", base_delay=1.0).register()
 create_workflow("slow").input(Input).step(sleep_once).register()
+
+
+class Turns(BaseModel):
+    """How often a flow begins anew."""
+
+    left: int
+
+
+@flow("turns", input=Turns)
+def turns(ctx: Any, input: Turns) -> None:
+    """One checkpoint, and again."""
+    ctx.step(nothing)
+    if input.left > 0:
+        ctx.continue_as({"left": input.left - 1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from rival_client import pausing, runs
+from rival_client import orphans, pausing, runs
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell
 from rival_client.errors import RivalError
@@ -16,6 +16,8 @@ from rival_client.settings import Settings
 from rival_client.waking import wake_parent
 
 _CANCEL_TRIES = 50
+#: Children that are cancelled at once with their parent; of more, the workers cancel the rest.
+_CHILDREN_AT_ONCE = 1000
 
 
 class Operating:
@@ -24,7 +26,10 @@ class Operating:
     _doorbell: Doorbell
 
     def cancel(self, run_id: str, *, by: str = "client") -> bool:
-        """Cancel the run, all its open steps and its children. False when it had ended already."""
+        """Cancel the run, all its open steps and its children. False when it had ended already.
+
+        Of very many children, and if this process dies before it comes to them, the workers cancel the rest.
+        """
         for _ in range(_CANCEL_TRIES):
             woken = None
             with self.database.transaction() as connection:
@@ -43,25 +48,19 @@ class Operating:
     def _cancel_children(self, run_id: str, by: str) -> None:
         """Each in a transaction of its own: locks go from child to parent, never back."""
         with self.database.autocommit() as connection:
-            children = runs.open_children(connection, run_id)
-        for child in children:
+            children = orphans.orphans_of(connection, run_id, _CHILDREN_AT_ONCE)
+        for child, _ in children:
             self.cancel(child, by=by)
 
     def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
         """A failed or cancelled run goes on where it has stopped: that step begins anew, with all its attempts."""
-        return self._without_children(self._operator.retry(run_id, by, dry_run), by, dry_run)
+        return self._operator.retry(run_id, by, dry_run)
 
     def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
         """The run goes on from that step again, whatever has become of it: what came after it is undone. With
         `dry_run` it only says what would run again.
         """
-        return self._without_children(self._operator.rewind(run_id, step, by, dry_run), by, dry_run)
-
-    def _without_children(self, reopened: Reopened, by: str, dry_run: bool) -> Reopened:
-        """The steps that run again will start new ones."""
-        for child in () if dry_run else reopened.children:
-            self.cancel(child, by=by)
-        return reopened
+        return self._operator.rewind(run_id, step, by, dry_run)
 
     def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
         """An open step, or the one that the run has stopped at, ends as skipped, and the run goes on behind it. With

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Text, literal, select, text, update
 from sqlalchemy.dialects import sqlite
 
+from rival_client import orphans
 from rival_client.errors import RunConflict, RunNotFound
 from rival_client.history import tell
 from rival_client.holding import same
@@ -124,9 +125,11 @@ def _open_paths(run_id: str) -> Select[Any]:
 
 
 def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
-    """True: cancelled now. False: it had ended already. None: the run moved; roll back and try again."""
+    """True: cancelled now. False: it had ended already. None: the run moved; roll back and try again. Its children
+    are entered as orphans, for whoever cancels them."""
     locked = LockedRun(connection, run_id)
     if locked.status in RUN_TERMINAL:
+        orphans.forget(connection, run_id)
         return False
     if not locked.settled:
         return None
@@ -144,11 +147,6 @@ def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
         .values(status="cancelled", completed_at=now(), ring_at=None, token=runs.c.token + 1)
     )
     tell(connection, run_id, None, "cancelled", by=by, open=locked.paths)
+    orphans.forget(connection, run_id)
+    orphans.leave_all(connection, run_id, by)
     return True
-
-
-def open_children(connection: Connection, run_id: str) -> list[str]:
-    """The children of a run that have not ended."""
-    return list(
-        connection.scalars(select(runs.c.id).where(runs.c.parent_run_id == run_id, runs.c.status.not_in(RUN_TERMINAL)))
-    )

@@ -323,6 +323,16 @@ deliveries = Table(
     Column("at", Timestamp, nullable=False),
 )
 
+# Children that nobody waits for any more: they are still to be cancelled.
+orphans = Table(
+    "rival_orphans",
+    metadata,
+    Column("run_id", Name, primary_key=True),
+    # Who has cancelled their parent, or what else has become of it.
+    Column("by", Text, nullable=False),
+    Column("at", Timestamp, nullable=False),
+)
+
 CATCH_UPS = ("none", "last", "all")
 
 # What starts runs by the clock.
@@ -372,6 +382,8 @@ Index(
     runs.c.id,
     postgresql_where=text("status <> 'completed'"),
 )
-Index("rival_runs_completed", runs.c.completed_at, postgresql_where=text("completed_at IS NOT NULL"))
+# What retention may delete: children come into it when their parent has gone.
+_KEPT_ALONE = text("completed_at IS NOT NULL AND parent_run_id IS NULL")
+Index("rival_runs_ended", runs.c.workflow, runs.c.completed_at, postgresql_where=_KEPT_ALONE, sqlite_where=_KEPT_ALONE)
 Index("rival_history_run", history.c.run_id, history.c.id)
 Index("rival_logs_run", logs.c.run_id, logs.c.id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, literal, or_, select, update
+from sqlalchemy import Connection, literal, null, or_, select, true, update
 
 from rival_client.history import tell
 from rival_client.message import Ring
@@ -55,26 +55,37 @@ def run_awakes(connection: Connection, run_id: str) -> None:
 
 
 def run_stops(connection: Connection, run_id: str, path: str) -> str | None:
-    """The run waits as a whole, if the step is one of its own: then no other is open. Its new status, if it has one."""
-    if "/" in path:
-        return None
-    stopped = connection.execute(
-        update(runs).where(runs.c.id == run_id, runs.c.status == "running").values(status="suspended")
-    )
-    return "suspended" if stopped.rowcount == 1 else None
+    """The run waits as a whole, if the step can have no other open beside it. Among parallel lanes it may: to know,
+    all of them would have to be looked at whenever one of them ends. There the run stays `running`.
+
+    Its new status, if it has one.
+    """
+    stops = update(runs).where(runs.c.id == run_id, runs.c.status == "running")
+    if above := _composites_above(path):
+        lanes = select(true()).where(
+            steps.c.run_id == run_id, steps.c.path.in_(above), steps.c.kind.in_(("parallel", "for_each"))
+        )
+        stops = stops.where(~lanes.exists())
+    return "suspended" if connection.execute(stops.values(status="suspended")).rowcount == 1 else None
+
+
+def _composites_above(path: str) -> list[str]:
+    """`a/lines[3]/pack` → `a`, `a/lines`."""
+    parts = path.split("/")[:-1]
+    return ["/".join([*parts[:depth], part.partition("[")[0]]) for depth, part in enumerate(parts)]
 
 
 def end_checkpoint(
     connection: Connection, run_id: str, path: str, grace: float, *, by: str, result: Any = None,
     error: dict[str, Any] | None = None, child: str | None = None,
 ) -> Woken | None:  # fmt: skip
-    """What a flow waits for has come: its checkpoint ends, and the flow may go on."""
+    """What a flow waits for has come: its checkpoint ends, and the flow may go on. A `child` must be the one that is
+    waited for: an earlier one's place may have been taken since."""
     status = "failed" if error else "completed"
-    # While it waits for a child, its result is the child's id: one of before a rewind is not the one it waits for.
-    is_it = () if child is None else (or_(steps.c.result.is_(None), steps.c.result == literal(child, Payload)),)
+    the_one = true() if child is None else or_(steps.c.item.is_(null()), steps.c.item == literal(child, Payload))
     ended = connection.execute(
         update(steps)
-        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting", *is_it)
+        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting", the_one)
         .values(
             status=status, result=result, error=error, completed_at=now(), ring_at=None,
             execution_token=steps.c.execution_token + 1,

@@ -19,6 +19,9 @@ from rival_workers.engine.undoing import Cut, Row
 from rival_workers.store.operating import Operated, Order
 from rival_workers.store.sql import SqlStore
 
+#: Children that are cancelled before the run goes on; of more, the keepers cancel the rest.
+_ORPHANS_AT_ONCE = 1000
+
 
 class Operator:
     def __init__(self, database: Database, doorbell: Doorbell, settings: Settings) -> None:
@@ -48,8 +51,16 @@ class Operator:
 
     def _told(self, run_id: str, done: Operated, order: Order) -> Reopened:
         if not order.dry_run:
+            self._cancel_orphans(run_id)
             self._doorbell.ring(_rings(run_id, done), changed=[run_id])
         return Reopened(run_id, tuple(one.path for one in done.cut.opens), done.cut.runs_again, done.children)
+
+    def _cancel_orphans(self, run_id: str) -> None:
+        """Children that were waited for by what is undone, before it comes again; the rest is the keepers' work."""
+        found = self._store.orphans_of(run_id, _ORPHANS_AT_ONCE)
+        cancelled = [child for child, by in found if self._store.cancel_orphan(child, by)]
+        if cancelled:
+            self._doorbell.ring([], changed=cancelled)
 
 
 def _rings(run_id: str, done: Operated) -> list[Ring]:

@@ -76,6 +76,7 @@ def _facts(out: Console, state: RunState) -> None:
         ("run", state.run_id),
         ("workflow", f"{state.workflow} (version {state.version})"),
         ("status", status_text(state.status)),
+        ("at", "" if state.is_terminal else state.current_step),
         ("paused", f"since {time_text(state.paused_at)}" if state.is_paused else ""),
         ("created", time_text(state.created_at)),
         ("took", seconds_text(took(state))),
@@ -151,10 +152,19 @@ def _step(step: Step, depth: int) -> tuple[Any, ...]:
 
 
 def _waits_for(step: Step) -> str:
-    if not step.waits_outside:
+    if step.status != "waiting" or step.is_composite:
         return ""
-    until = f", until {time_text(step.timeout_at)}" if step.timeout_at else ""
-    return f"waits for somebody outside{until}"
+    due = step.timeout_at if step.waits_outside else step.due_at
+    until = "" if due is None else f"until {time_text(due)}"
+    match step.kind:
+        case "external":
+            return f"for somebody outside {until}".strip()
+        case "child":
+            return f"for run {step.item}" if step.item else "for a run"
+        case "wait" | "flow_wait":
+            return f"for an event {until}".strip()
+        case _:
+            return until
 
 
 def _progress(step: Step) -> str:

@@ -130,6 +130,7 @@ class Coordinator:
         if claimed is None:
             log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)
             return Verdict("stale")
+        failpoint("after_claim_commit")
         return self._carry_on(attempt_of(claimed, definition), self._deadline(), observed=False)
 
     def deliver(self, event_id: str) -> None:

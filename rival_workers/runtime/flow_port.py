@@ -69,6 +69,7 @@ class AttemptPort:
 
     def continue_as(self, its_input: Json) -> None:
         token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input))
+        failpoint("after_continue_commit")
         self._suspended(token, 0.0)
 
     def time_limit(self, seconds: float | None, when_over: Callable[[], None]) -> AbstractContextManager[object]:

@@ -1,5 +1,6 @@
 """The keeper: the small loop in every worker that rings what is due, fires schedules, applies timeouts, takes over from
-dead executors and lets old runs go. It runs no user code, and any number of keepers may run beside one another.
+dead executors, cancels orphans and lets old runs go. It runs no user code, and any number of keepers may run beside one
+another.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TypeVar
 from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
 from rival_client.message import EventRing, Ring
+from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.runtime.moves import Moves
 from rival_workers.settings import WorkerSettings
@@ -45,6 +47,7 @@ class Round:
     held_back: int = 0
     timed_out: int = 0
     taken_over: int = 0
+    orphans: int = 0
     deleted: int = 0
     amnesia: bool = False
 
@@ -99,6 +102,7 @@ class Keeper:
         self._ring_what_is_due(done)
         self._ring_events(done)
         self._take_over(done)
+        self._cancel_orphans(done)
         self._chores(done)
         return done
 
@@ -136,6 +140,7 @@ class Keeper:
             done.held_back += len(waiting) - len(rings)
             done.rung += len(rings)
             if rings:
+                failpoint("after_due_commit")
                 self._doorbell.ring([_ring(due) for due in rings])
             if len(found) < BATCH:
                 return
@@ -186,6 +191,19 @@ class Keeper:
             self._moves.take_over(attempt)
             done.taken_over += 1
 
+    def _cancel_orphans(self, done: Round) -> None:
+        """Children of those that were cancelled, have failed or were rewound, by somebody who did not come to them."""
+        while not self._stop.is_set():
+            found = self._store.orphans(BATCH)
+            settled = {run_id: self._store.cancel_orphan(run_id, by) for run_id, by in found}
+            cancelled = [run_id for run_id, now in settled.items() if now]
+            if cancelled:
+                self._doorbell.ring([], changed=cancelled)
+            done.orphans += len(cancelled)
+            # Cancelled ones may have left children of their own; one that only moves is left to the next round.
+            if all(now is None for now in settled.values()):
+                return
+
     def _chores(self, done: Round) -> None:
         if self.timer() < self._chores_at:
             return
@@ -196,8 +214,8 @@ class Keeper:
         for workflow, age in self._store.retentions(self._settings.retention):
             self._let_go(workflow, age, done)
 
-    def _let_go(self, workflow: str | None, age: float, done: Round) -> None:
-        """Ended runs of a workflow, or of all, in small batches: nobody waits for their locks."""
+    def _let_go(self, workflow: str, age: float, done: Round) -> None:
+        """Ended runs of a workflow, in small batches: nobody waits for their locks."""
         deleted = _RETENTION_BATCH
         while deleted == _RETENTION_BATCH and not self._stop.is_set():
             deleted = self._store.delete_ended_before(age, _RETENTION_BATCH, workflow)

@@ -61,6 +61,8 @@ class Moves:
         if followed is None:
             return None
         failpoint("after_finish_commit")
+        if followed.woken is not None:
+            failpoint("after_child_end_commit")
         self.ring(position, followed)
         return followed
 

@@ -14,7 +14,19 @@ from rival_client.database import Database
 from rival_client.errors import UnknownWorkflow
 from rival_client.history import Telling, tell
 from rival_client.payload import Json, serialise
-from rival_client.tables import STEP_TERMINAL, after, attempts, deliveries, history, logs, now, runs, steps, waits
+from rival_client.tables import (
+    RUN_TERMINAL,
+    STEP_TERMINAL,
+    after,
+    attempts,
+    deliveries,
+    history,
+    logs,
+    now,
+    runs,
+    steps,
+    waits,
+)
 from rival_client.waking import run_stops
 from rival_client.workflows import current_workflow, workflow_names
 from rival_workers.engine.effects import WaitFor
@@ -22,7 +34,10 @@ from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended
 from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.following import LEAD, below
-from rival_workers.store.guards import guard, step_leaves_running
+from rival_workers.store.guards import chosen, guard, step_leaves_running
+
+#: So many children of one name are numbered one after the other.
+_NUMBERED = 10
 
 
 class Flowing:
@@ -124,7 +139,7 @@ class Flowing:
             child_id = self._insert_child(connection, held, mark, child)
             telling.add("child", mark.path, run_id=child_id, workflow=child.workflow, awaited=awaited)
             if awaited:
-                self._write(connection, held, Ending(mark, "waiting", _json(child_id)), telling)
+                self._write(connection, held, Ending(mark, "waiting"), telling, item=child_id)
                 self._suspend(connection, held, None, telling)
             else:
                 self._write(connection, held, Ending(mark, "completed", _json(child_id)), telling)
@@ -136,7 +151,9 @@ class Flowing:
         workflow = current_workflow(connection, child.workflow)
         if workflow is None:
             raise UnknownWorkflow(child.workflow, workflow_names(connection))
-        ids = (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in itertools.count(1))
+        # The flow's token only goes up: after some tries it is a number that none of very many can have.
+        numbers = itertools.chain(range(1, _NUMBERED), itertools.count(max(_NUMBERED, held.token)))
+        ids = (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in numbers)
         new = next(
             one for one in ids
             if run_statements.insert_runs(connection, workflow, {one: child.input}, self.ring_grace)
@@ -173,7 +190,19 @@ class Flowing:
             # What other steps of the plan have gone through stays.
             connection.execute(delete(history).where(history.c.run_id == held.run_id, below(held.path, history)))
             tell(connection, held.run_id, held.path, "continued", by=row.executor_id, kind=row.kind, item=its_input)
+            self._forget_children(connection, held.run_id)
             return int(row.execution_token)
+
+    def _forget_children(self, connection: Connection, run_id: str) -> None:
+        """Those that have ended are no part of what is to come: a run that goes on for ever must not keep them all."""
+        ended = (
+            select(runs.c.id)
+            .where(runs.c.parent_run_id == run_id, runs.c.status.in_(RUN_TERMINAL))
+            .with_for_update(skip_locked=True)
+        )
+        connection.execute(
+            update(runs).where(runs.c.id.in_(chosen(ended))).values(parent_run_id=None, parent_path=None)
+        )
 
     # -- one transaction ----------------------------------------------------------------------------------
 
@@ -203,8 +232,9 @@ class Flowing:
             .returning(steps.c.execution_token, steps.c.executor_id)
         ).first()  # fmt: skip
 
-    def _write(self, connection: Connection, held: Held, ending: Ending, telling: Telling) -> None:
-        """The checkpoint's row: new, or one that was waiting for another try. What is over stays as it is."""
+    def _write(self, connection: Connection, held: Held, ending: Ending, telling: Telling, item: Any = None) -> None:
+        """The checkpoint's row: new, or one that was waiting for another try. What is over stays as it is. `item`: the
+        child that it waits for."""
         over, mark = ending.status in STEP_TERMINAL, ending.mark
         changes: dict[str, Any] = {
             "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
@@ -213,7 +243,7 @@ class Flowing:
         dialect: Any = postgresql if self.database.is_postgres else sqlite
         statement = dialect.insert(steps).values(
             run_id=held.run_id, path=mark.path, kind=mark.kind, opened=mark.number,
-            created_at=now(), started_at=now(), **changes,
+            created_at=now(), started_at=now(), item=item, **changes,
         )  # fmt: skip
         written = connection.execute(
             statement.on_conflict_do_update(
@@ -224,7 +254,7 @@ class Flowing:
             what = "retried" if ending.status == "waiting_retry" else ending.status
             telling.add(
                 what, mark.path, kind=mark.kind, attempts=ending.attempts, result=ending.result, error=ending.error,
-                delay=ending.delay,
+                delay=ending.delay, item=item,
             )  # fmt: skip
 
 

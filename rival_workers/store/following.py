@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Table, Text, and_, bindparam, cast, func, insert, or_, select, update
 
 from rival_client.history import Telling
+from rival_client.orphans import leave_awaited
 from rival_client.payload import NULL, Json, serialise
 from rival_client.tables import STEP_TERMINAL, after, now, runs, steps
 from rival_client.waking import Woken, run_stops, wake_parent
@@ -261,7 +262,7 @@ class Following:
         """Those whose turn will not come."""
         never = [f"{path}[{index}]" for index in range(opened, total)]
         if never:
-            self._cancel(path, steps.c.path.in_(never))
+            self.cancel(path, steps.c.path.in_(never))
 
     # -- closing ------------------------------------------------------------------------------------------
 
@@ -326,9 +327,11 @@ class Following:
 
     def _cancel_below(self, path: str) -> None:
         self._need(path)
-        self._cancel(path, and_(below(path), steps.c.path != path))
+        leave_awaited(self.connection, self.run_id, below(path))
+        self.cancel(path, and_(below(path), steps.c.path != path))
 
-    def _cancel(self, path: str, which: ColumnElement[bool]) -> None:
+    def cancel(self, path: str, which: ColumnElement[bool]) -> None:
+        """What is open of these, which belong to the given path."""
         cancelled = self.connection.scalars(
             update(steps)
             .where(steps.c.run_id == self.run_id, which, steps.c.status.not_in(STEP_TERMINAL))

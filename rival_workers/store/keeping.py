@@ -1,30 +1,16 @@
-"""Keeping, in portable SQL: what is due, what was lost, who is alive, what may go."""
+"""Keeping, in portable SQL: what is due, what was lost, who is alive."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, literal, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Row, delete, func, insert, literal, or_, select, true, tuple_, update
 
 from rival_client.database import Database
 from rival_client.history import tell
 from rival_client.recovery import make_due
-from rival_client.tables import (
-    RUN_TERMINAL,
-    after,
-    attempts,
-    deliveries,
-    executors,
-    history,
-    logs,
-    now,
-    runs,
-    schedules,
-    steps,
-    waits,
-    workflows,
-)
+from rival_client.tables import after, executors, now, runs, schedules, steps
 from rival_workers.store.base import Due, ExecutorRow, Look, RunningAttempt
 from rival_workers.store.guards import RUNNING, backed_off, chosen, due_of, running_of
 
@@ -41,14 +27,6 @@ _NEXT_LOOK = select(
     select(func.min(schedules.c.next_at)).where(schedules.c.error.is_(None)).scalar_subquery().label("of_schedules"),
     now().label("now"),
 )
-
-
-def _ended_before(age: float, workflow: str | None) -> Select[Any]:
-    """Along an index: that of ended runs, or that of one workflow's runs, which begin before they end."""
-    ended = select(runs.c.id).where(runs.c.completed_at < after(-age), runs.c.status.in_(RUN_TERMINAL))
-    if workflow is None:
-        return ended.order_by(runs.c.completed_at)
-    return ended.where(runs.c.workflow == workflow, runs.c.created_at < after(-age)).order_by(runs.c.created_at)
 
 
 class Keeping:
@@ -141,30 +119,6 @@ class Keeping:
         """
         with self.database.transaction() as connection:
             return make_due(connection, within, limit)
-
-    def retentions(self, default: float) -> list[tuple[str | None, float]]:
-        """Which workflow's ended runs are kept for how many seconds, as its version that was activated last says, or
-        else by default. (None, seconds): all of them. What is kept for ever is left out.
-        """
-        said: dict[str | None, float | None] = {}
-        with self.database.autocommit() as connection:
-            rows = connection.execute(
-                select(workflows.c.name, workflows.c.retention).order_by(workflows.c.activated_at)
-            )
-            said.update((row.name, row.retention) for row in rows)
-        if not any(own is not None for own in said.values()):
-            said = {None: None}
-        ages = ((workflow, default if own is None else own) for workflow, own in said.items())
-        return [(workflow, age) for workflow, age in ages if age > 0]
-
-    def delete_ended_before(self, age: float, limit: int, workflow: str | None = None) -> int:
-        """Retention: delete up to `limit` runs that ended more than `age` seconds ago, with all that hangs on them."""
-        with self.database.transaction() as connection:
-            old = list(connection.scalars(_ended_before(age, workflow).limit(limit).with_for_update(skip_locked=True)))
-            for table in (logs, history, attempts, waits, deliveries, steps):
-                connection.execute(delete(table).where(table.c.run_id.in_(old)))
-            connection.execute(delete(runs).where(runs.c.id.in_(old)))
-            return len(old)
 
     # -- executors ----------------------------------------------------------------------------------------
 

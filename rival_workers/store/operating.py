@@ -18,6 +18,7 @@ from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import NotPossible, RivalError
 from rival_client.history import Telling, tell
+from rival_client.orphans import leave_awaited, leave_started_by
 from rival_client.tables import after, now, runs, steps, waits
 from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
@@ -27,14 +28,14 @@ from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
 from rival_workers.store.base import Followed, Held
-from rival_workers.store.following import WHOLE_RUN, Following, Outcome
+from rival_workers.store.following import WHOLE_RUN, Following, Outcome, below
 from rival_workers.store.guards import guard
 
 _TRIES = 50
 #: Paths in one statement.
 _CHUNK = 500
 #: The kinds of rows that an operator can end: a question's answer would be more than a result.
-_SETTLED = ("step", "external", "sleep", "wait", *HANDLERS)
+_SETTLED = ("step", "external", "flow", "sleep", "wait", *HANDLERS)
 #: The verbs that open a run again by themselves.
 _REOPENING = ("retry", "rewind")
 #: A run that has ended is not paused any more when it is opened again.
@@ -146,6 +147,7 @@ class Operating:
         )  # fmt: skip
         _open_run(connection, run_id, _highest_token(connection, run_id, cut.undone) + 2)
         for part in _parts(cut.undone):
+            leave_started_by(connection, run_id, part)
             connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(part)))
             connection.execute(delete(steps).where(steps.c.run_id == run_id, steps.c.path.in_(part)))
         _revive(connection, run_id, cut.revived)
@@ -184,6 +186,9 @@ class Operating:
         connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path == path))
         following = self._whole(connection, run_id, order)
         following.telling.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
+        # What a flow was waiting for.
+        leave_awaited(connection, run_id, below(path))
+        following.cancel(path, below(path))
         following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)
         following.opened += [one for one in reopened.opened if one.path != path]
         following.apply(advance(plan, path, end, step.kind).effects)

@@ -20,11 +20,13 @@ from rival_workers.store.flowing import Flowing
 from rival_workers.store.keeping import Keeping
 from rival_workers.store.moving import Moving
 from rival_workers.store.operating import Operating
+from rival_workers.store.orphaning import Orphaning
 from rival_workers.store.outside import Outside
+from rival_workers.store.retaining import Retaining
 from rival_workers.store.scheduling import Scheduling
 
 
-class SqlStore(Moving, Keeping, Eventing, Flowing, Outside, Operating, Scheduling):
+class SqlStore(Moving, Keeping, Retaining, Orphaning, Eventing, Flowing, Outside, Operating, Scheduling):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
     ) -> None:

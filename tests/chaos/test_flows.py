@@ -44,7 +44,7 @@ def journey(ctx, input):
 """
 STEPS = {"a0", "b0", "got7", "g0", "g1", "g2", "a1", "b1", "end"}
 POINTS = ["after_checkpoint_commit", "after_suspend_commit", "after_deliver_commit", "after_child_commit",
-          "after_finish_commit"]  # fmt: skip
+          "after_finish_commit", "after_claim_commit", "after_child_end_commit", "after_continue_commit"]  # fmt: skip
 
 
 def assert_each_was_done(rival: Rival, run_ids: list[str], ledger: Ledger, *, kills: int) -> None:
@@ -72,6 +72,21 @@ def test_a_worker_that_dies_at_a_failpoint_of_a_flow_loses_nothing_and_doubles_n
     run_ids = start_many(rival, 6, "journey", turn=0)
     send_all(rival, run_ids)
     assert doomed.process.wait(20) < 0
+    wait_for_all(rival, run_ids)
+    assert_each_was_done(rival, run_ids, ledger, kills=4)
+
+
+@pytest.mark.slow
+def test_a_keeper_that_dies_between_finding_a_timer_and_ringing_for_it_leaves_it_to_the_next(
+    rival: Rival, workers: Workers, ledger: Ledger
+) -> None:
+    """With no countdowns at all, every timer is the keepers' to ring for."""
+    file = ledger.workflow(FLOWS)
+    [doomed] = workers.start(file, near=0, failpoint="after_due_commit", ring_grace=1)
+    run_ids = start_many(rival, 3, "journey", turn=0)
+    send_all(rival, run_ids)
+    assert doomed.process.wait(20) < 0
+    workers.start(file, near=0, ring_grace=1)
     wait_for_all(rival, run_ids)
     assert_each_was_done(rival, run_ids, ledger, kills=4)
 

@@ -339,7 +339,7 @@ def test_a_token_of_a_run_that_nobody_knows_is_stale(inline: Inline) -> None:
     token = start(inline)
     inline.rival.complete_step(token)
     inline.drain()
-    inline.store.delete_ended_before(-10.0, 10)
+    inline.store.delete_ended_before(-10.0, 10, "w")
     assert not inline.rival.complete_step(token)
     assert inline.rival.history("r") == []
 

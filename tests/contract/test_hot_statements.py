@@ -178,7 +178,6 @@ def test_listing_the_newest_runs_does_not_sort_them_all(crowded: Stage) -> None:
 
 def test_retention_finds_what_is_old_by_its_index(crowded: Stage) -> None:
     with explained(crowded.database.engine) as plans:
-        crowded.store.delete_ended_before(age=3600, limit=500)
         crowded.store.delete_ended_before(age=3600, limit=500, workflow="w")
     for statement, plan in plans:
         assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"

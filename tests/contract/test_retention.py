@@ -25,7 +25,7 @@ def ended(stage: Stage, run_id: str, workflow: str | None = None) -> None:
 
 
 def test_while_no_workflow_says_anything_the_workers_retention_is_for_all(stage: Stage) -> None:
-    assert stage.store.retentions(HOUR) == [(None, HOUR)]
+    assert stage.store.retentions(HOUR) == [("w", HOUR)]
     assert stage.store.retentions(0.0) == []
 
 
@@ -37,7 +37,7 @@ def test_the_version_that_was_registered_last_says_it(stage: Stage) -> None:
     assert dict(stage.store.retentions(HOUR)) == {"w": HOUR}
     stage.time_passes(1)
     stage.store.register_workflow("other", OTHER, None, None)
-    assert stage.store.retentions(HOUR) == [(None, HOUR)]
+    assert dict(stage.store.retentions(HOUR)) == {"w": HOUR, "other": HOUR}
 
 
 def test_of_one_workflow_only_ended_runs_of_that_age_go(stage: Stage) -> None:

@@ -617,8 +617,8 @@ def test_retention_takes_ended_runs_with_all_that_hangs_on_them_and_nothing_else
     stage.cancel("cancelled")
     stage.time_passes(100)
     populate("young", end=True)
-    assert stage.store.delete_ended_before(age=1000, limit=10) == 0
-    assert stage.store.delete_ended_before(age=50, limit=10) == 2
+    assert stage.store.delete_ended_before(1000, 10, "w") == 0
+    assert stage.store.delete_ended_before(50, 10, "w") == 2
     rows = stage.everything()
     tables = ("rival_steps", "rival_attempts", "rival_history", "rival_logs")
     position = {"rival_history": 1, "rival_logs": 1}
@@ -631,7 +631,7 @@ def test_retention_deletes_in_bounded_batches_oldest_first(stage: Stage) -> None
     for number in range(5):
         stage.store.finish_step(stage.begin(f"run-{number}"), DONE, COMPLETES, claim_for=None)
         stage.time_passes(10)
-    assert [stage.store.delete_ended_before(5, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [stage.store.delete_ended_before(5, 2, "w") for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_logs_and_history_are_kept_in_order(stage: Stage) -> None:

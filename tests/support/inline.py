@@ -71,7 +71,7 @@ class Inline:
         self.doorbell = CollectingDoorbell()
         self.later: list[tuple[float, Ring]] = []
         self.settings = WorkerSettings(database_url=url, **settings)
-        self.store = open_store(url, clock=clock or time.time, **self.settings.store_options)
+        self.store = open_store(url, clock=clock or time.time, durable=False, **self.settings.store_options)
         self.process = Process(self.settings, self.registry, "inline@test", store=self.store, doorbell=self.doorbell)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self.process.executor.start()

@@ -1,0 +1,58 @@
+"""Rival alone: a flow that begins anew very many times, under one run id. The tables must stay as they are.
+
+`python -m benchmarks.continuing 100000` does it in library mode, on a SQLite file, without any server.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from sqlalchemy import func, select
+
+from benchmarks.lines import emit, progress
+from rival_client import Rival
+from rival_client.tables import metadata
+
+NAME = "rival"
+LIMIT_S = 3_000.0
+#: Those whose rows are not the run's.
+_OTHERS = ("rival_executors", "rival_workflows", "rival_schedules")
+
+
+def measure_continuations(producer: Rival, count: int) -> None:
+    """Turns per second, and the rows of all tables at the end, beside those after a few turns."""
+    few, few_s = _run(producer, 10)
+    many, many_s = _run(producer, count)
+    progress(NAME, f"rows after 10 turns {few}, after {count:,} turns more: {many}; {few_s:.1f} and {many_s:.1f} s")
+    emit(NAME, "continuations_per_s", [count / many_s])
+    emit(NAME, "continuation_rows", [sum(many.values()) - sum(few.values())])
+
+
+def _run(producer: Rival, count: int) -> tuple[dict[str, int], float]:
+    """The rows that this run alone has left, and how long it took."""
+    before, began = _rows(producer), time.monotonic()
+    run_id = producer.run("turns", {"left": count}).run_id
+    result = producer.wait("turns", run_id, timeout=LIMIT_S)
+    if result.status != "completed":
+        raise RuntimeError(f"run {run_id} ended {result.status}: {result.error}")
+    took = time.monotonic() - began
+    after = _rows(producer)
+    return {name: after[name] - before[name] for name in after}, took
+
+
+def _rows(producer: Rival) -> dict[str, int]:
+    with producer.database.autocommit() as connection:
+        return {
+            table.name: connection.scalar(select(func.count()).select_from(table)) or 0
+            for table in metadata.sorted_tables
+            if table.name not in _OTHERS
+        }
+
+
+if __name__ == "__main__":
+    from benchmarks import rival_workflows  # noqa: F401 - registers them
+    from rival_workers import embedded
+
+    with embedded(concurrency=1) as rival:
+        measure_continuations(rival, int(sys.argv[1]))

@@ -1,0 +1,62 @@
+"""Orphans: child runs that nobody waits for any more, since their parent was cancelled, has failed or was rewound.
+
+Locks go from a child to its parent and never back, so a parent's transition cannot cancel its children. It enters them
+here in its own commit; whoever made it cancels them at once, and if that one dies, a keeper does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, literal, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rival_client.tables import RUN_TERMINAL, now, orphans, runs, steps
+
+
+def leave_all(connection: Connection, run_id: str, by: str) -> None:
+    """Whatever the run has started and has not ended, awaited or not."""
+    _enter(connection, _open_children(run_id), by)
+
+
+def leave_started_by(connection: Connection, run_id: str, paths: Sequence[str]) -> None:
+    """The children that the given steps of the run have started, awaited or not."""
+    _enter(connection, _open_children(run_id).where(runs.c.parent_path.in_(paths)), f"its parent {run_id}")
+
+
+def leave_awaited(connection: Connection, run_id: str, which: Any) -> None:
+    """The children that the given steps of the run wait for. To be said while they still do."""
+    awaits = (
+        select(steps.c.path)
+        .where(steps.c.run_id == run_id, which, steps.c.kind == "child", steps.c.status == "waiting")
+    )  # fmt: skip
+    _enter(connection, _open_children(run_id).where(runs.c.parent_path.in_(awaits)), f"its parent {run_id}")
+
+
+def forget(connection: Connection, run_id: str) -> None:
+    """It has been cancelled, or has ended before."""
+    connection.execute(delete(orphans).where(orphans.c.run_id == run_id))
+
+
+def list_orphans(connection: Connection, limit: int) -> list[tuple[str, str]]:
+    """(run id, on whose behalf it is to be cancelled), the oldest first."""
+    found = connection.execute(select(orphans.c.run_id, orphans.c.by).order_by(orphans.c.at).limit(limit))
+    return [(row.run_id, row.by) for row in found]
+
+
+def orphans_of(connection: Connection, run_id: str, limit: int) -> list[tuple[str, str]]:
+    """Those of one run."""
+    mine = select(orphans.c.run_id, orphans.c.by).join(runs, runs.c.id == orphans.c.run_id)
+    found = connection.execute(mine.where(runs.c.parent_run_id == run_id).limit(limit))
+    return [(row.run_id, row.by) for row in found]
+
+
+def _open_children(run_id: str) -> Select[Any]:
+    return select(runs.c.id).where(runs.c.parent_run_id == run_id, runs.c.status.not_in(RUN_TERMINAL))
+
+
+def _enter(connection: Connection, children: Select[Any], by: str) -> None:
+    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
+    entered = children.add_columns(literal(by), now())
+    connection.execute(dialect.insert(orphans).from_select(["run_id", "by", "at"], entered).on_conflict_do_nothing())

@@ -1,0 +1,34 @@
+"""Orphans, in portable SQL: children whose parent has ended or was rewound are cancelled, each on its own."""
+
+from __future__ import annotations
+
+from rival_client import orphans as orphan_statements
+from rival_client import runs as run_statements
+from rival_client.database import Database
+from rival_client.errors import RunNotFound
+
+
+class Orphaning:
+    database: Database
+
+    def orphans(self, limit: int) -> list[tuple[str, str]]:
+        """(run id, on whose behalf) of children that are still to be cancelled."""
+        with self.database.autocommit() as connection:
+            return orphan_statements.list_orphans(connection, limit)
+
+    def orphans_of(self, run_id: str, limit: int) -> list[tuple[str, str]]:
+        with self.database.autocommit() as connection:
+            return orphan_statements.orphans_of(connection, run_id, limit)
+
+    def cancel_orphan(self, run_id: str, by: str) -> bool | None:
+        """True: cancelled now. False: it had ended already. None: it moved, and is still to be cancelled. Nobody waits
+        for it, so nobody is woken."""
+        with self.database.transaction() as connection:
+            try:
+                cancelled = run_statements.cancel_run(connection, run_id, by)
+            except RunNotFound:
+                orphan_statements.forget(connection, run_id)
+                return False
+            if cancelled is None:
+                connection.rollback()
+            return cancelled

@@ -1,0 +1,70 @@
+"""Retention, in portable SQL: which ended runs may go, and how they go, in small batches.
+
+A run is only ever deleted when it is nobody's child. Children are let go when their parent is deleted, and then have
+their own time: so nothing goes that has an unfinished run above it, however far up, and nobody ever looks at those that
+must stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, select, update
+
+from rival_client.database import Database
+from rival_client.tables import after, attempts, deliveries, history, logs, runs, steps, waits, workflows
+from rival_workers.store.guards import chosen
+
+
+class Retaining:
+    database: Database
+
+    def retentions(self, default: float) -> list[tuple[str, float]]:
+        """Which workflow's ended runs are kept for how many seconds, as its version that was activated last says, or
+        else by default. What is kept for ever is left out.
+        """
+        newest_last = select(workflows.c.name, workflows.c.retention).order_by(workflows.c.activated_at)
+        with self.database.autocommit() as connection:
+            said = {row.name: row.retention for row in connection.execute(newest_last)}
+        ages = ((workflow, default if own is None else own) for workflow, own in said.items())
+        return [(workflow, age) for workflow, age in ages if age > 0]
+
+    def delete_ended_before(self, age: float, limit: int, workflow: str) -> int:
+        """Delete up to `limit` runs of a workflow that ended more than `age` seconds ago, with all that hangs on
+        them. Their children stay, and are nobody's from now on. How many are gone."""
+        may_go = _may_go(age, workflow)
+        with self.database.autocommit() as connection:
+            old = list(connection.scalars(select(runs.c.id).where(*may_go).order_by(runs.c.completed_at).limit(limit)))
+        # In transactions of their own: one run may have very many.
+        while old and self._let_children_go(old, limit) == limit:
+            pass
+        with self.database.transaction() as connection:
+            return _delete(connection, old, may_go)
+
+    def _let_children_go(self, parents: Sequence[str], limit: int) -> int:
+        children = (
+            select(runs.c.id)
+            .where(runs.c.parent_run_id.in_(parents))
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )  # fmt: skip
+        with self.database.transaction() as connection:
+            alone = update(runs).where(runs.c.id.in_(chosen(children))).values(parent_run_id=None, parent_path=None)
+            return len(connection.execute(alone.returning(runs.c.id)).all())
+
+
+def _may_go(age: float, workflow: str) -> tuple[ColumnElement[bool], ...]:
+    return runs.c.workflow == workflow, runs.c.parent_run_id.is_(None), runs.c.completed_at < after(-age)
+
+
+def _delete(connection: Connection, candidates: Sequence[str], may_go: tuple[ColumnElement[bool], ...]) -> int:
+    """Those that still may: an operator may have opened one again, and a child may have been busy."""
+    child: Any = runs.alias("child")
+    has_children = select(child.c.id).where(child.c.parent_run_id == runs.c.id).exists()
+    chosen_ones = select(runs.c.id).where(runs.c.id.in_(candidates), *may_go, ~has_children)
+    old = list(connection.scalars(chosen_ones.with_for_update(skip_locked=True)))
+    for table in (logs, history, attempts, waits, deliveries, steps):
+        connection.execute(delete(table).where(table.c.run_id.in_(old)))
+    connection.execute(delete(runs).where(runs.c.id.in_(old)))
+    return len(old)

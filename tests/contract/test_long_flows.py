@@ -1,0 +1,115 @@
+"""Flows that go on for very long: what they have done is read at once, and what is over leaves nothing behind."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, event, func, insert, select
+
+from rival_client.database import Database
+from rival_client.tables import metadata, steps
+from rival_workers import StepError
+from tests.contract.test_flows import calls, define, fresh, inline, later, once, start, timed
+from tests.support.inline import Inline
+
+__all__ = ["fresh", "inline", "timed"]
+
+
+@contextmanager
+def statements(database: Database) -> Iterator[Counter[str]]:
+    """How many of each kind are executed in the block."""
+    seen: Counter[str] = Counter()
+
+    def count(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        seen[statement.split(None, 1)[0]] += 1
+
+    event.listen(database.engine, "before_cursor_execute", count)
+    try:
+        yield seen
+    finally:
+        event.remove(database.engine, "before_cursor_execute", count)
+
+
+def rows(inline: Inline) -> dict[str, int]:
+    with inline.store.database.transaction() as connection:
+        return {
+            table.name: connection.scalar(select(func.count()).select_from(table)) or 0
+            for table in metadata.sorted_tables
+        }
+
+
+@pytest.mark.slow
+def test_a_loop_of_very_many_continuations_keeps_every_table_flat(inline: Inline) -> None:
+    turns = 150 if inline.store.database.is_postgres else 1000
+    counted: dict[int, dict[str, int]] = {}
+
+    def body(ctx: Any, input: int) -> Any:
+        ctx.log.info("turn", n=input)
+        ctx.step(once, "turn", 1)
+        ctx.now()
+        if input in (5, turns // 2, turns):
+            counted[input] = rows(inline)
+        return input if input == turns else ctx.continue_as(input + 1)
+
+    define(inline, body)
+    start(inline, 1)
+    assert (inline.rival.result("r").result, calls["turn"]) == (turns, turns)
+    assert counted[5] == counted[turns // 2] == counted[turns]
+
+
+def test_a_flow_of_10_000_checkpoints_resumes_without_reading_them_one_by_one(timed: Inline) -> None:
+    """It stops at its second; the others are written by hand, which is quicker than to let it do all of them."""
+
+    def second_waits(name: str) -> int:
+        if once(name, calls[name]) == 1:
+            raise StepError("not yet", behavior="retry")
+        return 1
+
+    define(timed, lambda ctx: sum(ctx.step(second_waits, "s", max_attempts=2, base_delay=10) for _ in range(10_000)))
+    start(timed)
+    with timed.store.database.transaction() as connection:
+        first = dict(connection.execute(select(steps).where(steps.c.path == "f/second_waits")).mappings().one())
+        connection.execute(delete(steps).where(steps.c.path == "f/second_waits~2"))
+        more = [{**first, "path": f"f/second_waits~{n}", "opened": first["opened"] + n - 1} for n in range(2, 10_001)]
+        connection.execute(insert(steps), more)
+    with statements(timed.store.database) as seen:
+        resumed = time.perf_counter()
+        later(timed, 11)
+    assert (timed.rival.result("r").result, calls["s"]) == (10_000, 2)
+    assert seen.total() < 50, seen
+    assert time.perf_counter() - resumed < 20
+
+
+def test_a_checkpoint_costs_the_same_however_many_came_before_it(inline: Inline) -> None:
+    define(inline, lambda ctx, input: sum(ctx.step(once, "s", 1) for _ in range(input)))
+
+    def cost(count: int) -> int:
+        with statements(inline.store.database) as seen:
+            start(inline, count, run_id=f"r{count}")
+        return seen.total()
+
+    # A heartbeat may come in between.
+    assert abs((cost(110) - cost(100)) - (cost(20) - cost(10))) < 4
+
+
+def test_a_resume_is_as_few_statements_however_many_checkpoints_there_are(inline: Inline) -> None:
+    def body(ctx: Any, input: int) -> Any:
+        total = sum(ctx.step(once, "s", 1) for _ in range(input))
+        return [total, ctx.await_event("go", key=ctx.run.id)][0]
+
+    define(inline, body)
+
+    def resumed(count: int) -> int:
+        start(inline, count, run_id=f"r{count}")
+        inline.rival.send_event("go", key=f"r{count}")
+        with statements(inline.store.database) as seen:
+            inline.drain()
+        assert inline.rival.result(f"r{count}").result == count
+        return seen.total()
+
+    assert abs(resumed(100) - resumed(5)) < 4

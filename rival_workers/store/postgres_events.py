@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rival_client.hotline import HotLine, Statement
+from rival_client.hotline import HotLine, Statement, Value
 from rival_client.payload import load
 from rival_client.waking import Woken
 from rival_workers.store.base import ClaimBy, Claimed, Delivered
@@ -69,7 +69,7 @@ DELIVER_EVENT = Statement.of("rival_deliver_event", _DELIVER)
 def deliver(hot: HotLine, event_id: str, claim: ClaimBy | None, grace: float) -> Delivered | None:
     """None: it is not the usual case, and the long way finds out which."""
     executor = None if claim is None else claim.executor
-    values = {"event_id": event_id, "grace": grace, "executor": executor, "workflows": _array(claim)}
+    values: dict[str, Value] = {"event_id": event_id, "grace": grace, "executor": executor, "workflows": _array(claim)}
     row = hot.fetch_in_turn(LOCK_EVENT, DELIVER_EVENT, values)
     if row is None:
         return None

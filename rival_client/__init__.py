@@ -14,10 +14,11 @@ from rival_client.errors import (
     RunFailed,
     RunNotEnded,
     RunNotFound,
+    TopicFull,
     UnknownWorkflow,
     WaitTimeout,
 )
-from rival_client.events import EventRecord, Sent
+from rival_client.events import EventRecord, Sent, TopicCount
 from rival_client.records import (
     Attempt,
     HistoryEntry,
@@ -64,6 +65,8 @@ __all__ = [
     "Sent",
     "Started",
     "Step",
+    "TopicCount",
+    "TopicFull",
     "UnknownWorkflow",
     "WaitTimeout",
     "WorkflowInfo",

@@ -16,8 +16,8 @@ CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "ConfigurationError", "DatabaseUnavailable", "EventRecord",
     "HistoryEntry", "InvalidInput", "InvalidPayload", "LastError", "LogEntry", "NotPossible", "Recovery",
     "Reopened", "Rival", "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed", "RunNotEnded",
-    "RunNotFound", "RunResult", "RunState", "ScheduleRecord", "Sent", "Started", "Step", "UnknownWorkflow",
-    "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
+    "RunNotFound", "RunResult", "RunState", "ScheduleRecord", "Sent", "Started", "Step", "TopicCount", "TopicFull",
+    "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "AsyncFlowContext", "ChildFailed", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
@@ -31,7 +31,7 @@ TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [
     "active_runs", "cancel", "close", "events", "get", "history", "logs", "pause", "recover", "result", "resume",
     "retry", "rewind", "run", "run_many", "runs", "schedule", "schedules", "send_event", "set_result", "skip",
-    "state", "unschedule", "versions", "wait", "workflows",
+    "state", "topics", "unschedule", "versions", "wait", "workflows",
 ]  # fmt: skip
 
 

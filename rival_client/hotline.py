@@ -18,6 +18,9 @@ from psycopg import generators, pq, waiting
 
 from rival_client.database import LIBPQ_OPTIONS, libpq_url, unavailable
 
+#: Seconds after which somebody who waits for an answer looks whether the process was told to stop.
+WAIT_INTERVAL = 0.1
+
 Value = str | int | float | None
 Row = tuple[str | None, ...]
 
@@ -84,9 +87,9 @@ class HotLine:
             for statement in statements:
                 pgconn.send_query_prepared(statement.name, statement.values(values))
             pgconn.pipeline_sync()
-            waiting.wait(generators.send(pgconn), pgconn.socket)
-            results = [waiting.wait(generators.fetch_many(pgconn), pgconn.socket)[-1] for _ in statements]
-            waiting.wait(generators.fetch_many(pgconn), pgconn.socket)  # the sync's own
+            _wait(generators.send(pgconn), pgconn)
+            results = [_wait(generators.fetch_many(pgconn), pgconn)[-1] for _ in statements]
+            _wait(generators.fetch_many(pgconn), pgconn)  # the sync's own
             pgconn.exit_pipeline_mode()
         except BaseException:
             # Nobody knows how far it has come.
@@ -132,6 +135,11 @@ class _Line:
             if done.status != pq.ExecStatus.COMMAND_OK:
                 raise _error(done)
             self.prepared.add(statement.name)
+
+
+def _wait(communication: Any, pgconn: Any) -> Any:
+    """Without an interval psycopg would not sleep, but ask again and again."""
+    return waiting.wait(communication, pgconn.socket, interval=WAIT_INTERVAL)
 
 
 def _first_row(result: Any) -> Row | None:

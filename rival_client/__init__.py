@@ -16,10 +16,11 @@ from rival_client.errors import (
     RunFailed,
     RunNotEnded,
     RunNotFound,
+    TopicFull,
     UnknownWorkflow,
     WaitTimeout,
 )
-from rival_client.events import EventRecord, Sent
+from rival_client.events import EventRecord, Sent, TopicCount
 from rival_client.listing import RunFilter, Runs
 from rival_client.records import (
     Attempt,
@@ -74,6 +75,8 @@ __all__ = [
     "Sent",
     "Started",
     "Step",
+    "TopicCount",
+    "TopicFull",
     "UnknownWorkflow",
     "WaitTimeout",
     "WorkflowInfo",

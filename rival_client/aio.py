@@ -18,7 +18,7 @@ from rival_client.bell import AsyncBell
 from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.client import CHUNK, Rival
 from rival_client.errors import WaitTimeout
-from rival_client.events import KEPT_FOR, Delivery, EventRecord, Sent, made_event
+from rival_client.events import Delivery, EventRecord, Sent, TopicCount, made_event
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
 from rival_client.instance import AsyncWorkflow
 from rival_client.listing import RunFilter, Runs
@@ -102,7 +102,7 @@ class AsyncRival:
 
     async def send_event(
         self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
-        delivery: Delivery = "one", expires: float | dt.timedelta = KEPT_FOR, event_id: str | None = None,
+        delivery: Delivery = "one", expires: float | dt.timedelta | None = None, event_id: str | None = None,
         connection: Any = None,
     ) -> Sent:  # fmt: skip
         if connection is None:
@@ -110,7 +110,7 @@ class AsyncRival:
                 self._rival.send_event, topic, payload, key=key, run_id=run_id, delivery=delivery, expires=expires,
                 event_id=event_id,
             )  # fmt: skip
-        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings.max_payload)
+        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
         ring = self._rival.event_ringer(event)
         sent = await joining.send_in_async(connection, event, self.settings.ring_grace, ring)
         return Sent(event.id, "sent" if sent else "duplicate")
@@ -128,6 +128,9 @@ class AsyncRival:
 
     async def heartbeat_step(self, token: str, progress: Any = None) -> bool:
         return await self._call(self._rival.heartbeat_step, token, progress)
+
+    async def topics(self, topic: str | None = None) -> list[TopicCount]:
+        return await self._call(self._rival.topics, topic)
 
     async def schedule(
         self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",

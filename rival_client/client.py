@@ -16,7 +16,19 @@ from rival_client.bulk import InBulk
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
 from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow, WaitTimeout
-from rival_client.events import KEPT_FOR, Delivery, Event, EventRecord, Sent, insert_event, list_events, made_event
+from rival_client.events import (
+    INSERT_EVENT,
+    Delivery,
+    Event,
+    EventRecord,
+    Sent,
+    TopicCount,
+    count_by_topic,
+    insert_event,
+    list_events,
+    made_event,
+    sent_unless_full,
+)
 from rival_client.external_steps import ExternalSteps
 from rival_client.hotline import HotLine
 from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
@@ -145,24 +157,31 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
     def send_event(
         self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
-        delivery: Delivery = "one", expires: float | dt.timedelta = KEPT_FOR, event_id: str | None = None,
+        delivery: Delivery = "one", expires: float | dt.timedelta | None = None, event_id: str | None = None,
         connection: Any = None,
     ) -> Sent:  # fmt: skip
         """Tell the runs that wait for this topic (and key, if they asked for one): the one that has waited longest, or
         "all" of them. Kept for `expires` seconds while nobody waits. The same `event_id` twice is one event.
 
-        A pydantic model as the topic is a typed event: its fields are the payload.
+        A pydantic model as the topic is a typed event: its fields are the payload. TopicFull when the topic keeps as
+        many as it may, and nobody waits for this one.
         """
-        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings.max_payload)
+        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
         ring = self.event_ringer(event)
         if connection is not None:
             sent = joining.send_in(connection, event, self.settings.ring_grace, ring)
             return Sent(event.id, "sent" if sent else "duplicate")
-        with self.database.transaction() as own:
-            sent = insert_event(own, event, self.settings.ring_grace)
+        sent = self._insert_event(event)
         if sent:
             ring()
         return Sent(event.id, "sent" if sent else "duplicate")
+
+    def _insert_event(self, event: Event) -> bool:
+        if self._hot is not None:
+            row = self._hot.fetch(INSERT_EVENT, event.parameters(self.settings.ring_grace))
+            return sent_unless_full(event, str(row and row[0]))
+        with self.database.transaction() as own:
+            return insert_event(own, event, self.settings.ring_grace)
 
     def event_ringer(self, event: Event) -> Callable[[], None]:
         """Rings for a freshly committed event."""
@@ -176,6 +195,11 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         """The newest events first."""
         with self.database.autocommit() as connection:
             return list_events(connection, topic, limit)
+
+    def topics(self, topic: str | None = None) -> list[TopicCount]:
+        """How many events that nobody has got yet each topic has, the fullest first."""
+        with self.database.autocommit() as connection:
+            return count_by_topic(connection, self.settings.max_events_per_topic, topic)
 
     # -- waiting ------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ RivalError
 ├── RunNotFound
 ├── NotPossible               an operator's verb does not fit the run as it is; nothing was changed
 ├── RunNotEnded               the run has no result yet
+├── TopicFull                 so many events of that topic are kept that no more are taken; nothing was sent
 ├── WaitTimeout               the run is still going on; waiting gave up
 ├── RunFailed                 raised by `RunResult.unwrap()`
 │   └── RunCancelled
@@ -85,6 +86,16 @@ class NotPossible(RivalError):
     def __init__(self, verb: str, run_id: str, why: str) -> None:
         super().__init__(f"Cannot {verb} run {run_id!r}: {why}. Nothing was changed.")
         self.verb, self.run_id = verb, run_id
+
+
+class TopicFull(RivalError):
+    def __init__(self, topic: str, bound: int) -> None:
+        super().__init__(
+            f"Topic {topic!r} keeps {bound:,} events that nobody has waited for: this one was not sent. Start what "
+            "waits for them, send with a shorter `expires`, or raise RIVAL_MAX_EVENTS_PER_TOPIC (0: no bound). "
+            f"`rival events --topic {topic}` lists them."
+        )
+        self.topic, self.bound = topic, bound
 
 
 class WaitTimeout(RivalError, TimeoutError):

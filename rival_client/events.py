@@ -8,29 +8,54 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, Text, literal, select, text
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import Connection, Text, case, func, insert, literal, or_, select, true
 
+from rival_client.errors import TopicFull
+from rival_client.hotline import Statement
 from rival_client.inputs import checked_run_id, new_run_id
 from rival_client.payload import Json, dump
-from rival_client.tables import after, events, now
+from rival_client.settings import Settings
+from rival_client.tables import after, events, now, waits
 
 Delivery = Literal["one", "all"]
-#: Seconds for which an event that nobody waits for is kept.
-KEPT_FOR = 7 * 24 * 3600.0
+#: The part of its bound from which on a topic is nearly full.
+NEARLY_FULL = 0.8
+#: What became of an event that was to be sent. "full": it was refused, see `refuse_full`.
+Outcome = Literal["sent", "duplicate", "full"]
 
+# A topic has room while it keeps fewer events than its bound; and for an event that somebody waits for, always: it will
+# not be kept. The look at what is kept reads as many entries of an index as there are, at most the bound.
 _INSERT = """
-INSERT INTO rival_events (id, topic, key, run_id, payload, delivery, status, ring_at, rings, created_at, expires_at)
-VALUES (:id, :topic, :key, :run_id, CAST(:payload AS jsonb), :delivery, 'sent',
-        clock_timestamp() + make_interval(secs => CAST(:grace AS double precision)),
-        CASE WHEN :grace = 0 THEN -1 ELSE 0 END, clock_timestamp(),
-        clock_timestamp() + make_interval(secs => CAST(:expires AS double precision)))
-ON CONFLICT (id) DO NOTHING
-RETURNING id
+WITH room AS (
+    SELECT %(bound)s::int = 0
+        OR NOT EXISTS (
+            SELECT 1 FROM rival_events WHERE topic = %(topic)s AND status = 'kept' AND expires_at > clock_timestamp()
+            OFFSET greatest(%(bound)s::int - 1, 0) LIMIT 1
+        )
+        OR %(delivery)s::text = 'one' AND EXISTS (
+            SELECT 1 FROM rival_waits
+            WHERE topic = %(topic)s AND (key IS NULL OR key = %(key)s::text)
+              AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s::text)
+              AND (filter IS NULL OR %(payload)s::jsonb @> filter)
+        ) AS there
+), new AS (
+    INSERT INTO rival_events (id, topic, key, run_id, payload, delivery, status, ring_at, rings, created_at, expires_at)
+    SELECT %(id)s, %(topic)s, %(key)s::text, %(run_id)s::text, %(payload)s::jsonb, %(delivery)s::text, 'sent',
+           clock_timestamp() + make_interval(secs => %(grace)s::double precision),
+           CASE WHEN %(grace)s::double precision = 0 THEN -1 ELSE 0 END, clock_timestamp(),
+           clock_timestamp() + make_interval(secs => %(expires)s::double precision)
+    FROM room WHERE there
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+)
+SELECT CASE WHEN EXISTS (SELECT 1 FROM new) THEN 'sent'
+            WHEN there OR EXISTS (SELECT 1 FROM rival_events WHERE id = %(id)s) THEN 'duplicate'
+            ELSE 'full' END
+FROM room
 """
-_INSERT_POSTGRES = text(_INSERT)
+INSERT_EVENT = Statement.of("rival_insert_event", _INSERT)
 #: The same in psycopg's own form, so that it can join a psycopg transaction.
-INSERT_PSYCOPG = re.sub(r"(?<!:):(\w+)", r"%(\1)s", _INSERT)
+INSERT_PSYCOPG = _INSERT
 
 
 @dataclass(frozen=True)
@@ -40,15 +65,17 @@ class Event:
     id: str
     topic: str
     payload: Json
-    key: str | None = None
-    run_id: str | None = None
-    delivery: Delivery = "one"
-    expires: float = KEPT_FOR
+    key: str | None
+    run_id: str | None
+    delivery: Delivery
+    expires: float
+    #: How many the topic may keep; 0: any number.
+    bound: int
 
     def parameters(self, grace: float) -> dict[str, Any]:
         return {
             "id": self.id, "topic": self.topic, "key": self.key, "run_id": self.run_id, "payload": str(self.payload),
-            "delivery": self.delivery, "expires": self.expires, "grace": grace,
+            "delivery": self.delivery, "expires": self.expires, "grace": grace, "bound": self.bound,
         }  # fmt: skip
 
 
@@ -83,7 +110,7 @@ def topic_of(model: type[BaseModel]) -> str:
 
 def made_event(
     topic: str | BaseModel, payload: Any, key: str | None, run_id: str | None, delivery: Delivery,
-    expires: float | dt.timedelta, event_id: str | None, max_payload: int,
+    expires: float | dt.timedelta | None, event_id: str | None, settings: Settings,
 ) -> Event:  # fmt: skip
     """An event as it was asked for; ValueError when it makes no sense."""
     if isinstance(topic, BaseModel):
@@ -94,27 +121,87 @@ def made_event(
         raise ValueError(f"the topic must be a non-empty string or a pydantic model, not {topic!r}")
     if delivery not in ("one", "all"):
         raise ValueError(f"delivery is 'one' or 'all', not {delivery!r}")
-    seconds = expires.total_seconds() if isinstance(expires, dt.timedelta) else float(expires)
-    content = dump(payload, what=f"the payload of event {topic!r}", limit=max_payload)
-    an_id = new_run_id() if event_id is None else checked_run_id(event_id)
-    return Event(an_id, topic, content, None if key is None else str(key), run_id, delivery, seconds)
+    return Event(
+        id=new_run_id() if event_id is None else checked_run_id(event_id),
+        topic=topic,
+        payload=dump(payload, what=f"the payload of event {topic!r}", limit=settings.max_payload),
+        key=None if key is None else str(key),
+        run_id=run_id,
+        delivery=delivery,
+        expires=settings.event_retention if expires is None else _seconds(expires),
+        bound=settings.max_events_per_topic,
+    )
+
+
+def _seconds(expires: float | dt.timedelta) -> float:
+    return expires.total_seconds() if isinstance(expires, dt.timedelta) else float(expires)
+
+
+def sent_unless_full(event: Event, outcome: str) -> bool:
+    """False: there is one with this id already. TopicFull when it was refused."""
+    if outcome == "full":
+        raise TopicFull(event.topic, event.bound)
+    return outcome == "sent"
 
 
 def insert_event(connection: Connection, event: Event, grace: float) -> bool:
     """False: there is one with this id already. `grace` 0: nobody will ring for it, the keeper must."""
     if connection.dialect.name == "postgresql":
-        return connection.execute(_INSERT_POSTGRES, event.parameters(grace)).first() is not None
-    statement = (
-        sqlite.insert(events)
-        .values(
+        [outcome] = connection.exec_driver_sql(_INSERT, event.parameters(grace)).one()
+    else:
+        outcome = _insert_on_sqlite(connection, event, grace)
+    return sent_unless_full(event, outcome)
+
+
+def _insert_on_sqlite(connection: Connection, event: Event, grace: float) -> Outcome:
+    if connection.execute(select(events.c.id).where(events.c.id == event.id)).first() is not None:
+        return "duplicate"
+    if event.bound and not _has_room(connection, event):
+        return "full"
+    connection.execute(
+        insert(events).values(
             id=event.id, topic=event.topic, key=event.key, run_id=event.run_id,
             payload=literal(str(event.payload), Text), delivery=event.delivery, status="sent",
             ring_at=after(grace), rings=-1 if grace == 0 else 0, created_at=now(), expires_at=after(event.expires),
         )
-        .on_conflict_do_nothing()
-        .returning(events.c.id)
     )  # fmt: skip
-    return connection.execute(statement).first() is not None
+    return "sent"
+
+
+def _has_room(connection: Connection, event: Event) -> bool:
+    kept = (events.c.topic == event.topic, events.c.status == "kept", events.c.expires_at > now())
+    if connection.execute(select(events.c.id).where(*kept).offset(event.bound - 1).limit(1)).first() is None:
+        return True
+    # What a wait asks of the payload is not looked at here: at worst an event more than the bound is kept.
+    its_key = or_(waits.c.key.is_(None), waits.c.key == event.key)
+    whose = true() if event.run_id is None else waits.c.run_id == event.run_id
+    waiting = select(waits.c.run_id).where(waits.c.topic == event.topic, its_key, whose).limit(1)
+    return event.delivery == "one" and connection.execute(waiting).first() is not None
+
+
+@dataclass(frozen=True)
+class TopicCount:
+    """How many events a topic has: on their way, kept, and how many it may keep (0: any number)."""
+
+    topic: str
+    sent: int
+    kept: int
+    bound: int
+
+    @property
+    def is_nearly_full(self) -> bool:
+        return bool(self.bound) and self.kept >= self.bound * NEARLY_FULL
+
+
+def count_by_topic(connection: Connection, bound: int, topic: str | None = None) -> list[TopicCount]:
+    """Topics with events that nobody has got yet, the fullest first."""
+    of = [func.sum(case((events.c.status == status, 1), else_=0)).label(status) for status in ("sent", "kept")]
+    statement = select(events.c.topic, *of).where(events.c.status != "consumed", events.c.expires_at > now())
+    if topic is not None:
+        statement = statement.where(events.c.topic == topic)
+    found = connection.execute(statement.group_by(events.c.topic)).all()
+    counts = [TopicCount(row.topic, row.sent, row.kept, bound) for row in found]
+    return sorted(counts, key=lambda one: (-one.kept, one.topic))
 
 
 def list_events(connection: Connection, topic: str | None = None, limit: int = 50) -> list[EventRecord]:

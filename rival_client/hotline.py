@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import psycopg
-from psycopg import pq
+from psycopg import generators, pq, waiting
 
 from rival_client.database import LIBPQ_OPTIONS, libpq_url, unavailable
+
+#: Seconds after which somebody who waits for an answer looks whether the process was told to stop.
+WAIT_INTERVAL = 0.1
 
 Value = str | int | float | None
 Row = tuple[str | None, ...]
@@ -37,6 +40,9 @@ class Statement:
         numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", sql)
         return cls(name.encode(), numbered, names)
 
+    def values(self, given: Mapping[str, Value]) -> list[bytes | None]:
+        return [_bytes(given[name]) for name in self.parameters]
+
 
 class HotLine:
     def __init__(self, url: str) -> None:
@@ -47,7 +53,7 @@ class HotLine:
     def fetch(self, statement: Statement, values: Mapping[str, Value]) -> Row | None:
         """The first row as text, or None. DatabaseUnavailable leaves open whether it was committed."""
         try:
-            result = self._execute(statement, [_bytes(values[name]) for name in statement.parameters])
+            result = self._execute(statement, values)
             if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                 raise _error(result)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
@@ -56,42 +62,45 @@ class HotLine:
         return _first_row(result)
 
     def fetch_in_turn(self, first: Statement, second: Statement, values: Mapping[str, Value]) -> Row | None:
-        """Two statements in one transaction: the second sees what was committed while the first waited for a lock.
-        None when one of them finds nothing; then nothing has happened."""
+        """Two statements in one transaction and one round trip: the second sees what was committed while the first
+        waited for a lock. Its first row; both are committed, whatever they find.
+        """
         try:
-            return self._in_turn(first, second, values)
+            results = self._in_turn((first, second), values)
+            for result in results:
+                # The one after an error is not carried out, and says only that.
+                if result.status != pq.ExecStatus.TUPLES_OK:
+                    raise _error(result)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self._drop()
             raise unavailable(self._url, error) from error
+        return _first_row(results[-1])
 
-    def _in_turn(self, first: Statement, second: Statement, values: Mapping[str, Value]) -> Row | None:
-        pgconn = self._open().pgconn
-        pgconn.exec_(b"BEGIN")
-        row: Row | None = None
-        try:
-            for statement in (first, second):
-                result = self._execute(statement, [_bytes(values[name]) for name in statement.parameters])
-                if result.status != pq.ExecStatus.TUPLES_OK:
-                    raise _error(result)
-                row = _first_row(result)
-                if row is None:
-                    break
-        except BaseException:
-            pgconn.exec_(b"ROLLBACK")
-            raise
-        ended = pgconn.exec_(b"ROLLBACK" if row is None else b"COMMIT")
-        if ended.status != pq.ExecStatus.COMMAND_OK:
-            raise _error(ended)
-        return row
-
-    def _execute(self, statement: Statement, values: list[bytes | None]) -> Any:
+    def _in_turn(self, statements: Sequence[Statement], values: Mapping[str, Value]) -> list[Any]:
+        """What is sent before a sync is one transaction, in which each statement has a snapshot of its own."""
         line = self._open()
-        if statement.name not in line.prepared:
-            prepared = line.pgconn.prepare(statement.name, statement.sql.encode())
-            if prepared.status != pq.ExecStatus.COMMAND_OK:
-                raise _error(prepared)
-            line.prepared.add(statement.name)
-        return line.pgconn.exec_prepared(statement.name, values)
+        for statement in statements:
+            line.prepare(statement)
+        pgconn = line.pgconn
+        try:
+            pgconn.enter_pipeline_mode()
+            for statement in statements:
+                pgconn.send_query_prepared(statement.name, statement.values(values))
+            pgconn.pipeline_sync()
+            _wait(generators.send(pgconn), pgconn)
+            results = [_wait(generators.fetch_many(pgconn), pgconn)[-1] for _ in statements]
+            _wait(generators.fetch_many(pgconn), pgconn)  # the sync's own
+            pgconn.exit_pipeline_mode()
+        except BaseException:
+            # Nobody knows how far it has come.
+            self._drop()
+            raise
+        return results
+
+    def _execute(self, statement: Statement, values: Mapping[str, Value]) -> Any:
+        line = self._open()
+        line.prepare(statement)
+        return line.pgconn.exec_prepared(statement.name, statement.values(values))
 
     def _open(self) -> _Line:
         line: _Line | None = getattr(self._local, "line", None)
@@ -119,6 +128,18 @@ class _Line:
     connection: psycopg.Connection[Any]
     pgconn: Any
     prepared: set[bytes]
+
+    def prepare(self, statement: Statement) -> None:
+        if statement.name not in self.prepared:
+            done = self.pgconn.prepare(statement.name, statement.sql.encode())
+            if done.status != pq.ExecStatus.COMMAND_OK:
+                raise _error(done)
+            self.prepared.add(statement.name)
+
+
+def _wait(communication: Any, pgconn: Any) -> Any:
+    """Without an interval psycopg would not sleep, but ask again and again."""
+    return waiting.wait(communication, pgconn.socket, interval=WAIT_INTERVAL)
 
 
 def _first_row(result: Any) -> Row | None:

@@ -18,7 +18,7 @@ from rival_client import runs
 from rival_client.database import teach_sqlite
 from rival_client.errors import ConfigurationError
 from rival_client.events import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
-from rival_client.events import Event, insert_event
+from rival_client.events import Event, insert_event, sent_unless_full
 from rival_client.payload import Json, load
 from rival_client.records import WorkflowInfo
 
@@ -59,13 +59,15 @@ def send_in(connection: Any, event: Event, grace: float, ring: Callable[[], None
     connection = _session_of(connection)
     if _is_session(connection):
         _bring_the_clock(connection.connection())
+        sent = insert_event(connection.connection(), event, grace)
         _after_commit(connection, ring)
-        return insert_event(connection.connection(), event, grace)
+        return sent
     if isinstance(connection, Connection):
         _bring_the_clock(connection)
         return insert_event(connection, event, 0)
     if isinstance(connection, psycopg.Connection):
-        return connection.execute(_sql(INSERT_EVENT_PSYCOPG), event.parameters(0)).fetchone() is not None
+        rows = connection.execute(_sql(INSERT_EVENT_PSYCOPG), event.parameters(0)).fetchall()
+        return sent_unless_full(event, rows[0][0])
     raise _unfit(connection)
 
 
@@ -75,7 +77,8 @@ async def send_in_async(connection: Any, event: Event, grace: float, ring: Calla
         return sent
     if isinstance(connection, psycopg.AsyncConnection):
         cursor = await connection.execute(_sql(INSERT_EVENT_PSYCOPG), event.parameters(0))
-        return await cursor.fetchone() is not None
+        rows = await cursor.fetchall()
+        return sent_unless_full(event, rows[0][0])
     raise _unfit(connection)
 
 

@@ -32,6 +32,10 @@ class Settings:
     max_payload: int = DEFAULT_LIMIT
     #: Seconds after which a ring is held to be lost and the keeper looks.
     ring_grace: float = 10.0
+    #: Seconds for which an event that nobody waits for is kept, unless its sender says otherwise.
+    event_retention: float = 7 * 24 * 3600.0
+    #: How many events that nobody waits for a topic may keep; more are refused. 0: any number.
+    max_events_per_topic: int = 10_000
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> Self:

@@ -366,6 +366,16 @@ Index("rival_steps_ring", steps.c.ring_at, postgresql_where=text("ring_at IS NOT
 Index("rival_events_ring", events.c.ring_at, postgresql_where=text("ring_at IS NOT NULL"))
 Index("rival_schedules_next", schedules.c.next_at)
 Index("rival_events_open", events.c.topic, events.c.created_at, postgresql_where=text("status <> 'consumed'"))
+# Of one topic: how many are kept; and those of a key, kept or on their way, in their order.
+Index(
+    "rival_events_by_key",
+    events.c.topic,
+    events.c.status,
+    events.c.key,
+    events.c.created_at,
+    events.c.id,
+    postgresql_where=text("status <> 'consumed'"),
+)
 Index("rival_events_expiry", events.c.expires_at)
 Index("rival_waits_topic", waits.c.topic, waits.c.key, waits.c.created_at)
 Index("rival_runs_parent", runs.c.parent_run_id, postgresql_where=text("parent_run_id IS NOT NULL"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,6 +40,11 @@ class Registry:
     def find(self, name: str, version: str) -> WorkflowDefinition | None:
         """Only the very version: a run stays on the one it started with."""
         return self._versions.get((name, version))
+
+    @property
+    def versions(self) -> Collection[tuple[str, str]]:
+        """Name and version of all that `find` finds."""
+        return tuple(self._versions)
 
     def newest(self, name: str) -> WorkflowDefinition | None:
         return self._newest.get(name)

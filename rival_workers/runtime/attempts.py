@@ -90,7 +90,7 @@ def context_of(
         read_input=lambda: _input(attempt, view, item),
         previous=failure.step if paths.is_handler(path) else sight.before(plan, path),
         read_item=lambda: _item(plan, path, item),
-        read_event=lambda: item(path),
+        read_event=lambda: item(path) if claimed.item is None else claimed.item,
         index=None if "[" not in path else sight.index_of(plan, path),
         error=failure.error,
         failed_step_name=failure.step,

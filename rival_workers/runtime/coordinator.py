@@ -46,7 +46,7 @@ from rival_workers.runtime.redaction import Redaction
 from rival_workers.runtime.suspending import Moved, Suspend
 from rival_workers.runtime.telemetry import AttemptObserver, NoObserver, counters
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import Followed, Held, NotYet, Store
+from rival_workers.store.base import ClaimBy, Followed, Held, NotYet, Store
 
 log = logging.getLogger("rival.coordinator")
 
@@ -135,12 +135,20 @@ class Coordinator:
 
     def deliver(self, event_id: str) -> None:
         """Wake whoever waits for an event, and go on with the first of them here."""
-        woken = self.store.deliver_event(event_id)
+        deadline = self._deadline()
+        claim = ClaimBy(self.executor.id, self.registry.versions) if self._goes_on(deadline) else None
+        with self.executor.claiming():
+            delivered = self.store.deliver_event(event_id, claim)
         failpoint("after_deliver_commit")
-        rings = [one.ring for one in woken]
+        if delivered.claimed is not None:
+            definition = self._definition(delivered.workflow, delivered.version)
+            assert definition is not None, "a claim is only made for a workflow that is known"
+            self._carry_on(attempt_of(delivered.claimed, definition), deadline, observed=True)
+            return
+        rings = [one.ring for one in delivered.woken]
         if rings and not self.stopping:
             self.doorbell.ring(rings[1:])
-            first = woken[0]
+            first = delivered.woken[0]
             self.attempt(first.run_id, first.path, first.token, first.workflow, first.version)
         elif rings:
             self.doorbell.ring(rings)

@@ -6,7 +6,7 @@ says with None or False that it was stale. None of them runs user code, rings a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -49,6 +49,8 @@ class Claimed:
     lost: int
     input: Any
     kind: str = "step"
+    #: What the row is about, if the claim has brought it along.
+    item: Any = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,24 @@ class NotYet:
     """A claim that came too early, and by how much."""
 
     seconds: float
+
+
+@dataclass(frozen=True)
+class ClaimBy:
+    """An executor that goes on with what it wakes, and the workflows (name and version) that it knows."""
+
+    executor: str
+    workflows: Collection[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What an event has brought about: the steps that its deliverer must ring for, or the one that is its own now."""
+
+    woken: tuple[Woken, ...] = ()
+    claimed: Claimed | None = None
+    workflow: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -211,7 +231,7 @@ class Store(Protocol):
     def fire_schedules(self, limit: int) -> list[Fired]: ...
 
     # -- events
-    def deliver_event(self, event_id: str) -> list[Woken]: ...
+    def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered: ...
     def due_events(self, look: Look) -> list[DueEvent]: ...
     def delete_expired_events(self, limit: int) -> int: ...
 

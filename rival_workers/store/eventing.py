@@ -4,6 +4,7 @@ the two sees the other: an event that came just before, during or after the wait
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from rival_client.tables import deliveries, events, now, steps, waits
 from rival_client.waking import Woken, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.events import holds
-from rival_workers.store.base import DueEvent, Look
+from rival_workers.store.base import ClaimBy, Delivered, DueEvent, Look
 from rival_workers.store.guards import backed_off, chosen
 
 _BATCH = 100
@@ -49,7 +50,7 @@ class Waiting:
 def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor, telling: Telling) -> dict[str, Any] | None:
     """The event that is there already, and is this step's from now on; None: it is entered as waiting."""
     lock_topic(connection, wait.topic, wait.key)
-    for event in connection.execute(_kept_for(waiting, wait)):
+    for event in _there_for(connection, waiting, wait):
         if wait.where is None or holds(event.payload, wait.where):
             return _hand_over(connection, event, waiting, telling)
     connection.execute(
@@ -62,24 +63,40 @@ def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor, telling:
     return None
 
 
-def _kept_for(waiting: Waiting, wait: WaitFor) -> Select[Any]:
-    """Events that would do, the oldest first. One that is being delivered at this moment is left to its deliverer, who
-    will find the wait."""
+def _there_for(connection: Connection, waiting: Waiting, wait: WaitFor) -> Iterator[Row[Any]]:
+    """Events that would do, the oldest first, a batch at a time."""
+    # Those of one key are delivered in their order, so what is kept is older than what is on its way: each of the two
+    # is read from where it begins in the index.
+    parts = (("kept", "sent"),) if wait.key is None else (("kept",), ("sent",))
+    for statuses in parts:
+        last: Row[Any] | None = None
+        while True:
+            found = connection.execute(_open_events(waiting, wait, statuses, last)).all()
+            yield from found
+            if len(found) < _BATCH:
+                break
+            last = found[-1]
+
+
+def _open_events(waiting: Waiting, wait: WaitFor, statuses: Sequence[str], last: Row[Any] | None) -> Select[Any]:
     had = select(deliveries.c.event_id).where(
         deliveries.c.event_id == events.c.id, deliveries.c.run_id == waiting.run_id
     )
+    order = (events.c.created_at, events.c.id)
     return (
         select(events)
         .where(
             events.c.topic == wait.topic,
-            events.c.status != "consumed",
+            # As the index says it that has the whole topic in order.
+            events.c.status != "consumed" if wait.key is None else events.c.status.in_(statuses),
             events.c.expires_at > now(),
             or_(events.c.run_id.is_(None), events.c.run_id == waiting.run_id),
             true() if wait.key is None else events.c.key == wait.key,
+            true() if last is None else tuple_(*order) > (last.created_at, last.id),
             ~had.exists(),
         )
-        .order_by(events.c.created_at, events.c.id)
-        .with_for_update(skip_locked=True)
+        .order_by(*order)
+        .limit(_BATCH)
     )
 
 
@@ -107,25 +124,28 @@ class Eventing:
     database: Database
     ring_grace: float
 
-    def deliver_event(self, event_id: str) -> list[Woken]:
-        """Wake whoever waits for the event; nobody: it is kept until it expires. Safe to repeat."""
-        sent = select(events).where(events.c.id == event_id, events.c.status == "sent")
+    def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
+        """Wake whoever waits for the event; nobody: it is kept until it expires. Safe to repeat.
+
+        Of several on their way with one topic and key it is always the oldest that is delivered: as many messages come
+        as there are events, and so each has its turn, in the order in which they were sent.
+        """
         with self.database.transaction() as connection:
-            event = connection.execute(sent).first()
+            asked = connection.execute(select(events.c.topic, events.c.key).where(events.c.id == event_id)).first()
+            if asked is None:
+                return Delivered()
+            lock_topic(connection, asked.topic, asked.key)
+            event = connection.execute(_oldest_sent(asked.topic, asked.key)).first()
             if event is None:
-                return []
-            # The topic's lock first, then the event's: as whoever begins to wait.
-            lock_topic(connection, event.topic, event.key)
-            if connection.execute(sent.with_for_update()).first() is None:
-                return []
+                return Delivered()
             woken = self._wake_all(connection, event)
             if not (woken and event.delivery == "one"):
                 connection.execute(
                     update(events)
-                    .where(events.c.id == event_id, events.c.status == "sent")
+                    .where(events.c.id == event.id, events.c.status == "sent")
                     .values(status="kept", ring_at=None)
                 )
-            return woken
+            return Delivered(tuple(woken))
 
     def _wake_all(self, connection: Connection, event: Row[Any]) -> list[Woken]:
         woken: list[Woken] = []
@@ -184,8 +204,15 @@ class Eventing:
             return [DueEvent(*row) for row in found]
 
     def delete_expired_events(self, limit: int) -> int:
-        """What nobody has waited for in time, and what has been consumed and is as old."""
-        old = select(events.c.id).where(events.c.expires_at < now()).limit(limit).with_for_update(skip_locked=True)
+        """What nobody has waited for in time, and what has been consumed and is as old. One that is still on its way is
+        left: somebody may have waited for it before it expired.
+        """
+        old = (
+            select(events.c.id)
+            .where(events.c.expires_at < now(), events.c.status != "sent")
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
         with self.database.transaction() as connection:
             ids = list(connection.scalars(old))
             connection.execute(delete(deliveries).where(deliveries.c.event_id.in_(ids)))
@@ -193,8 +220,21 @@ class Eventing:
             return len(ids)
 
 
+def _oldest_sent(topic: str, key: str | None) -> Select[Any]:
+    its_key = events.c.key.is_(None) if key is None else events.c.key == key
+    return (
+        select(events)
+        .where(events.c.topic == topic, events.c.status == "sent", its_key)
+        .order_by(events.c.created_at, events.c.id)
+        .limit(1)
+        .with_for_update()
+    )
+
+
 def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
-    """Waits that the event may be for, the oldest first, a batch at a time."""
+    """Waits that the event may be for, the oldest first, a batch at a time. One that began after the event had expired
+    does not get it, however long it was on its way.
+    """
     fits = waits.c.key.is_(None) if event.key is None else or_(waits.c.key.is_(None), waits.c.key == event.key)
     whose = true() if event.run_id is None else waits.c.run_id == event.run_id
     had = select(deliveries.c.event_id).where(deliveries.c.event_id == event.id, deliveries.c.run_id == waits.c.run_id)
@@ -202,7 +242,9 @@ def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
     further = true() if last is None else tuple_(*order) > (last.created_at, last.run_id, last.path)
     return (
         select(waits)
-        .where(waits.c.topic == event.topic, fits, whose, further, ~had.exists())
+        .where(
+            waits.c.topic == event.topic, waits.c.created_at <= event.expires_at, fits, whose, further, ~had.exists()
+        )
         .order_by(*order)
         .limit(_BATCH)
     )

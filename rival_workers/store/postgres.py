@@ -11,11 +11,10 @@ from typing import Any
 from rival_client.database import Database
 from rival_client.hotline import HotLine, Statement
 from rival_client.payload import load
-from rival_client.waking import Woken
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, Close, Join, Opening
 from rival_workers.engine.paths import is_handler
-from rival_workers.store.base import Begun, Claimed, Followed, Held, NotYet
+from rival_workers.store.base import Begun, ClaimBy, Claimed, Delivered, Followed, Held, NotYet
 from rival_workers.store.moving import EARLY
 from rival_workers.store.postgres_events import deliver
 from rival_workers.store.sql import SqlStore
@@ -190,9 +189,8 @@ class PostgresStore(SqlStore):
         row = self._hot.fetch(READ_ITEM, {"run_id": run_id, "path": path})
         return None if row is None else load(row[0])
 
-    def deliver_event(self, event_id: str) -> list[Woken]:
-        woken = deliver(self._hot, event_id, self.ring_grace)
-        return super().deliver_event(event_id) if woken is None else [woken]
+    def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
+        return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         opening = advance.next_leaf

@@ -18,7 +18,7 @@ CLIENT = [
     "LastError", "LogEntry", "NotPossible", "Recovery", "Reopened", "Rival", "RivalError", "Run",
     "RunCancelled", "RunConflict", "RunFailed",
     "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",
-    "Started", "Step", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
+    "Started", "Step", "TopicCount", "TopicFull", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
     "AsyncFlowContext", "ChildFailed", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
@@ -33,7 +33,7 @@ CALLS = [
     "active_runs", "bulk", "cancel", "close", "complete_step", "events", "fail_step", "get",
     "heartbeat_step", "history", "logs", "pause", "recover", "result",
     "resume", "retry", "rewind", "run", "run_many", "runs", "schedule", "schedules", "send_event", "set_result", "skip",
-    "state", "tree", "unschedule", "versions", "wait", "workflows",
+    "state", "topics", "tree", "unschedule", "versions", "wait", "workflows",
 ]  # fmt: skip
 
 

@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
+import psycopg
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import Connection, select, update
 from sqlalchemy.orm import Session
 
+from rival_client import TopicFull
+from rival_client.database import libpq_url
 from rival_client.message import EventRing
 from rival_client.tables import after, events, waits
 from rival_workers import parallel, step, wait_event_step
 from rival_workers.store import eventing
+from rival_workers.store.base import ClaimBy
 from tests.support.inline import Clock, Inline
 
 
@@ -470,3 +474,171 @@ def test_an_event_that_makes_no_sense_is_refused_and_nothing_is_sent(
     with pytest.raises(Exception, match=says):
         inline.rival.send_event(**arguments)
     assert inline.rival.events() == []
+
+
+# -- bounds -----------------------------------------------------------------------------------------------
+
+
+def bounded(inline: Inline, most: int) -> None:
+    inline.rival.settings = inline.rival.settings.with_(max_events_per_topic=most)
+
+
+def kept(inline: Inline, topic: str) -> int:
+    return sum(one.kept for one in inline.rival.topics(topic))
+
+
+def fill(inline: Inline, topic: str, count: int, **options: Any) -> None:
+    for n in range(count):
+        inline.rival.send_event(topic, n, **options)
+    settle(inline)
+
+
+def test_a_full_topic_refuses_what_nobody_waits_for_and_nothing_is_lost(inline: Inline) -> None:
+    bounded(inline, 3)
+    fill(inline, "paid", 3)
+    with pytest.raises(TopicFull, match=r"'paid' keeps 3 events .* RIVAL_MAX_EVENTS_PER_TOPIC"):
+        inline.rival.send_event("paid", 3)
+    inline.rival.send_event("other", 1)
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "a", "b", "c", "d")
+    assert [got(inline, run_id) for run_id in "abcd"] == [0, 1, 2, None]
+    assert inline.rival.send_event("paid", 4).status == "sent", "there is room again"
+
+
+def test_a_full_topic_takes_what_somebody_waits_for(inline: Inline) -> None:
+    bounded(inline, 2)
+    fill(inline, "paid", 2, key="old")
+    inline.define("w", wait_event_step("paid", key=own_id))
+    started(inline, "r", "s")
+    inline.rival.send_event("paid", 7, key="r")
+    inline.rival.send_event("paid", 8, run_id="s", key="s")
+    settle(inline)
+    assert (got(inline, "r"), got(inline, "s"), kept(inline, "paid")) == (7, 8, 2)
+    for options in ({"key": "r"}, {}, {"key": "s", "run_id": "x"}, {"delivery": "all"}):
+        with pytest.raises(TopicFull):
+            inline.rival.send_event("paid", 9, **options)  # type: ignore[arg-type]
+
+
+def test_an_event_on_its_way_takes_no_room(inline: Inline) -> None:
+    bounded(inline, 2)
+    for n in range(5):
+        inline.rival.send_event("paid", n)
+    assert [(one.sent, one.kept, one.is_nearly_full) for one in inline.rival.topics()] == [(5, 0, False)]
+
+
+def test_what_is_for_all_is_kept_although_somebody_waits_and_so_counts(inline: Inline) -> None:
+    bounded(inline, 1)
+    fill(inline, "news", 1, delivery="all")
+    inline.define("w", wait_event_step("news", where={"n": 1}))
+    started(inline, "r")
+    with pytest.raises(TopicFull):
+        inline.rival.send_event("news", {"n": 1}, delivery="all")
+
+
+def test_the_same_event_again_is_a_duplicate_in_a_full_topic_too(inline: Inline) -> None:
+    bounded(inline, 1)
+    fill(inline, "paid", 1, event_id="e1")
+    assert inline.rival.send_event("paid", 1, event_id="e1").status == "duplicate"
+
+
+def test_what_has_expired_takes_no_room_even_before_it_is_deleted(inline: Inline) -> None:
+    bounded(inline, 1)
+    fill(inline, "paid", 1)
+    with inline.store.database.transaction() as connection:
+        connection.execute(update(events).values(expires_at=after(-1)))
+    assert inline.rival.send_event("paid", 2).status == "sent"
+    assert kept(inline, "paid") == 0
+
+
+def test_no_bound_is_no_bound(inline: Inline) -> None:
+    bounded(inline, 0)
+    fill(inline, "paid", 3)
+    assert [(one.kept, one.is_nearly_full) for one in inline.rival.topics()] == [(3, False)]
+
+
+def test_a_full_topic_refuses_within_the_producers_own_transaction_and_leaves_it_open(pg: Inline) -> None:
+    bounded(pg, 1)
+    fill(pg, "paid", 1)
+    with Session(pg.store.database.engine) as session:
+        with pytest.raises(TopicFull):
+            pg.rival.send_event("paid", 1, connection=session)
+        pg.rival.send_event("other", 1, connection=session)
+        session.commit()
+    with psycopg.connect(libpq_url(pg.settings.require_database())) as connection:
+        with pytest.raises(TopicFull):
+            pg.rival.send_event("paid", 1, connection=connection)
+        pg.rival.send_event("third", 1, connection=connection)
+    assert [event.topic for event in pg.rival.events()] == ["third", "other", "paid"]
+
+
+def test_an_event_is_kept_as_long_as_the_settings_say_unless_its_sender_does(inline: Inline) -> None:
+    inline.rival.settings = inline.rival.settings.with_(event_retention=60.0)
+    inline.rival.send_event("paid", 1)
+    inline.rival.send_event("paid", 2, expires=5)
+    later, sooner = (
+        round((one.expires_at - one.created_at).total_seconds()) for one in reversed(inline.rival.events())
+    )
+    assert (later, sooner) == (60, 5)
+
+
+# -- going on in place ------------------------------------------------------------------------------------
+
+
+def test_an_event_on_its_way_is_not_deleted_before_somebody_has_looked_who_waits_for_it(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid"))
+    started(inline, "r")
+    inline.rival.send_event("paid", 1, expires=0)
+    with inline.store.database.transaction() as connection:
+        connection.execute(update(waits).values(created_at=after(-9)))
+        connection.execute(update(events).values(expires_at=after(-5)))
+    assert inline.store.delete_expired_events(10) == 0
+    settle(inline)
+    assert got(inline, "r") == 1
+
+
+def test_of_one_key_the_event_sent_first_comes_first_whichever_message_does(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid", key="k", name="one"), wait_event_step("paid", key="k", name="two"))
+    started(inline, "r")
+    for n in (1, 2):
+        inline.rival.send_event("paid", n, key="k")
+        if inline.clock is not None:
+            inline.clock.advance(0.001)
+    for ring in reversed(inline.doorbell.take()):
+        inline.deliver(ring)
+    settle(inline)
+    assert inline.rival.result("r").results == {"one": 1, "two": 2}
+
+
+def test_a_step_that_was_claimed_with_its_event_is_started_again_when_its_executor_dies(pg: Inline) -> None:
+    pg.define("w", wait_event_step("paid", key="k"))
+    started(pg, "r")
+    event = pg.rival.send_event("paid", 7, key="k").event_id
+    pg.store.add_executor("doomed", "elsewhere", 1, "w", -1)
+    delivered = pg.store.deliver_event(event, ClaimBy("doomed", pg.registry.versions))
+    assert delivered.claimed is not None
+    assert pg.rival.state("r").status == "running"
+    pg.keeper.timer = lambda: 1e9  # a whole lease has passed
+    pg.keeper._steady_since = 0.0
+    pg.keeper.run_once()
+    settle(pg)
+    assert got(pg, "r") == 7
+
+
+@pytest.mark.parametrize("hindrance", ["paused", "unknown", "nobody goes on"])
+def test_a_step_is_only_woken_where_it_cannot_be_gone_on_with(pg: Inline, hindrance: str) -> None:
+    pg.define("w", wait_event_step("paid", key="k"))
+    started(pg, "r")
+    if hindrance == "paused":
+        pg.rival.pause("r")
+    event = pg.rival.send_event("paid", 7, key="k").event_id
+    known = () if hindrance == "unknown" else pg.registry.versions
+    claim = None if hindrance == "nobody goes on" else ClaimBy("me", known)
+    delivered = pg.store.deliver_event(event, claim)
+    assert delivered.claimed is None
+    assert [one.path for one in delivered.woken] == ["wait_paid"]
+    [found] = pg.rival.state("r").steps
+    assert (found.status, found.attempts) == ("pending", 0)
+    pg.rival.resume("r")
+    for one in delivered.woken:
+        pg.deliver(one.ring)
+    assert got(pg, "r") == 7

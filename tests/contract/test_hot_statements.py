@@ -155,7 +155,8 @@ class explained:
 
     def _explain(self, connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if statement.lstrip().upper().startswith(("SELECT", "UPDATE", "INSERT", "DELETE", "WITH")):
-            cursor.execute("EXPLAIN (FORMAT JSON) " + statement, parameters)
+            one = parameters[0] if isinstance(parameters, list) else parameters
+            cursor.execute("EXPLAIN (FORMAT JSON) " + statement, one)
             self._plans.append((statement, cursor.fetchone()[0]))
 
     def _undo(self, connection: Any) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, event, text
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
+from rival_client.events import INSERT_EVENT
 from rival_client.hotline import Statement
 from rival_client.records import LogEntry
 from rival_client.runs import INSERT_RUN, READ_STATUS
@@ -28,6 +29,7 @@ from rival_workers.store.postgres import (
     FINISH_LANE_AND_CLAIM,
     FINISH_LANE_AND_OPEN,
 )
+from rival_workers.store.postgres_events import DELIVER_EVENT, LOCK_EVENT
 from rival_workers.store.sql import SqlStore
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
 from tests.support.inline import Clock
@@ -86,6 +88,9 @@ BIG = {"rival_runs", "rival_steps"}
         FINISH_LANE_AND_OPEN,
         READ_STATUS,
         INSERT_RUN,
+        INSERT_EVENT,
+        LOCK_EVENT,
+        DELIVER_EVENT,
     ],
     ids=lambda statement: statement.name.decode(),
 )

@@ -35,7 +35,8 @@ WITH room AS (
               AND (filter IS NULL OR %(payload)s::jsonb @> filter)
         )
         OR NOT EXISTS (
-            SELECT 1 FROM rival_events WHERE topic = %(topic)s AND status = 'kept' AND expires_at > statement_timestamp()
+            SELECT 1 FROM rival_events
+            WHERE topic = %(topic)s AND status = 'kept' AND expires_at > statement_timestamp()
             OFFSET greatest(%(bound)s::int - 1, 0) LIMIT 1
         ) AS there
 ), new AS (

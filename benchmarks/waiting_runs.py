@@ -47,6 +47,12 @@ def measure_events(system: Rivals, count: int) -> None:
             "AND (status, result) <> ('completed', to_jsonb(substr(id, 2)::int))"
         ).fetchone()
         assert wrong == (0,), f"{wrong} runs have got another event than theirs"
+        twice = connection.execute(
+            "SELECT count(*) - count(DISTINCT event_id), count(*) - count(DISTINCT run_id) FROM rival_deliveries "
+            "WHERE run_id LIKE 'w%'"
+        ).fetchone()
+        assert twice == (0, 0), f"{twice} events or runs had more than one delivery"
+        progress(NAME, f"all {count:,} runs were resumed, none twice")
 
 
 def fill_sleeping(system: Rivals, count: int) -> None:

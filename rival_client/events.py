@@ -28,15 +28,16 @@ Outcome = Literal["sent", "duplicate", "full"]
 _INSERT = """
 WITH room AS (
     SELECT %(bound)s::int = 0
-        OR NOT EXISTS (
-            SELECT 1 FROM rival_events WHERE topic = %(topic)s AND status = 'kept' AND expires_at > clock_timestamp()
-            OFFSET greatest(%(bound)s::int - 1, 0) LIMIT 1
-        )
         OR %(delivery)s::text = 'one' AND EXISTS (
             SELECT 1 FROM rival_waits
             WHERE topic = %(topic)s AND (key IS NULL OR key = %(key)s::text)
               AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s::text)
               AND (filter IS NULL OR %(payload)s::jsonb @> filter)
+        )
+        OR NOT EXISTS (
+            SELECT 1 FROM rival_events
+            WHERE topic = %(topic)s AND status = 'kept' AND expires_at > statement_timestamp()
+            OFFSET greatest(%(bound)s::int - 1, 0) LIMIT 1
         ) AS there
 ), new AS (
     INSERT INTO rival_events (id, topic, key, run_id, payload, delivery, status, ring_at, rings, created_at, expires_at)

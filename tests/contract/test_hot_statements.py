@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from rival_client.database import Database
+from rival_client.events import INSERT_EVENT
 from rival_client.hotline import Statement
 from rival_client.listing import Cursor, RunFilter, list_runs
 from rival_client.reading import READ_STATUS
@@ -29,6 +30,7 @@ from rival_workers.store.postgres import (
     FINISH_LANE_AND_CLAIM,
     FINISH_LANE_AND_OPEN,
 )
+from rival_workers.store.postgres_events import DELIVER_EVENT, LOCK_EVENT
 from rival_workers.store.sql import SqlStore
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
 from tests.support.inline import Clock
@@ -87,6 +89,9 @@ BIG = {"rival_runs", "rival_steps"}
         FINISH_LANE_AND_OPEN,
         READ_STATUS,
         INSERT_RUN,
+        INSERT_EVENT,
+        LOCK_EVENT,
+        DELIVER_EVENT,
     ],
     ids=lambda statement: statement.name.decode(),
 )

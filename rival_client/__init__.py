@@ -1,7 +1,8 @@
 """What a producer app imports: start durable runs, wait for them, cancel them."""
 
-from rival_client.aio import AsyncRival
-from rival_client.client import Rival
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from rival_client.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -17,7 +18,6 @@ from rival_client.errors import (
     UnknownWorkflow,
     WaitTimeout,
 )
-from rival_client.events import EventRecord, Sent
 from rival_client.records import (
     Attempt,
     HistoryEntry,
@@ -31,9 +31,14 @@ from rival_client.records import (
     Step,
     WorkflowInfo,
 )
-from rival_client.recovery import Recovery
-from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
-from rival_client.schedules import ScheduleRecord
+
+if TYPE_CHECKING:
+    from rival_client.aio import AsyncRival
+    from rival_client.client import Rival
+    from rival_client.events import EventRecord, Sent
+    from rival_client.recovery import Recovery
+    from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
+    from rival_client.schedules import ScheduleRecord
 
 __all__ = [
     "AsyncRival",
@@ -69,3 +74,22 @@ __all__ = [
     "WorkflowInfo",
     "WorkflowRegistry",
 ]
+
+#: Found when first asked for: SQLAlchemy, psycopg, redis and kombu come with them, and neither a workflow file nor
+#: `rival --help` should wait for these.
+_LATE = {
+    "AsyncRival": "aio",
+    "AsyncWorkflowRegistry": "registry",
+    "EventRecord": "events",
+    "Recovery": "recovery",
+    "Rival": "client",
+    "ScheduleRecord": "schedules",
+    "Sent": "events",
+    "WorkflowRegistry": "registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)

@@ -14,6 +14,7 @@ from sqlalchemy.dialects import sqlite
 from rival_client.inputs import checked_run_id, new_run_id
 from rival_client.payload import Json, dump
 from rival_client.tables import after, events, now
+from rival_client.topics import topic_of
 
 Delivery = Literal["one", "all"]
 #: Seconds for which an event that nobody waits for is kept.
@@ -73,12 +74,6 @@ class EventRecord:
     status: Literal["sent", "kept", "consumed"]
     created_at: dt.datetime
     expires_at: dt.datetime
-
-
-def topic_of(model: type[BaseModel]) -> str:
-    """A typed event's topic: its class attribute `topic`, or its name in kebab case."""
-    given = getattr(model, "topic", None)
-    return given if isinstance(given, str) else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", model.__name__).lower()
 
 
 def made_event(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,11 @@ from rival_workers.dev.stack import Stack, create_database, drop_database, open_
 from rival_workers.store import migrations
 from tests.support.workers import ROOT, Workers
 from tests.support.zygote import Zygote
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected by now stays: without this every collection of garbage goes through it again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

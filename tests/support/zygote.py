@@ -3,9 +3,11 @@ forked from a process that has done them. `python -m tests.support.zygote` is th
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -85,6 +87,9 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
 
 # -- the process itself -----------------------------------------------------------------------------------------------
 
@@ -142,6 +147,8 @@ def _answer(request: dict[str, Any]) -> int | None:
 
 def _serve() -> None:
     _import_all()
+    # The children leave what is there alone: a collection would copy every page of it.
+    gc.freeze()
     while line := sys.stdin.readline():
         print(json.dumps(_answer(json.loads(line))), flush=True)
 

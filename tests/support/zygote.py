@@ -75,7 +75,7 @@ class Forked:
             self._code = self._zygote.code_of(self.pid)
         return self._code
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         until = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > until:

@@ -1,8 +1,8 @@
 """What a producer app imports: start durable runs, wait for them, cancel them."""
 
-from rival_client.aio import AsyncRival
-from rival_client.bulk import Bulk, BulkOutcome
-from rival_client.client import Rival
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from rival_client.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -20,8 +20,6 @@ from rival_client.errors import (
     UnknownWorkflow,
     WaitTimeout,
 )
-from rival_client.events import EventRecord, Sent, TopicCount
-from rival_client.listing import RunFilter, Runs
 from rival_client.records import (
     Attempt,
     HistoryEntry,
@@ -35,10 +33,17 @@ from rival_client.records import (
     Step,
     WorkflowInfo,
 )
-from rival_client.recovery import Recovery
-from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
-from rival_client.schedules import ScheduleRecord
-from rival_client.tree import RunNode
+
+if TYPE_CHECKING:
+    from rival_client.aio import AsyncRival
+    from rival_client.bulk import Bulk, BulkOutcome
+    from rival_client.client import Rival
+    from rival_client.events import EventRecord, Sent, TopicCount
+    from rival_client.listing import RunFilter, Runs
+    from rival_client.recovery import Recovery
+    from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
+    from rival_client.schedules import ScheduleRecord
+    from rival_client.tree import RunNode
 
 __all__ = [
     "AsyncRival",
@@ -82,3 +87,28 @@ __all__ = [
     "WorkflowInfo",
     "WorkflowRegistry",
 ]
+
+#: Found when first asked for: SQLAlchemy, psycopg, redis and kombu come with them, and neither a workflow file nor
+#: `rival --help` should wait for these.
+_LATE = {
+    "AsyncRival": "aio",
+    "AsyncWorkflowRegistry": "registry",
+    "Bulk": "bulk",
+    "BulkOutcome": "bulk",
+    "EventRecord": "events",
+    "Recovery": "recovery",
+    "Rival": "client",
+    "RunFilter": "listing",
+    "RunNode": "tree",
+    "Runs": "listing",
+    "ScheduleRecord": "schedules",
+    "Sent": "events",
+    "TopicCount": "events",
+    "WorkflowRegistry": "registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from rival_client.inputs import checked_run_id, new_run_id
 from rival_client.payload import Json, dump
 from rival_client.settings import Settings
 from rival_client.tables import after, events, now, waits
+from rival_client.topics import topic_of
 
 Delivery = Literal["one", "all"]
 #: The part of its bound from which on a topic is nearly full.
@@ -101,12 +101,6 @@ class EventRecord:
     status: Literal["sent", "kept", "consumed"]
     created_at: dt.datetime
     expires_at: dt.datetime
-
-
-def topic_of(model: type[BaseModel]) -> str:
-    """A typed event's topic: its class attribute `topic`, or its name in kebab case."""
-    given = getattr(model, "topic", None)
-    return given if isinstance(given, str) else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", model.__name__).lower()
 
 
 def made_event(

@@ -26,11 +26,11 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine
 
-RUN_TERMINAL = ("completed", "failed", "cancelled")
-STEP_TERMINAL = ("completed", "skipped", "failed", "cancelled")
-RUN_ACTIVE = ("pending", "running", "suspended")
-RUN_STATUSES = (*RUN_ACTIVE, *RUN_TERMINAL)
-STEP_STATUSES = ("pending", "running", "waiting_retry", "waiting", *STEP_TERMINAL)
+from rival_client.statuses import RUN_ACTIVE as RUN_ACTIVE
+from rival_client.statuses import RUN_STATUSES as RUN_STATUSES
+from rival_client.statuses import RUN_TERMINAL as RUN_TERMINAL
+from rival_client.statuses import STEP_STATUSES as STEP_STATUSES
+from rival_client.statuses import STEP_TERMINAL as STEP_TERMINAL
 
 
 class Timestamp(TypeDecorator[dt.datetime]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,12 @@ from rival_client.settings import Settings
 from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
 from rival_workers.store import migrations
 from tests.support.workers import ROOT, Workers
+from tests.support.zygote import Zygote
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected by now stays: without this every collection of garbage goes through it again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -73,8 +80,16 @@ def rival(settings: Settings) -> Iterator[Rival]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """What commands and workers are forked from."""
+    made = Zygote(ROOT)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def workers(settings: Settings) -> Iterator[Workers]:
+def workers(settings: Settings, zygote: Zygote) -> Iterator[Workers]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
     env |= {
         "RIVAL_DATABASE_URL": settings.database_url or "",
@@ -83,6 +98,6 @@ def workers(settings: Settings) -> Iterator[Workers]:
         "RIVAL_LEASE": "2",
         "PYTHONPATH": str(ROOT),
     }
-    fleet = Workers(env)
+    fleet = Workers(env, zygote)
     yield fleet
     fleet.clean_up()

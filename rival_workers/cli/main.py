@@ -11,6 +11,7 @@ import click
 
 from rival_client.errors import RivalError
 from rival_workers.cli.output import print_error
+from rival_workers.cli.summaries import SUMMARIES
 from rival_workers.dev.errors import StackError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -35,9 +36,15 @@ class Cli(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"rival_workers.cli.{COMMANDS[name]}")
-        command: click.Command = getattr(module, name.replace("-", "_"))
-        return command
+        return _loaded(name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._summary(ctx, name)) for name in COMMANDS])
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        known = SUMMARIES.get(name)
+        return known or _loaded(name).get_short_help_str(1000)
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
@@ -58,6 +65,12 @@ class Cli(click.Group):
             return FAILED
         except (KeyboardInterrupt, click.Abort):
             return INTERRUPTED
+
+
+def _loaded(name: str) -> click.Command:
+    module = importlib.import_module(f"rival_workers.cli.{COMMANDS[name]}")
+    command: click.Command = getattr(module, name.replace("-", "_"))
+    return command
 
 
 def _usage(error: click.UsageError) -> str:

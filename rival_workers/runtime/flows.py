@@ -17,8 +17,8 @@ from typing import Any, NoReturn, Protocol
 
 from pydantic import BaseModel
 
-from rival_client.events import topic_of
 from rival_client.payload import Json, dump, load
+from rival_client.topics import topic_of
 from rival_workers.definition.steps import checked_config, name_of, seconds
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide, timed_out
 from rival_workers.engine.effects import WaitFor

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from rival_workers import create_workflow
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store import open_store
 from tests.support.workers import ROOT, wait_until
-from tests.support.zygote import Zygote
+from tests.support.zygote import Forked, Zygote
 
 DOWN = "postgresql://rival:s3cret@127.0.0.1:1/rival"
 
@@ -85,7 +83,7 @@ class Cli:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
         clean.pop("DATABASE_URL", None)
         self.env = clean | {"PYTHONPATH": str(ROOT)} | env
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[Forked] = []
 
     def __call__(self, *args: str, stdin: str = "", code: int = 0, **env: str) -> Answer:
         answer = Answer(*self._zygote.run(args, self.directory, self.env | env, stdin))
@@ -93,13 +91,10 @@ class Cli:
         assert "Traceback" not in answer.err
         return answer
 
-    def start(self, *args: str, log: str, **env: str) -> subprocess.Popen[bytes]:
+    def start(self, *args: str, log: str, **env: str) -> Forked:
         """A command that stays; what it says is in `log` in the folder."""
-        with (self.directory / log).open("wb") as out:
-            process = subprocess.Popen(
-                self._command(args), cwd=self.directory, env=self.env | env, stdout=out, stderr=out,
-                start_new_session=True,
-            )  # fmt: skip
+        (self.directory / log).write_bytes(b"")
+        process = self._zygote.start("command", args, self.directory, self.env | env, str(self.directory / log))
         self._started.append(process)
         return process
 
@@ -115,10 +110,6 @@ class Cli:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
             process.wait(10)
-
-    @staticmethod
-    def _command(args: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "rival_workers.cli", *args]
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -142,17 +133,10 @@ def processes_in(directory: Path) -> list[str]:
     return found
 
 
-def stop(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> int:
+def stop(process: Forked, number: int = signal.SIGINT) -> int:
     """As Ctrl-C does, or an orchestrator: to the command alone, which must see to its children."""
     process.send_signal(number)
     return process.wait(40)
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    made = Zygote(ROOT)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from rival_client.settings import _NAMES as ENVIRONMENT_NAMES
 from rival_client.tables import metadata
 from rival_workers import testing
 from rival_workers.cli.main import cli
+from rival_workers.cli.summaries import SUMMARIES
 from rival_workers.definition.steps import OPTIONS
 from rival_workers.settings import WorkerSettings
 from tests.support.documents import Page, commands, pages, reference
@@ -124,6 +125,13 @@ def test_every_table_and_column_is_in_the_reference(table: str) -> None:
     assert section, f"{table} is missing"
     for column in metadata.tables[table].columns:
         assert f"`{column.name}`" in section[1], f"{table}.{column.name} is missing"
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_help_says_of_a_command_what_the_command_says_of_itself(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert SUMMARIES[name] == command.get_short_help_str(1000)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

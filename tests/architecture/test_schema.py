@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
 from rival_client.database import Database
@@ -55,6 +56,11 @@ def test_a_constraint_says_the_same_in_the_database_and_in_the_code(sqlite_url: 
             if type(constraint).__name__ == "CheckConstraint":
                 assert texts[str(constraint.name)] == " ".join(str(constraint.sqltext).split())  # type: ignore[attr-defined]
     database.dispose()
+
+
+def test_the_newest_file_is_the_newest_revision() -> None:
+    """Workers read the files' names alone."""
+    assert ScriptDirectory.from_config(migrations.alembic_config()).get_heads() == [migrations.head()]
 
 
 def test_upgrading_twice_changes_nothing(database: Database) -> None:

@@ -15,6 +15,7 @@ from rival_client import Rival, RunState, Started, WaitTimeout
 from rival_client.settings import Settings
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from tests.support.workers import ROOT, Workers, wait_until
+from tests.support.zygote import Zygote
 
 WORKFLOWS = """
 import time
@@ -109,7 +110,9 @@ def own(stack: Stack, template: str) -> Iterator[Settings]:
 
 
 @pytest.fixture(scope="module", params=[1, 0], ids=["continuation", "message-per-attempt"])
-def fleet(request: pytest.FixtureRequest, own: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+def fleet(
+    request: pytest.FixtureRequest, own: Settings, zygote: Zygote, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workers]:
     file = tmp_path_factory.mktemp("seed") / "workflows.py"
     file.write_text(WORKFLOWS)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
@@ -117,7 +120,7 @@ def fleet(request: pytest.FixtureRequest, own: Settings, tmp_path_factory: pytes
         "RIVAL_DATABASE_URL": str(own.database_url), "RIVAL_BROKER_URL": str(own.broker_url),
         "RIVAL_QUEUE": own.queue, "PYTHONPATH": str(ROOT),
     }  # fmt: skip
-    workers = Workers(env)
+    workers = Workers(env, zygote)
     workers.start(file, concurrency=8, continuation_budget=request.param)
     yield workers
     workers.clean_up()

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.zygote import Forked, Zygote
+
 ROOT = Path(__file__).parents[2]
-RIVAL_WORKER = [sys.executable, "-m", "rival_workers.runtime.worker_main"]
 
 
 def wait_until(condition: Callable[[], object], timeout: float = 15.0, what: str = "") -> None:
@@ -28,16 +29,15 @@ def wait_until(condition: Callable[[], object], timeout: float = 15.0, what: str
 
 
 class WorkerProcess:
-    """One Celery worker with Rival in it, as a subprocess in its own group."""
+    """One Celery worker with Rival in it, as a process in its own group; `start` is given where it may log to."""
 
     def __init__(
-        self, env: dict[str, str], name: str, command: list[str], cwd: Path = ROOT, says: str = "is ready"
+        self, name: str, start: Callable[[str], Forked | subprocess.Popen[bytes]], says: str = "is ready"
     ) -> None:
         self.name, self._says = name, says
-        self._log = tempfile.NamedTemporaryFile("w+", suffix=f".{name}.log", delete=False)  # noqa: SIM115 - open as long as the worker
-        self.process = subprocess.Popen(
-            command, env=env, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True, cwd=cwd
-        )
+        handle, self._log = tempfile.mkstemp(suffix=f".{name}.log")
+        os.close(handle)
+        self.process = start(self._log)
 
     @property
     def pid(self) -> int:
@@ -45,7 +45,7 @@ class WorkerProcess:
 
     @property
     def log(self) -> str:
-        return Path(self._log.name).read_text()
+        return Path(self._log).read_text()
 
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.pid).children(recursive=True)
@@ -72,22 +72,21 @@ class WorkerProcess:
         self.signal(signal.SIGCONT)
 
     def terminate(self, timeout: float = 30.0) -> int:
-        self.process.terminate()
+        self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
 
     def clean_up(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.signal(signal.SIGCONT)
         self.kill()
-        self._log.close()
-        os.unlink(self._log.name)
+        os.unlink(self._log)
 
 
 class Workers:
     """A test's fleet. Everything is killed when the test ends."""
 
-    def __init__(self, env: dict[str, str]) -> None:
-        self.env = env
+    def __init__(self, env: dict[str, str], zygote: Zygote) -> None:
+        self.env, self._zygote = env, zygote
         self.all: list[WorkerProcess] = []
 
     def start(
@@ -108,15 +107,22 @@ class Workers:
         names = [f"w{len(self.all) + n}" for n in range(count)]
         options = ["--pool", pool, "--concurrency", str(concurrency), *(["--events"] if events else [])]
         options += ["--reload"] if reload else []
-        started = [WorkerProcess(env, name, [*RIVAL_WORKER, "--name", f"{name}@test", *options]) for name in names]
+        started = [self._fork(name, ["--name", f"{name}@test", *options], env) for name in names]
         return self._wait_for(started) if wait else self._keep(started)
 
     def start_celery(self, directory: Path, app: str, *options: str, says: str = "runs workflows") -> WorkerProcess:
         """A team's own worker, as the team starts it: `celery -A app worker …` in the project's directory."""
         name = f"w{len(self.all)}"
         command = [sys.executable, "-m", "celery", "-A", app, "worker", "-n", f"{name}@test", "-l", "INFO", *options]
-        [worker] = self._wait_for([WorkerProcess(self.env, name, command, directory, says)])
+        [worker] = self._wait_for([WorkerProcess(name, lambda log: self._spawn(command, directory, log), says)])
         return worker
+
+    def _fork(self, name: str, args: list[str], env: dict[str, str]) -> WorkerProcess:
+        return WorkerProcess(name, lambda log: self._zygote.start("worker", args, ROOT, env, log))
+
+    def _spawn(self, command: list[str], cwd: Path, log: str) -> subprocess.Popen[bytes]:
+        with Path(log).open("wb") as out:
+            return subprocess.Popen(command, env=self.env, cwd=cwd, stdout=out, stderr=out, start_new_session=True)
 
     def _wait_for(self, started: list[WorkerProcess]) -> list[WorkerProcess]:
         for worker in self._keep(started):

@@ -1,16 +1,23 @@
-"""Many `rival` commands, each a process of its own, without paying for the imports each time: they are forked from a
-process that has done them. `python -m tests.support.zygote` is that process."""
+"""Many `rival` commands and workers, each a process of its own, without paying for the imports each time: they are
+forked from a process that has done them. `python -m tests.support.zygote` is that process."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+Being = Literal["command", "worker"]
 
 
 class Zygote:
@@ -20,14 +27,25 @@ class Zygote:
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        self._one_at_a_time = threading.Lock()
 
-    def run(self, args: tuple[str, ...], cwd: Path, env: dict[str, str], stdin: str) -> tuple[int, str, str]:
+    def run(self, args: Sequence[str], cwd: Path, env: dict[str, str], stdin: str) -> tuple[int, str, str]:
+        """A `rival` command, to its end."""
         with tempfile.TemporaryDirectory() as place:
             files = [str(Path(place) / name) for name in ("stdin", "stdout", "stderr")]
             Path(files[0]).write_text(stdin)
-            self._write({"args": args, "cwd": str(cwd), "env": env, "files": files})
-            code = self._read()
+            code = self._ask(do="run", be="command", args=args, cwd=str(cwd), env=env, files=files)
             return code, Path(files[1]).read_text(), Path(files[2]).read_text()
+
+    def start(self, be: Being, args: Sequence[str], cwd: Path, env: dict[str, str], log: str) -> Forked:
+        """One that stays, as the leader of its process group."""
+        files = [os.devnull, log, log]
+        return Forked(self, self._ask(do="start", be=be, args=args, cwd=str(cwd), env=env, files=files))
+
+    def code_of(self, pid: int) -> int | None:
+        """How one that was started has ended; None as long as it lives."""
+        code: int | None = self._ask(do="poll", pid=pid)
+        return code
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -36,41 +54,103 @@ class Zygote:
         self._process.stdout.close()
         self._process.wait(10)
 
-    def _write(self, request: dict[str, Any]) -> None:
+    def _ask(self, **request: Any) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-
-    def _read(self) -> int:
         assert self._process.stdout is not None
-        return int(self._process.stdout.readline())
+        with self._one_at_a_time:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
+
+
+class Forked:
+    """A process that the zygote has started, in the manner of `subprocess.Popen`."""
+
+    def __init__(self, zygote: Zygote, pid: int) -> None:
+        self._zygote, self.pid = zygote, pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            self._code = self._zygote.code_of(self.pid)
+        return self._code
+
+    def wait(self, timeout: float = 60.0) -> int:
+        until = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            time.sleep(0.02)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+# -- the process itself -----------------------------------------------------------------------------------------------
 
 
 def _become(request: dict[str, Any]) -> None:
-    """In the forked child: be `rival` as a shell would have started it."""
+    """In the forked child: be what a shell would have started."""
     for number, path in enumerate(request["files"]):
-        os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT, 0o600), number)
+        flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        os.dup2(os.open(path, flags, 0o600), number)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    if request["be"] == "worker":
+        from rival_workers.runtime.worker_main import main
+
+        sys.exit(main(request["args"]))
     from rival_workers.cli.main import cli
 
     cli(request["args"])
 
 
-def _serve() -> None:
+#: What is otherwise imported on the way, by commands and by workers.
+_LATE = (
+    "psycopg", "redis", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "rich.table",
+    "alembic.command", "celery.apps.worker", "celery.worker.components", "celery.app.control", "celery.app.log",
+    "celery.backends.base", "celery.events.receiver", "celery.fixups.django", "celery.loaders.app",
+    "celery.worker.autoscale", "billiard.pool", "kombu.pidbox",
+)  # fmt: skip
+
+
+def _import_all() -> None:
     from rival_workers.cli.main import COMMANDS
 
-    for module in set(COMMANDS.values()):
-        importlib.import_module(f"rival_workers.cli.{module}")
-    for late in ("psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "rich.table"):
+    commands = {f"cli.{module}" for module in COMMANDS.values()}
+    for module in (*commands, "runtime.worker_main", "runtime.careful_redis"):
+        importlib.import_module(f"rival_workers.{module}")
+    for late in _LATE:
         importlib.import_module(late)
+
+
+def _answer(request: dict[str, Any]) -> int | None:
+    if request["do"] == "poll":
+        ended, status = os.waitpid(request["pid"], os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
+    child = os.fork()
+    if child == 0:
+        _become(request)
+    if request["do"] == "run":
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    # Here and not in the child, so that whoever gets to know the pid can signal the group.
+    os.setpgid(child, child)
+    return child
+
+
+def _serve() -> None:
+    _import_all()
+    # The children leave what is there alone: a collection would copy every page of it.
+    gc.freeze()
     while line := sys.stdin.readline():
-        child = os.fork()
-        if child == 0:
-            _become(json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        print(json.dumps(_answer(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

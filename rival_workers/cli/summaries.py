@@ -15,14 +15,17 @@ SUMMARIES = {
     "pause": "Let RUN start nothing new; what is running ends.",
     "resume": "Let a paused RUN go on; or all paused runs that a filter chooses.",
     "skip": "Let an open STEP of RUN, or the one that it has stopped at, end as skipped.",
-    "set-result": "Let an open STEP of RUN, or the one that it has stopped at, end with the result JSON (or @FILE, or -).",
+    "set-result": "Let an open STEP of RUN, or the one that it has stopped at, end with the result "
+    "JSON (or @FILE, or -).",
     "logs": "Print what the steps of RUN have logged, the oldest first.",
-    "plan": "Draw the plan of workflow NAME, as workers have registered it, or as it stands in the files of --workflows.",
+    "plan": "Draw the plan of workflow NAME, as workers have registered it, or as it stands "
+    "in the files of --workflows.",
     "emit": "Send an event with the payload JSON (or @FILE, or - for standard input) to the runs that wait for TOPIC.",
     "events": "List events, newest first; and tell which topics keep nearly as many as they may.",
     "schedule": "Start runs by the clock.",
     "recover": "Have all that waits for a worker rung for anew, and say what there is to recover.",
-    "complete": "Complete the external step that gave out TOKEN, with the result JSON (or @FILE, or - for standard input).",
+    "complete": "Complete the external step that gave out TOKEN, with the result JSON (or @FILE, "
+    "or - for standard input).",
     "fail": "Fail the external step that gave out TOKEN.",
     "worker": "Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM.",
     "dev": "Keep a Postgres, a Redis and some workers up for your own workflows, until Ctrl-C.",

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import Any
-
 from sqlalchemy import (
-    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
-    Dialect,
     Float,
     Identity,
     Index,
@@ -21,95 +15,18 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import JSON, TypeDecorator, TypeEngine
 
+from rival_client.columns import BigId, Name
+from rival_client.columns import Payload as Payload
+from rival_client.columns import Timestamp as Timestamp
+from rival_client.columns import after as after
+from rival_client.columns import later as later
+from rival_client.columns import now as now
 from rival_client.statuses import RUN_ACTIVE as RUN_ACTIVE
 from rival_client.statuses import RUN_STATUSES as RUN_STATUSES
 from rival_client.statuses import RUN_TERMINAL as RUN_TERMINAL
 from rival_client.statuses import STEP_STATUSES as STEP_STATUSES
 from rival_client.statuses import STEP_TERMINAL as STEP_TERMINAL
-
-
-class Timestamp(TypeDecorator[dt.datetime]):
-    """timestamptz on Postgres; seconds since the epoch on SQLite, which has no such type."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(Float() if dialect.name == "sqlite" else DateTime(timezone=True))
-
-    def process_bind_param(self, value: dt.datetime | None, dialect: Dialect) -> Any:
-        return value.timestamp() if value is not None and dialect.name == "sqlite" else value
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> dt.datetime | None:
-        if value is None or dialect.name != "sqlite":
-            return value  # type: ignore[no-any-return]
-        return dt.datetime.fromtimestamp(value, dt.UTC)
-
-
-class now(FunctionElement[dt.datetime]):
-    """The database's clock: the only one that decides what is due."""
-
-    type = Timestamp()
-    inherit_cache = True
-    name = "now"
-
-
-class after(FunctionElement[dt.datetime]):
-    """The database's clock plus some seconds."""
-
-    type = Timestamp()
-    inherit_cache = True
-    name = "after"
-
-
-class later(FunctionElement[dt.datetime]):
-    """A time plus some seconds."""
-
-    type = Timestamp()
-    inherit_cache = True
-    name = "later"
-
-
-@compiles(now, "postgresql")
-def _now_pg(element: now, compiler: Any, **kw: Any) -> str:
-    return "now()"
-
-
-@compiles(now, "sqlite")
-def _now_sqlite(element: now, compiler: Any, **kw: Any) -> str:
-    return "rival_now()"
-
-
-@compiles(after, "postgresql")
-def _after_pg(element: after, compiler: Any, **kw: Any) -> str:
-    return f"(now() + make_interval(secs => CAST({compiler.process(element.clauses, **kw)} AS double precision)))"
-
-
-@compiles(after, "sqlite")
-def _after_sqlite(element: after, compiler: Any, **kw: Any) -> str:
-    return f"(rival_now() + {compiler.process(element.clauses, **kw)})"
-
-
-@compiles(later, "postgresql")
-def _later_pg(element: later, compiler: Any, **kw: Any) -> str:
-    at, seconds = (compiler.process(clause, **kw) for clause in element.clauses)
-    return f"({at} + make_interval(secs => CAST({seconds} AS double precision)))"
-
-
-@compiles(later, "sqlite")
-def _later_sqlite(element: later, compiler: Any, **kw: Any) -> str:
-    return "({} + {})".format(*(compiler.process(clause, **kw) for clause in element.clauses))
-
-
-Payload = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
-#: Names and ids compare byte by byte: quicker than a language's order, and a path sorts after its prefixes.
-Name = Text().with_variant(Text(collation="C"), "postgresql")
-_BigId = BigInteger().with_variant(Integer(), "sqlite")
 
 metadata = MetaData()
 
@@ -240,7 +157,7 @@ attempts = Table(
 history = Table(
     "rival_history",
     metadata,
-    Column("id", _BigId, Identity(always=True), primary_key=True),
+    Column("id", BigId, Identity(always=True), primary_key=True),
     Column("run_id", Name, nullable=False),
     Column("path", Name),
     Column("what", Text, nullable=False),
@@ -253,7 +170,7 @@ history = Table(
 logs = Table(
     "rival_logs",
     metadata,
-    Column("id", _BigId, Identity(always=True), primary_key=True),
+    Column("id", BigId, Identity(always=True), primary_key=True),
     Column("run_id", Name, nullable=False),
     Column("path", Name, nullable=False),
     Column("attempt", Integer, nullable=False),

@@ -33,8 +33,9 @@ from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended
 from rival_workers.store.eventing import Waiting, begin_wait
-from rival_workers.store.following import LEAD, below
+from rival_workers.store.following import LEAD
 from rival_workers.store.guards import chosen, guard, step_leaves_running
+from rival_workers.store.scopes import below
 
 #: So many children of one name are numbered one after the other.
 _NUMBERED = 10

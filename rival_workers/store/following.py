@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, Text, and_, bindparam, cast, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, insert, select, update
 
 from rival_client.history import Telling
 from rival_client.orphans import leave_awaited
@@ -25,23 +25,10 @@ from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import NEVER_RUNG, Followed
 from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.guards import after_or_never
+from rival_workers.store.scopes import WHOLE_RUN, ScopeNeeded, begins, below, is_below
 
 #: A far timer is rung this long before it is due, so that a countdown can make it precise.
 LEAD = 5.0
-#: The scope of one who has locked all that is open in the run.
-WHOLE_RUN = ""
-
-
-class ScopeNeeded(Exception):
-    """Everything open below this path must be locked before anything else is."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
-
-
-class Unsettled(Exception):
-    """The scope moved while it was being locked."""
 
 
 @dataclass
@@ -356,7 +343,7 @@ class Following:
     def _is_item_of(self, path: str) -> ColumnElement[bool]:
         begin = f"{path}["
         return and_(
-            steps.c.run_id == self.run_id, steps.c.kind == "item", _between(begin),
+            steps.c.run_id == self.run_id, steps.c.kind == "item", begins(begin),
             # Those of another for_each, within an item of this one, are further down.
             func.substr(steps.c.path, len(begin) + 1).not_like("%/%"),
         )  # fmt: skip
@@ -366,31 +353,3 @@ def _failed(error: dict[str, Any], path: str) -> Outcome:
     blamed = dict(error)
     step = blamed.pop("step", path)
     return Outcome(error=blamed, step=step)
-
-
-def _between(begin: str, table: Table = steps) -> ColumnElement[bool]:
-    """Paths that begin like this, as a range that the primary key can serve."""
-    return and_(table.c.path >= begin, table.c.path < begin[:-1] + chr(ord(begin[-1]) + 1))
-
-
-def below(path: str, table: Table = steps) -> ColumnElement[bool]:
-    """A composite and all that belongs to it."""
-    return or_(table.c.path == path, *(_between(path + sign, table) for sign in "/[!"))
-
-
-def is_below(path: str, scope: str) -> bool:
-    return path == scope or path.startswith((f"{scope}/", f"{scope}[", f"{scope}!"))
-
-
-def lock_scope(connection: Connection, run_id: str, scope: str) -> None:
-    """Lock all that is open below a composite, and itself, from the leaves up. Rows are only ever added there by a
-    transition of one of them, so once all are locked the set cannot change; Unsettled: it had changed before that.
-    """
-    open_paths = (
-        select(steps.c.path)
-        .where(steps.c.run_id == run_id, below(scope), steps.c.status.not_in(STEP_TERMINAL))
-        .order_by(steps.c.path.desc())
-    )
-    locked = list(connection.scalars(open_paths.with_for_update()))
-    if list(connection.scalars(open_paths)) != locked:
-        raise Unsettled

@@ -22,7 +22,7 @@ from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_handler
 from rival_workers.engine.transitions import run_sources
 from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, NotYet, ReleaseReason, RunningAttempt
-from rival_workers.store.following import LEAD, Following, Outcome, ScopeNeeded, Unsettled, lock_scope
+from rival_workers.store.following import LEAD, Following, Outcome
 from rival_workers.store.guards import (
     ATTEMPT_COLUMNS,
     RUNNING,
@@ -34,6 +34,7 @@ from rival_workers.store.guards import (
     running_of,
     step_leaves_running,
 )
+from rival_workers.store.scopes import ScopeNeeded, Unsettled, lock_scope
 
 #: A countdown that fires this much early still counts as due.
 EARLY = 0.005

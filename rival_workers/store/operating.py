@@ -28,8 +28,9 @@ from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
 from rival_workers.store.base import Followed, Held
-from rival_workers.store.following import WHOLE_RUN, Following, Outcome, below
+from rival_workers.store.following import Following, Outcome
 from rival_workers.store.guards import guard
+from rival_workers.store.scopes import WHOLE_RUN, below
 
 _TRIES = 50
 #: Paths in one statement.

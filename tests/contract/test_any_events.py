@@ -193,8 +193,10 @@ class Events(RuleBasedStateMachine):
     inline: Inline
     timed: bool
 
-    @initialize()
-    def empty(self) -> None:
+    @initialize(keyed=st.sampled_from([True, True, False]))
+    def empty(self, keyed: bool) -> None:
+        """`keyed`: nobody waits without a key, so that Postgres delivers in the short way."""
+        self.keyed = keyed
         with self.inline.store.database.transaction() as connection:
             for table in EMPTIED:
                 connection.execute(delete(table))
@@ -224,7 +226,7 @@ class Events(RuleBasedStateMachine):
             self.begin_one(**like)
 
     def begin_one(self, topics: list[str], key: str | None, picky: bool, timeout: float | None, turns: int) -> None:
-        run_id = f"r{next(self.run_numbers)}"
+        run_id, key = f"r{next(self.run_numbers)}", key or ("k" if self.keyed else None)
         run = Waiter(run_id, topics, key, picky, timeout if self.timed else None, turns)
         self.model.runs.append(run)
         is_plan = turns == 1 and len(topics) == 1
@@ -246,7 +248,7 @@ class Events(RuleBasedStateMachine):
     def send_one(
         self, topic: str, key: str | None, ok: bool, to: str | None, delivery: str, kept: float, fate: str
     ) -> None:
-        event_id = f"e{next(self.numbers)}"
+        event_id, key = f"e{next(self.numbers)}", key or ("k" if self.keyed else None)
         expires = EVER if kept and not self.timed else kept
         self.model.events.append(Told(event_id, topic, key, to, ok, delivery, self.now + expires))
         self.inline.rival.send_event(

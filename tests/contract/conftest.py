@@ -16,7 +16,7 @@ from rival_workers.store import migrations
 from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.sql import SqlStore
 from tests.contract.stage import Stage
-from tests.support.inline import Clock
+from tests.support.inline import Clock, Inline
 
 BACKENDS = ["sqlite", "postgres", "postgres-plain"]
 
@@ -74,3 +74,12 @@ def pg_stage(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Stag
     store = kind(Database(postgres_url))
     yield Stage(store, Clock())
     store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
+    """A fleet of one; on SQLite its clock can be set."""
+    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
+    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
+    yield opened
+    opened.close()

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
 from sqlalchemy import event, func, select, update
 
 from rival_client import runs as run_statements
 from rival_client.tables import after, history, metadata, orphans, runs, steps
 from rival_workers import ChildFailed, StepError, flow, parallel, step
 from tests.contract.test_flows import define, start
-from tests.support.inline import Clock, Inline
+from tests.support.inline import Inline
 
 DAY = 86_400.0
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
-    yield opened
-    opened.close()
 
 
 def waits(ctx: Any) -> Any:

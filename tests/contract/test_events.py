@@ -23,14 +23,6 @@ from rival_workers.store.base import ClaimBy
 from tests.support.inline import Clock, Inline
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
-    yield opened
-    opened.close()
-
-
 def settle(inline: Inline) -> None:
     """Deliver all that is rung and due, events too."""
     inline.drain()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,15 +20,6 @@ from rival_client.waking import run_awakes
 from rival_workers import StepError, for_each, parallel, step
 from rival_workers.store.base import Held
 from tests.support.inline import Clock, CollectingDoorbell, Inline
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
-    yield opened
-    opened.close()
-
 
 tokens: list[str] = []
 

@@ -16,14 +16,6 @@ from rival_workers.definition.registry import Registry
 from tests.support.inline import Clock, Inline
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
 def timed(file_url: str) -> Iterator[Inline]:
     """Where time can be set."""

@@ -17,17 +17,9 @@ from rival_workers.engine.plan import StepConfig
 from rival_workers.store.base import Claimed, Held
 from rival_workers.testing import Lab
 from tests.contract.stage import Stage
-from tests.support.inline import Clock, Inline
+from tests.support.inline import Inline
 
 BEATS = StepConfig(heartbeat=100, timeout=250)
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +14,6 @@ from rival_workers import StepError, flow, for_each, parallel, step, wait_event_
 from rival_workers.drawing import timelines
 from tests.support.histories import assert_histories_tell_all
 from tests.support.inline import Inline
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
-    opened = Inline(request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url"))
-    yield opened
-    opened.close()
 
 
 def told(history: list[HistoryEntry]) -> list[tuple[str, str | None]]:

@@ -4,7 +4,6 @@ parallel lanes another step may be open, and the run stays `running`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,14 +12,6 @@ from rival_workers import branch, delay_step, flow, for_each, loop, parallel, st
 from rival_workers.definition.workflow import define_workflow
 from tests.contract.test_flows import define, later
 from tests.support.inline import Clock, Inline
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def inline(request: pytest.FixtureRequest) -> Iterator[Inline]:
-    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
-    opened = Inline(url, clock=Clock() if request.param == "sqlite" else None)
-    yield opened
-    opened.close()
 
 
 def one() -> int:

@@ -61,6 +61,8 @@ class Call:
     injection: Injection
     #: Reads the input of the workflow that the function was written for; None: that of the one around it.
     read_input: ReadInput | None = None
+    #: Of a flow: the policies that hold for what it calls.
+    rules: tuple[Rule, ...] = ()
 
 
 class Assembled(Protocol):
@@ -228,7 +230,9 @@ class Assembly:
             self._problem(problem, flow.function)
         if called is None:
             return None
-        self._add(scope.prefix + flow.name, called, None)
+        place = scope.prefix + flow.name
+        self._add(place, called, None)
+        self.calls[place] = replace(self.calls[place], rules=tuple(self.rules))
         return FlowNode(type="flow", name=flow.name, code=flow.version)
 
     def _wait(self, spec: WaitSpec, scope: Scope) -> AnyNode | None:

@@ -29,6 +29,9 @@ def flow(
     input: Any = None,
     description: str | None = None,
     on_error: Callable[..., Any] | None = None,
+    policies: Any = (),
+    schedule: Any = None,
+    retention: Any = None,
     version: str | None = None,
     register: bool = True,
     registry: Registry | None = None,
@@ -43,8 +46,9 @@ def flow(
         made = Flow(function, name or function.__name__.replace("_", "-"), version)
         if register:
             made.definition = define_workflow(
-                made.name, [made], input=input, description=description or function.__doc__, on_error=on_error
-            )
+                made.name, [made], input=input, description=description or function.__doc__, on_error=on_error,
+                policies=policies, schedule=schedule, retention=retention,
+            )  # fmt: skip
             registry_for(registry).add(made.definition)
         return made
 

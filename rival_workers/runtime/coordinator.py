@@ -240,7 +240,8 @@ class Coordinator:
         if attempt.claimed.kind != "flow":
             return context
         port = AttemptPort(attempt.position, self.store, self.doorbell, self._patience, self.alarms, self.settings)
-        return flow_context(context, port, awaited=inspect.iscoroutinefunction(its_call.injection.function))
+        awaited = inspect.iscoroutinefunction(its_call.injection.function)
+        return flow_context(context, port, its_call.rules, awaited=awaited)
 
     def _settle(self, attempt: Attempt, decision: End | Retry, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from rival_client.payload import Json, dump, load
 from rival_client.topics import topic_of
+from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.steps import checked_config, name_of, seconds
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide, timed_out
 from rival_workers.engine.effects import WaitFor
@@ -31,6 +32,8 @@ from rival_workers.runtime.suspending import Moved, Suspend
 
 #: How many steps of one `gather` run at a time.
 GATHER_AT_ONCE = 8
+#: Options of a step that is part of a plan.
+NOT_IN_FLOWS = ("name", "on_error", "heartbeat", "deadline")
 #: A timer that is this much early counts as due.
 EARLY = 0.005
 
@@ -66,6 +69,8 @@ class FlowContext(Context):
     """What a flow may ask for, and what it can do."""
 
     port: FlowPort = field(kw_only=True)
+    #: The policies of the workflow, which hold for the flow's steps, too.
+    rules: Sequence[Rule] = ()
 
     @cached_property
     def _replay(self) -> Replay:
@@ -76,8 +81,14 @@ class FlowContext(Context):
     def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> Any:
         """Call the function once, however often the flow is replayed; its result is what it returned then. Options are
         those of a step: max_attempts, backoff, timeout, …"""
-        config = _config(options)
-        return self._step(self._replay.come_to(name or name_of(function), "step"), function, args, config)
+        its_name = name or name_of(function)
+        config = self._config(its_name, options)
+        return self._step(self._replay.come_to(its_name, "step"), function, args, config)
+
+    def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
+        """What no flow's step can have is for the other steps that the rule is for."""
+        rule = ruled(self.rules, name, "step", options)
+        return _checked({key: value for key, value in rule.items() if key in options or key not in NOT_IN_FLOWS})
 
     def _step(self, mark: Mark, function: Callable[..., Any], args: Sequence[Any], config: StepConfig) -> Any:
         found = mark.found
@@ -124,13 +135,13 @@ class FlowContext(Context):
     def gather(self, *calls: Callable[[], Any] | Sequence[Any], **options: Any) -> list[Any]:
         """Several steps at once: each a function, or a tuple of a function and its arguments. All end before it does;
         then the first failure is raised."""
-        config = _config(options)
         split = [(one, ()) if callable(one) else (one[0], tuple(one[1:])) for one in calls]
+        configs = {function: self._config(name_of(function), options) for function, _ in split}
         marks = [self._replay.come_to(name_of(function), "step") for function, _ in split]
 
         def one(mark: Mark, function: Callable[..., Any], args: Sequence[Any]) -> Any:
             try:
-                return self._step(mark, function, args, config)
+                return self._step(mark, function, args, configs[function])
             except (Suspend, Moved, StepFailed) as end:
                 return end
 
@@ -274,9 +285,9 @@ class AsyncFlowContext:
         return awaited
 
 
-def _config(options: Mapping[str, Any]) -> StepConfig:
+def _checked(options: Mapping[str, Any]) -> StepConfig:
     problems: list[str] = []
-    config = checked_config(options, problems, not_known=("name", "on_error", "heartbeat", "deadline"))
+    config = checked_config(options, problems, not_known=NOT_IN_FLOWS)
     if config is not None and config.is_external:
         problems.append("a flow waits for somebody outside with ctx.await_event(…); an external step stands in a plan")
     if problems or config is None:
@@ -301,8 +312,8 @@ def _topic(topic: Any) -> str:
     return topic_of(topic) if isinstance(topic, type) else str(topic)
 
 
-def flow_context(context: Context, port: FlowPort, *, awaited: bool) -> Context:
-    """A step's context with a flow's abilities; `awaited`: for an async flow."""
+def flow_context(context: Context, port: FlowPort, rules: Sequence[Rule] = (), *, awaited: bool) -> Context:
+    """A step's context with a flow's abilities; `rules`: the workflow's policies; `awaited`: for an async flow."""
     fields = {name: getattr(context, name) for name in Context.__dataclass_fields__}
-    made = FlowContext(**fields, port=port)
+    made = FlowContext(**fields, port=port, rules=rules)
     return AsyncFlowContext(made) if awaited else made  # type: ignore[return-value]

@@ -6,12 +6,14 @@ import asyncio
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from rival_workers import ChildFailed, StepError, StepFailed, flow, step
 from rival_workers.definition.flows import Flow
+from rival_workers.definition.policies import default
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Clock, Inline
 
@@ -129,6 +131,29 @@ def test_a_step_is_retried_with_its_backoff_and_the_flow_waits_meanwhile(timed: 
     later(timed, 1201)
     assert timed.rival.result("r").result == 3
     assert calls == {"a": 1, "flaky": 3}
+
+
+def test_the_workflows_policies_hold_for_the_steps_of_its_flows(inline: Inline) -> None:
+    def fails_twice() -> int:
+        calls["twice"] += 1
+        if calls["twice"] < 3:
+            raise StepError("not yet", behavior="retry")
+        return calls["twice"]
+
+    def fails() -> None:
+        raise StepError("never", behavior="retry")
+
+    def body(ctx: Any) -> Any:
+        for own in ({}, {"max_attempts": 2}):
+            with suppress(StepFailed):
+                ctx.step(fails, **own)
+        return ctx.gather(fails_twice)
+
+    define(inline, body, policies=[(default, {"max_retries": 2, "backoff": "none", "heartbeat": 60})])
+    start(inline)
+    assert inline.rival.result("r").result == [3]
+    attempts = {step.path: step.attempts for step in inline.rival.state("r").steps}
+    assert attempts == {"f": 1, "f/fails": 3, "f/fails~2": 2, "f/fails_twice": 3}
 
 
 def test_a_step_that_fails_for_good_can_be_caught_and_stays_failed_in_a_replay(timed: Inline) -> None:

@@ -4,13 +4,14 @@ workers' keepers do the rest, as they always do; so it is safe at any time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple_, update
 
 from rival_client.database import Database
-from rival_client.tables import after, events, executors, now, runs, steps, waits
+from rival_client.tables import after, events, executors, now, orphans, runs, steps, waits
 
 #: Seconds after which a row that waits for a worker is looked at again at the latest.
 _LONGEST_BACKOFF = 600.0
@@ -25,10 +26,16 @@ class Recovery:
 
     #: Runs, steps and events that wait for a worker: keepers ring for all of them at once, whatever was rung before.
     rung: int
+    #: Of these, steps whose time has come while nobody looked: they go on.
+    resumed: int
     #: Attempts whose executor is dead: a live worker takes them over within a lease.
     lost: int
     #: Runs and steps that no worker had the code for. They are looked at again from time to time, as before.
     parked: int
+    #: Runs that wait as a whole: for a time, an event, a child, or somebody outside.
+    suspended: int
+    #: Children of ended or rewound parents: a live worker cancels them.
+    orphans: int
     #: Steps that wait for their time: delays, and retries.
     waiting_for_time: int
     #: Steps that wait for an event.
@@ -39,9 +46,9 @@ class Recovery:
 
 def recover(database: Database) -> Recovery:
     with database.transaction() as connection:
-        rung = sum(_forget_rings(connection, table) for table in (runs, steps, events))
-    marked = _BATCH
-    while marked >= _BATCH:
+        rung = [status for table in (runs, steps, events) for status in _forget_rings(connection, table)]
+    marked = [""] * _BATCH
+    while len(marked) >= _BATCH:
         with database.transaction() as connection:
             marked = make_due(connection, _LONGEST_BACKOFF, _BATCH)
         rung += marked
@@ -49,9 +56,9 @@ def recover(database: Database) -> Recovery:
         return _counted(connection, rung)
 
 
-def make_due(connection: Connection, within: float, limit: int) -> int:
+def make_due(connection: Connection, within: float, limit: int) -> list[str]:
     """Make up to `limit` rows due now whose look would come `within` seconds. Rows whose time has not come, and parked
-    ones, are left alone. How many were changed.
+    ones, are left alone. The status of each that was changed.
     """
     # As if nobody had ever rung: any keeper that finds them rings, whatever backlog the others' rings have made.
     forgotten = {"ring_at": now(), "rings": _NEVER_RUNG}
@@ -62,16 +69,16 @@ def make_due(connection: Connection, within: float, limit: int) -> int:
         .with_for_update(skip_locked=True)
         for table in (runs, steps)
     )
-    found_runs = connection.execute(
-        update(runs).where(runs.c.id.in_(chosen(of_runs))).values(forgotten).returning(runs.c.id)
+    found_runs = connection.scalars(
+        update(runs).where(runs.c.id.in_(chosen(of_runs))).values(forgotten).returning(runs.c.status)
     ).all()
-    found_steps = connection.execute(
+    found_steps = connection.scalars(
         update(steps)
         .where(tuple_(steps.c.run_id, steps.c.path).in_(chosen(of_steps)))
         .values(forgotten)
-        .returning(steps.c.run_id)
+        .returning(steps.c.status)
     ).all()
-    return len(found_runs) + len(found_steps)
+    return [*found_runs, *found_steps]
 
 
 def chosen(rows: Select[Any]) -> Select[Any]:
@@ -87,24 +94,27 @@ def _waits(table: Table) -> Any:
         return table.c.status == "sent"
     if table is runs:
         return and_(runs.c.status == "pending", runs.c.parked.is_(None))
+    its_time = steps.c.due_at <= now()
     return and_(
         steps.c.parked.is_(None),
-        steps.c.status.in_(("pending", "waiting_retry")),
-        or_(steps.c.due_at.is_(None), steps.c.due_at <= now()),
+        or_(
+            and_(steps.c.status.in_(("pending", "waiting_retry")), or_(steps.c.due_at.is_(None), its_time)),
+            and_(steps.c.status == "waiting", its_time),
+        ),
     )
 
 
-def _forget_rings(connection: Connection, table: Table) -> int:
-    """Of what is due already; of events, all."""
+def _forget_rings(connection: Connection, table: Table) -> Sequence[str]:
+    """Of what is due already; of events, all. The status of each."""
     key = table.primary_key.columns
     when = table.c.ring_at.is_not(None) if table is events else table.c.ring_at <= now()
     due = select(*key).where(when, _waits(table)).with_for_update(skip_locked=True)
     forgotten = {"rings": _NEVER_RUNG} | ({"ring_at": now()} if table is events else {})
-    changed = update(table).where(tuple_(*key).in_(chosen(due))).values(forgotten).returning(*key)
-    return len(connection.execute(changed).all())
+    changed = update(table).where(tuple_(*key).in_(chosen(due))).values(forgotten).returning(table.c.status)
+    return connection.scalars(changed).all()
 
 
-def _counted(connection: Connection, rung: int) -> Recovery:
+def _counted(connection: Connection, rung: Sequence[str]) -> Recovery:
     living = select(executors.c.id).where(executors.c.id == steps.c.executor_id, executors.c.expires_at > now())
     in_flight = steps.c.run_id.in_(select(runs.c.id).where(runs.c.status == "running")) & (steps.c.status == "running")
     timers = (
@@ -113,7 +123,10 @@ def _counted(connection: Connection, rung: int) -> Recovery:
         & steps.c.kind.not_in(("wait", "external"))
     )
     return Recovery(
-        rung=rung,
+        rung=len(rung),
+        resumed=sum(status == "waiting" for status in rung),
+        suspended=_count(connection, runs, runs.c.status == "suspended"),
+        orphans=_count(connection, orphans),
         lost=_count(connection, steps, in_flight, ~living.exists()),
         # Whatever waits has a time to be looked at again: that makes it the partial index's work.
         parked=sum(_count(connection, t, t.c.ring_at.is_not(None), t.c.parked.is_not(None)) for t in (runs, steps)),

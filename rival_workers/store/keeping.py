@@ -118,7 +118,7 @@ class Keeping:
         Rows whose time has not come, and parked ones, are left alone. How many were changed.
         """
         with self.database.transaction() as connection:
-            return make_due(connection, within, limit)
+            return len(make_due(connection, within, limit))
 
     # -- executors ----------------------------------------------------------------------------------------
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 from rival_client.recovery import Recovery, recover
+from rival_workers import flow, wait_event_step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.base import NEVER_RUNG, Look
 from tests.contract.stage import DONE, ERROR, GOES_ON, Stage
 from tests.support.inline import Clock, Inline
 
 LOOK = Look(100, backoff=10, backoff_max=600)
-NOTHING = Recovery(0, 0, 0, 0, 0, 0)
+NOTHING = Recovery(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def test_where_nothing_is_to_be_recovered_nothing_is_changed(stage: Stage) -> None:
@@ -55,8 +57,8 @@ def test_the_report_counts_what_others_must_do_or_wait_for(stage: Stage) -> None
     stage.store.retry_step(stage.begin("later"), Retry(60.0, ERROR), rung=False)
     stage.time_passes(2)
     before = stage.everything()
-    assert recover(stage.database) == Recovery(
-        rung=0, lost=2, parked=1, waiting_for_time=1, waiting_for_events=0, live_executors=1
+    assert recover(stage.database) == dataclasses.replace(
+        NOTHING, lost=2, parked=1, waiting_for_time=1, live_executors=1
     )
     assert stage.everything() == before
 
@@ -90,3 +92,24 @@ def test_a_lost_ring_is_made_up_for_at_once_and_twice_does_no_harm(file_url: str
         assert inline.rival.recover().rung == 0
     finally:
         inline.close()
+
+
+def test_a_flow_whose_time_came_while_nobody_looked_is_resumed_at_once(inline: Inline) -> None:
+    sleeper = flow("f", register=False)(lambda ctx: ctx.sleep(1.5))
+    inline.define("f", sleeper)
+    inline.define("w", wait_event_step("never", name="never"))
+    inline.rival.run("f", run_id="sleeps")
+    inline.rival.run("w", run_id="waits")
+    for ring in inline.doorbell.take():
+        inline.deliver(ring)
+    inline.doorbell.take()
+    found = inline.rival.recover()
+    assert (found.suspended, found.resumed, found.waiting_for_time, found.waiting_for_events) == (2, 0, 1, 1)
+    if inline.clock is None:
+        time.sleep(1.6)
+    else:
+        inline.clock.advance(1.6)
+    assert inline.rival.recover().resumed == 1
+    inline.keeper.run_once()
+    inline.drain()
+    assert inline.rival.result("sleeps").status == "completed"

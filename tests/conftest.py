@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from rival_client.database import Database
 from rival_client.settings import Settings
 from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
 from rival_workers.store import migrations
-from tests.support.workers import ROOT, Workers
+from tests.support.workers import ROOT, Workers, worker_env
 from tests.support.zygote import Zygote
 
 
@@ -90,14 +89,6 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def workers(settings: Settings, zygote: Zygote) -> Iterator[Workers]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
-    env |= {
-        "RIVAL_DATABASE_URL": settings.database_url or "",
-        "RIVAL_BROKER_URL": settings.broker_url or "",
-        "RIVAL_QUEUE": settings.queue,
-        "RIVAL_LEASE": "2",
-        "PYTHONPATH": str(ROOT),
-    }
-    fleet = Workers(env, zygote)
+    fleet = Workers(worker_env(settings) | {"RIVAL_LEASE": "2"}, zygote)
     yield fleet
     fleet.clean_up()

@@ -28,7 +28,7 @@ def test_external_steps_are_completed_and_failed_from_a_terminal(bare: Cli, tmp_
             wait_until(lambda run_id=run_id: rival.state(run_id).status == "suspended")  # type: ignore[misc]
         rival.heartbeat_step(TOKENS["good"], {"done": 4, "of": 10})
         shown = bare("show", "good").out
-        assert "waits for somebody outside, until 20" in shown
+        assert "for somebody outside until 20" in shown
         assert 'progress {"done": 4, "of": 10}' in shown
         [told] = bare("show", "good", "--json").json["steps"]
         assert (told["status"], told["kind"], told["progress"]) == ("waiting", "external", {"done": 4, "of": 10})

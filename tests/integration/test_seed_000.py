@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,9 +12,7 @@ import pytest
 
 from rival_client import Rival, RunState, Started, WaitTimeout
 from rival_client.settings import Settings
-from rival_workers.dev.stack import Stack, create_database, drop_database
-from tests.support.workers import ROOT, Workers, wait_until
-from tests.support.zygote import Zygote
+from tests.support.workers import Workers, wait_until
 
 WORKFLOWS = """
 import time
@@ -100,30 +97,15 @@ create_workflow("holding").step(hold).step(after).register()
 """
 
 
-@pytest.fixture(scope="module")
-def own(stack: Stack, template: str) -> Iterator[Settings]:
-    """This module's database and queue, shared by its tests: a worker's start costs more than a test."""
-    name = f"seed_{uuid.uuid4().hex[:12]}"
-    url = create_database(stack.database_url, name, template=template)
-    yield Settings(database_url=url, broker_url=stack.broker_url, queue=name)
-    drop_database(stack.database_url, name)
-
-
 @pytest.fixture(scope="module", params=[1, 0], ids=["continuation", "message-per-attempt"])
 def fleet(
-    request: pytest.FixtureRequest, own: Settings, zygote: Zygote, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, own_workers: Workers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Workers]:
     file = tmp_path_factory.mktemp("seed") / "workflows.py"
     file.write_text(WORKFLOWS)
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
-    env |= {
-        "RIVAL_DATABASE_URL": str(own.database_url), "RIVAL_BROKER_URL": str(own.broker_url),
-        "RIVAL_QUEUE": own.queue, "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    workers = Workers(env, zygote)
-    workers.start(file, concurrency=8, continuation_budget=request.param)
-    yield workers
-    workers.clean_up()
+    worker = own_workers.start(file, concurrency=8, continuation_budget=request.param)
+    yield own_workers
+    worker.terminate()
 
 
 @pytest.fixture
@@ -207,7 +189,11 @@ def test_timeout_stop_policy_fails_terminally_and_the_late_result_is_refused(pro
     wait_until(lambda: "woke 1" in diary.lines)
 
     def told() -> list[str]:
-        return [entry.what for entry in producer.history(run.run_id)][2:]
+        return [
+            entry.what
+            for entry in producer.history(run.run_id)
+            if entry.what not in ("started", "scheduled", "claimed")
+        ]
 
     wait_until(lambda: told() == ["timed_out", "failing", "failed", "late_result_refused"])
     assert producer.result(run.run_id) == result

@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -27,8 +26,7 @@ import pytest
 
 from rival_client import Rival
 from rival_client.settings import Settings
-from rival_workers.dev.stack import Stack, create_database, drop_database
-from tests.support.workers import ROOT, Workers, wait_until
+from tests.support.workers import Workers, wait_until
 
 WORKFLOWS = """
 import time
@@ -93,27 +91,11 @@ def works(ctx, input):
 
 
 @pytest.fixture(scope="module")
-def own(stack: Stack, template: str) -> Iterator[Settings]:
-    """This module's database and queue, shared by its tests: a worker's start costs more than a test."""
-    name = f"seed_{uuid.uuid4().hex[:12]}"
-    url = create_database(stack.database_url, name, template=template)
-    yield Settings(database_url=url, broker_url=stack.broker_url, queue=name)
-    drop_database(stack.database_url, name)
-
-
-@pytest.fixture(scope="module")
-def fleet(own: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+def fleet(own_workers: Workers, tmp_path_factory: pytest.TempPathFactory) -> Workers:
     file = tmp_path_factory.mktemp("seed") / "workflows.py"
     file.write_text(WORKFLOWS)
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
-    env |= {
-        "RIVAL_DATABASE_URL": str(own.database_url), "RIVAL_BROKER_URL": str(own.broker_url),
-        "RIVAL_QUEUE": own.queue, "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    workers = Workers(env)
-    workers.start(file, concurrency=8)
-    yield workers
-    workers.clean_up()
+    own_workers.start(file, concurrency=8)
+    return own_workers
 
 
 @pytest.fixture

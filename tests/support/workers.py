@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from rival_client.settings import Settings
 from tests.support.zygote import Forked, Zygote
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,17 @@ def wait_until(condition: Callable[[], object], timeout: float = 15.0, what: str
         if time.monotonic() > until:
             raise AssertionError(f"not within {timeout:g} s: {what or condition}")
         time.sleep(0.02)
+
+
+def worker_env(settings: Settings) -> dict[str, str]:
+    """What a worker for these databases and queues finds in its environment, and nothing of ours."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
+    return env | {
+        "RIVAL_DATABASE_URL": settings.database_url or "",
+        "RIVAL_BROKER_URL": settings.broker_url or "",
+        "RIVAL_QUEUE": settings.queue,
+        "PYTHONPATH": str(ROOT),
+    }
 
 
 class WorkerProcess:

@@ -103,7 +103,7 @@ def fleet(
 ) -> Iterator[Workers]:
     file = tmp_path_factory.mktemp("seed") / "workflows.py"
     file.write_text(WORKFLOWS)
-    worker = own_workers.start(file, concurrency=8, continuation_budget=request.param)
+    [worker] = own_workers.start(file, concurrency=8, continuation_budget=request.param)
     yield own_workers
     worker.terminate()
 

@@ -22,7 +22,8 @@ from rival_client.runs import INSERT_RUN
 from rival_client.tables import RUN_ACTIVE
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.base import Held, Look
-from rival_workers.store.postgres import (
+from rival_workers.store.postgres_events import DELIVER_EVENT, LOCK_EVENT
+from rival_workers.store.postgres_statements import (
     BEGIN_RUN,
     FINISH_AND_CLAIM,
     FINISH_AND_COMPLETE,
@@ -30,7 +31,6 @@ from rival_workers.store.postgres import (
     FINISH_LANE_AND_CLAIM,
     FINISH_LANE_AND_OPEN,
 )
-from rival_workers.store.postgres_events import DELIVER_EVENT, LOCK_EVENT
 from rival_workers.store.sql import SqlStore
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
 from tests.support.inline import Clock

@@ -4,6 +4,7 @@ or its time is up. What was answered is in the step's row, and whoever claims it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -67,4 +68,4 @@ def _completed(value: Any, state: Json | None, attempt: Attempt, returns: Return
     except InvalidResult as error:
         return failure(error, attempt.claimed.attempt, state)
     # Its size was checked when it was given, by the limit of whoever gave it.
-    return Success(dump(fitting, what=f"the result of {where}"), state)
+    return Success(dump(fitting, what=f"the result of {where}", limit=sys.maxsize), state)

@@ -52,16 +52,15 @@ def test_nothing_is_fired_before_its_time(stage: Stage) -> None:
 
 
 def test_a_due_tick_starts_one_run_with_its_input_and_the_id_that_says_when(stage: Stage) -> None:
-    # An hour: with Postgres' own clock a tick of some seconds may pass while the test is at it.
-    put(stage, Rule(every=3600), its_input=Json('{"x":2}'))
+    put(stage, Rule(every=10), its_input=Json('{"x":2}'))
     due = row(stage)["next_at"]
     assert isinstance(due, dt.datetime)
-    stage.time_passes(3600)
+    stage.time_passes(10)
     [fired] = stage.store.fire_schedules(10)
     assert (fired.workflow, fired.version) == ("w", stage.workflow.version)
     assert fired.run_id.startswith("s@")
     assert fired.run_id.endswith("Z")
-    assert int(fired.run_id[-3:-1]) == 0
+    assert int(fired.run_id[-3:-1]) % 10 == 0
     run = stage.run(fired.run_id)
     assert (run["status"], run["input"], run["rings"]) == ("pending", {"x": 2}, 0)
     assert stage.store.fire_schedules(10) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rival_workers.testing import Lab
-from tests.architecture.test_imports import import_without
+from tests.architecture.test_imports import run_without
 
 UNUSED = """
 import sys
@@ -41,5 +41,5 @@ def test_a_suite_that_does_not_use_it_imports_nothing_of_rival(tmp_path: Path) -
 
 
 def test_the_kit_needs_no_celery_and_no_pytest() -> None:
-    done = import_without("rival_workers.testing", {"celery", "billiard", "rich", "click", "pytest"})
+    done = run_without({"celery", "billiard", "rich", "click", "pytest"}, "import rival_workers.testing")
     assert (done.returncode, done.stderr) == (0, "")

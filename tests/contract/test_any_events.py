@@ -96,7 +96,9 @@ class Model:
         event = next(there, None)
         if event is None:
             run.began, run.waiting = now, True
-            self.runs.sort(key=lambda one: one.began)
+            # Whoever began last has waited shortest.
+            self.runs.remove(run)
+            self.runs.append(run)
         else:
             self._give(event, run)
             self._go_on(run, now)
@@ -353,7 +355,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[type[Events]]:
     opened.close()
 
 
-EXAMPLES = {True: 25, False: 12}
+EXAMPLES = {True: 30, False: 20}
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ format: install ## Bring the code into shape
 bench: install ## Measure Rival, DBOS and Celery chains side by side (takes long)
 	@$(BIN)/python -m benchmarks
 
-bench-quick: install ## The same with small numbers, in under two minutes
+bench-quick: install ## The same with small numbers, in about two minutes
 	@$(BIN)/python -m benchmarks --quick
 
 clean: ## Remove environments and caches; the data in .rival stays

@@ -45,7 +45,6 @@ QUICK = Load(
     finished_runs=(0, 20_000),
     turns=2,
     items=500,
-    long_run=500,
     waiting=500,
     sleeping=20_000,
     continuations=100,

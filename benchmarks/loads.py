@@ -29,7 +29,7 @@ class Load:
     waiting: int = 100_000
     sleeping: int = 1_000_000
     #: How often one flow begins anew.
-    continuations: int = 20_000
+    continuations: int = 10_000
     system_limit_s: float = 3600.0
 
 

@@ -42,13 +42,13 @@ QUICK = Load(
     pollings=1,
     retries=10,
     takeovers=1,
-    finished_runs=(0, 20_000),
+    finished_runs=(0, 100_000),
     turns=2,
     items=500,
     waiting=500,
     sleeping=20_000,
     continuations=100,
-    system_limit_s=120.0,
+    system_limit_s=180.0,
 )
 
 

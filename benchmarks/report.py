@@ -26,13 +26,14 @@ BIG_RUNS = (
     ("for_each_last_to_first", "its last quarter's speed to its first's", True),
     ("for_each_memory_mb", "its fleet's growth in memory (MB)", False),
     ("long_run_ms_per_step/first", "1,000-step run: ms per step, first tenth", False),
+    ("long_run_ms_per_step/last", "1,000-step run: ms per step, last tenth", False),
     ("continuations_per_s", "a flow that continues: turns per second", True),
     ("continuation_rows", "rows that its turns have left (all tables)", False),
     ("events_per_s", "runs woken by events, per second", True),
-    ("steps_per_s_by_sleeping_runs/0", "steps/s with no sleeping runs", True),
-    ("steps_per_s_by_sleeping_runs/100000", "steps/s with 100,000 sleeping runs", True),
-    ("steps_per_s_by_sleeping_runs/1000000", "steps/s with 1,000,000 sleeping runs", True),
-    ("long_run_ms_per_step/last", "1,000-step run: ms per step, last tenth", False),
+    ("steps_per_s_beside_sleeping/none", "steps/s with no sleeping runs", True),
+    ("steps_per_s_beside_sleeping/many", "steps/s with a million (quick: 20,000)", True),
+    ("sweep_ms_beside_sleeping/none", "a keeper's look with no sleeping runs (ms)", False),
+    ("sweep_ms_beside_sleeping/many", "a keeper's look with a million (ms)", False),
 )
 FINISHED = "steps_per_s_by_finished_runs"
 FINISHED_SIZES = ("0", "100000", "1000000")

@@ -185,12 +185,15 @@ def measure_waiting_runs(load: Load, surroundings: Surroundings) -> None:
         disciplines.warm_up(alone, first, load)
         disciplines.warm_up(beside, second, load)
         waiting_runs.fill_sleeping(beside, load.sleeping)
-        rates: dict[str, list[float]] = {"0": [], str(load.sleeping): []}
+        rates: dict[str, list[float]] = {"none": [], "many": []}
+        sweeps: dict[str, list[float]] = {"none": [], "many": []}
         for _ in range(load.turns):
-            for size, system, fleet in (("0", alone, first), (str(load.sleeping), beside, second)):
+            for size, system, fleet in (("none", alone, first), ("many", beside, second)):
                 rates[size].append(disciplines.steps_per_s(system, fleet, load))
-        for size, found in rates.items():
-            emit(NAME, f"steps_per_s_by_sleeping_runs/{size}", found)
+                sweeps[size] += waiting_runs.sweep_ms(system)
+        for size in rates:
+            emit(NAME, f"steps_per_s_beside_sleeping/{size}", rates[size])
+            emit(NAME, f"sweep_ms_beside_sleeping/{size}", sweeps[size])
 
 
 def measure_by_finished_runs(load: Load, surroundings: Surroundings, finished_run: str) -> None:

@@ -7,6 +7,7 @@ longer than all that is measured.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import psycopg
 from psycopg import sql
@@ -14,11 +15,14 @@ from psycopg import sql
 from benchmarks.big_runs import Rivals
 from benchmarks.fleet import wait_until
 from benchmarks.lines import emit, progress
+from rival_workers.store import open_store
+from rival_workers.store.base import Look
 
 NAME = "rival"
 LIMIT_S = 900.0
 #: Each look counts very many rows: rarely enough that it takes nothing from what is measured.
 _LOOK_S = 1.0
+_LOOK = Look(100, backoff=10.0, backoff_max=600.0)
 
 
 def measure_events(system: Rivals, count: int) -> None:
@@ -64,6 +68,19 @@ def fill_sleeping(system: Rivals, count: int) -> None:
         _copy(connection, seed, "s", count)
         connection.execute("ANALYZE rival_runs, rival_steps")
     progress(NAME, f"{count:,} runs sleep")
+
+
+def sweep_ms(system: Rivals, looks: int = 20) -> list[float]:
+    """How long a keeper looks for what is due, and for when it must look again."""
+    found = []
+    with closing(open_store(system.url)) as store:
+        for _ in range(looks):
+            began = time.perf_counter()
+            store.due(_LOOK)
+            store.next_look()
+            found.append((time.perf_counter() - began) * 1000)
+    # The first one opens the connection.
+    return found[1:]
 
 
 def _suspended(system: Rivals, workflow: str) -> str:

@@ -20,6 +20,7 @@ from rival_workers.store.base import ClaimBy, Delivered, DueEvent, Look
 from rival_workers.store.guards import backed_off, chosen
 
 _BATCH = 100
+_ANY_DUE = select(select(true()).where(events.c.ring_at <= now()).exists())
 
 
 def lock_topic(connection: Connection, topic: str, key: str | None) -> None:
@@ -194,6 +195,10 @@ class Eventing:
             .limit(look.limit)
             .with_for_update(skip_locked=True)
         )
+        with self.database.autocommit() as connection:
+            # As with runs and steps: most rounds find nothing, and should cost next to nothing.
+            if not connection.scalar(_ANY_DUE):
+                return []
         with self.database.transaction() as connection:
             found = connection.execute(
                 update(events)

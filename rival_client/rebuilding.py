@@ -143,6 +143,10 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     step.completed_at = entry.at if status in _ENDED else None
     _keep(step, entry)
     _count(step, entry)
+    flow = run.steps.get(path.rpartition("/")[0])
+    if flow is not None and flow.kind == "flow":
+        # What a flow has done forgives its losses.
+        flow.lost = 0
     if status == "waiting":
         run.status = detail.get("run", run.status)
     elif status in ("running", "pending") and run.status == "suspended":

@@ -227,7 +227,7 @@ class Flowing:
         return connection.execute(
             step_leaves_running(held, "suspend_step", "waiting")
             .values(
-                attempts=steps.c.attempts - 1, due_at=None if seconds is None else after(seconds),
+                attempts=steps.c.attempts - 1, lost=0, due_at=None if seconds is None else after(seconds),
                 ring_at=None if ring_in is None else after(ring_in), rings=0 if rung else NEVER_RUNG,
             )
             .returning(steps.c.execution_token, steps.c.executor_id)

@@ -5,6 +5,7 @@ Loaded by real workers as a workflow file and by tests in process, so that both 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,6 +97,8 @@ def with_index(steps: Any, item: int, index: int) -> list[int]:
 def fails_at(input: Any, item: int) -> int:
     if item in input["bad"]:
         raise ValueError(f"item {item}")
+    # So that all the others do not overtake the bad one.
+    time.sleep(0.02)
     return item
 
 

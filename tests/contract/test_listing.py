@@ -124,6 +124,7 @@ def test_runs_are_found_by_their_parent(inline: Inline) -> None:
 HAPPENS = st.lists(st.one_of(st.just("comes"), st.integers(0, 30)), max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     count=st.integers(0, 15), limit=st.integers(1, 6), between=st.lists(HAPPENS, max_size=8), only_open=st.booleans()

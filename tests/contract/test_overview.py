@@ -55,6 +55,7 @@ def paths(state: RunState) -> set[str]:
     return {step.path for step in state.steps}
 
 
+@pytest.mark.slow
 def test_items_that_are_many_are_counted_by_what_became_of_them(table: Table) -> None:
     table.steps(["a_b"])
     table.steps(["lines"], "for_each", "waiting", total=10_000, opened=9_000, remaining=2_000)

@@ -88,6 +88,7 @@ def test_a_run_whose_parent_has_been_deleted_is_its_own_root(family: Inline) -> 
     assert family.rival.tree(LEAVES[0]).run_id == "r/call:middle"
 
 
+@pytest.mark.slow
 def test_ten_thousand_children_are_answered_quickly_and_with_few_statements(inline: Inline) -> None:
     inline.define("leaf", step(lambda: 1, name="only"))
     inline.rival.run("leaf", run_id="r")

@@ -32,8 +32,10 @@ BIG_RUNS = (
     ("events_per_s", "runs woken by events, per second", True),
     ("steps_per_s_beside_sleeping/none", "steps/s with no sleeping runs", True),
     ("steps_per_s_beside_sleeping/many", "steps/s with a million (quick: 20,000)", True),
-    ("sweep_ms_beside_sleeping/none", "a keeper's look with no sleeping runs (ms)", False),
-    ("sweep_ms_beside_sleeping/many", "a keeper's look with a million (ms)", False),
+    ("sweep_ms_beside_new_sleeping/none", "a keeper's looks with no sleeping runs (ms)", False),
+    ("sweep_ms_beside_new_sleeping/many", "a keeper's looks with a million that have just come (ms)", False),
+    ("sweep_ms_beside_sleeping/none", "a keeper's looks with no sleeping runs, later (ms)", False),
+    ("sweep_ms_beside_sleeping/many", "a keeper's looks with a million, later (ms)", False),
 )
 FINISHED = "steps_per_s_by_finished_runs"
 FINISHED_SIZES = ("0", "100000", "1000000")

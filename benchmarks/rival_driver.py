@@ -185,14 +185,17 @@ def measure_waiting_runs(load: Load, surroundings: Surroundings) -> None:
         disciplines.warm_up(alone, first, load)
         disciplines.warm_up(beside, second, load)
         waiting_runs.fill_sleeping(beside, load.sleeping)
+        systems = {"none": alone, "many": beside}
+        new = waiting_runs.sweeps_ms(systems)
+        waiting_runs.analyse(beside)
         rates: dict[str, list[float]] = {"none": [], "many": []}
-        sweeps: dict[str, list[float]] = {"none": [], "many": []}
         for _ in range(load.turns):
             for size, system, fleet in (("none", alone, first), ("many", beside, second)):
                 rates[size].append(disciplines.steps_per_s(system, fleet, load))
-                sweeps[size] += waiting_runs.sweep_ms(system)
+        sweeps = waiting_runs.sweeps_ms(systems)
         for size in rates:
             emit(NAME, f"steps_per_s_beside_sleeping/{size}", rates[size])
+            emit(NAME, f"sweep_ms_beside_new_sleeping/{size}", new[size])
             emit(NAME, f"sweep_ms_beside_sleeping/{size}", sweeps[size])
 
 

@@ -7,7 +7,8 @@ longer than all that is measured.
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 
 import psycopg
 from psycopg import sql
@@ -16,7 +17,7 @@ from benchmarks.big_runs import Rivals
 from benchmarks.fleet import wait_until
 from benchmarks.lines import emit, progress
 from rival_workers.store import open_store
-from rival_workers.store.base import Look
+from rival_workers.store.base import Look, Store
 
 NAME = "rival"
 LIMIT_S = 900.0
@@ -62,25 +63,46 @@ def measure_events(system: Rivals, count: int) -> None:
 
 
 def fill_sleeping(system: Rivals, count: int) -> None:
-    """So many runs that sleep for a year."""
+    """So many runs that sleep for a year. Postgres has no statistics of them before somebody calls `analyse`."""
     seed = _suspended(system, "sleeps")
     with psycopg.connect(system.url, autocommit=True) as connection:
+        for table in ("rival_runs", "rival_steps"):
+            connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
         _copy(connection, seed, "s", count)
-        connection.execute("ANALYZE rival_runs, rival_steps")
     progress(NAME, f"{count:,} runs sleep")
 
 
-def sweep_ms(system: Rivals, looks: int = 20) -> list[float]:
-    """How long a keeper looks for what is due, and for when it must look again."""
-    found = []
-    with closing(open_store(system.url)) as store:
+def analyse(system: Rivals) -> None:
+    with psycopg.connect(system.url, autocommit=True) as connection:
+        for table in ("rival_runs", "rival_steps"):
+            connection.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)")
+        connection.execute("ANALYZE rival_runs, rival_steps")
+
+
+def sweeps_ms(systems: Mapping[str, Rivals], looks: int = 40) -> dict[str, list[float]]:
+    """How long a keeper looks, for all that it looks for. The systems take turns, look by look, so that whatever else
+    the machine does hits all of them."""
+    found: dict[str, list[float]] = {name: [] for name in systems}
+    with ExitStack() as stack:
+        stores = {name: stack.enter_context(closing(open_store(one.url))) for name, one in systems.items()}
         for _ in range(looks):
-            began = time.perf_counter()
-            store.due(_LOOK)
-            store.next_look()
-            found.append((time.perf_counter() - began) * 1000)
+            for name, store in stores.items():
+                began = time.perf_counter()
+                _look(store)
+                found[name].append((time.perf_counter() - began) * 1000)
     # The first one opens the connection.
-    return found[1:]
+    return {name: times[1:] for name, times in found.items()}
+
+
+def _look(store: Store) -> None:
+    store.executors_on("this machine")
+    store.fire_schedules(_LOOK.limit)
+    store.due(_LOOK)
+    store.due_events(_LOOK)
+    store.dead_executors()
+    store.stray_attempts(_LOOK.limit)
+    store.orphans(_LOOK.limit)
+    store.next_look()
 
 
 def _suspended(system: Rivals, workflow: str) -> str:

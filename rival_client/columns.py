@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Float, Integer, Text
+from sqlalchemy import BigInteger, Boolean, ColumnElement, DateTime, Dialect, Float, Integer, Select, Text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -54,6 +54,19 @@ class later(FunctionElement[dt.datetime]):
     name = "later"
 
 
+class one_of(FunctionElement[bool]):
+    """`one_of(column, select)`: IN, with the values read first. So Postgres goes through the column's index whatever it
+    guesses of the tables; for a plain IN it may read all of them, as long as it has no statistics.
+    """
+
+    type = Boolean()
+    inherit_cache = True
+    name = "one_of"
+
+    def __init__(self, column: ColumnElement[Any], values: Select[Any]) -> None:
+        super().__init__(column, values.scalar_subquery())
+
+
 @compiles(now, "postgresql")
 def _now_pg(element: now, compiler: Any, **kw: Any) -> str:
     return "now()"
@@ -83,6 +96,16 @@ def _later_pg(element: later, compiler: Any, **kw: Any) -> str:
 @compiles(later, "sqlite")
 def _later_sqlite(element: later, compiler: Any, **kw: Any) -> str:
     return "({} + {})".format(*(compiler.process(clause, **kw) for clause in element.clauses))
+
+
+@compiles(one_of, "postgresql")
+def _one_of_pg(element: one_of, compiler: Any, **kw: Any) -> str:
+    return "{} = ANY (ARRAY{})".format(*(compiler.process(clause, **kw) for clause in element.clauses))
+
+
+@compiles(one_of, "sqlite")
+def _one_of_sqlite(element: one_of, compiler: Any, **kw: Any) -> str:
+    return "{} IN {}".format(*(compiler.process(clause, **kw) for clause in element.clauses))
 
 
 Payload = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple_, update
 
 from rival_client.database import Database
-from rival_client.tables import after, events, executors, now, orphans, runs, steps, waits
+from rival_client.tables import after, events, executors, now, one_of, orphans, runs, steps, waits
 
 #: Seconds after which a row that waits for a worker is looked at again at the latest.
 _LONGEST_BACKOFF = 600.0
@@ -65,6 +65,7 @@ def make_due(connection: Connection, within: float, limit: int) -> list[str]:
     of_runs, of_steps = (
         select(*table.primary_key.columns)
         .where(table.c.ring_at > now(), table.c.ring_at <= after(within), _waits(table))
+        .order_by(table.c.ring_at)
         .limit(limit)
         .with_for_update(skip_locked=True)
         for table in (runs, steps)
@@ -116,7 +117,8 @@ def _forget_rings(connection: Connection, table: Table) -> Sequence[str]:
 
 def _counted(connection: Connection, rung: Sequence[str]) -> Recovery:
     living = select(executors.c.id).where(executors.c.id == steps.c.executor_id, executors.c.expires_at > now())
-    in_flight = steps.c.run_id.in_(select(runs.c.id).where(runs.c.status == "running")) & (steps.c.status == "running")
+    running = select(runs.c.id).where(runs.c.status == "running")
+    in_flight = one_of(steps.c.run_id, running) & (steps.c.status == "running")
     timers = (
         steps.c.status.in_(("waiting", "waiting_retry"))
         & (steps.c.due_at > now())

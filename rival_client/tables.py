@@ -22,6 +22,7 @@ from rival_client.columns import Timestamp as Timestamp
 from rival_client.columns import after as after
 from rival_client.columns import later as later
 from rival_client.columns import now as now
+from rival_client.columns import one_of as one_of
 from rival_client.statuses import RUN_ACTIVE as RUN_ACTIVE
 from rival_client.statuses import RUN_STATUSES as RUN_STATUSES
 from rival_client.statuses import RUN_TERMINAL as RUN_TERMINAL

@@ -17,10 +17,10 @@ from rival_client.waking import Woken, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.events import holds
 from rival_workers.store.base import ClaimBy, Delivered, DueEvent, Look
-from rival_workers.store.guards import backed_off, chosen
+from rival_workers.store.guards import any_is_past, backed_off, chosen
 
 _BATCH = 100
-_ANY_DUE = select(select(true()).where(events.c.ring_at <= now()).exists())
+_ANY_DUE = select(any_is_past(events.c.ring_at))
 
 
 def lock_topic(connection: Connection, topic: str, key: str | None) -> None:
@@ -215,6 +215,7 @@ class Eventing:
         old = (
             select(events.c.id)
             .where(events.c.expires_at < now(), events.c.status != "sent")
+            .order_by(events.c.expires_at)
             .limit(limit)
             .with_for_update(skip_locked=True)
         )

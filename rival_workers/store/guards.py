@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, Update, and_, case, insert, literal, select, true, update
+from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func, insert, literal, select, true, update
 
 from rival_client.recovery import chosen as chosen
-from rival_client.tables import RUN_TERMINAL, after, attempts, now, runs, steps
+from rival_client.tables import RUN_TERMINAL, after, attempts, now, one_of, runs, steps
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import Due, Held, Look, RunningAttempt
 
@@ -15,14 +15,17 @@ ATTEMPT_COLUMNS = (
     steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id, steps.c.started_at,
 )  # fmt: skip
 
-
+#: An attempt in flight is found through the running runs: see the tables' indexes.
+IN_FLIGHT = and_(
+    one_of(steps.c.run_id, select(runs.c.id).where(runs.c.status == "running")), steps.c.status == "running"
+)
 RUNNING = (
     select(
         steps.c.run_id, steps.c.path, steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id,
         runs.c.workflow, runs.c.version, steps.c.kind,
     )
     .join(runs, runs.c.id == steps.c.run_id)
-    .where(runs.c.status == "running", steps.c.status == "running")
+    .where(IN_FLIGHT)
 )  # fmt: skip
 
 
@@ -68,6 +71,14 @@ def run_goes_on(run_id: str) -> Any:
         .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_(None))
         .exists()
     )
+
+
+def any_is_past(times: Any) -> ColumnElement[bool]:
+    """Whether the earliest of a column's times has come. Asked like this, Postgres looks at one end of the index; an
+    EXISTS it may answer by reading the whole table, as long as it has no statistics of what was inserted lately.
+    """
+    earliest: ColumnElement[Any] = select(func.min(times)).scalar_subquery()
+    return earliest <= now()
 
 
 def after_or_never(seconds: float | None) -> Any:

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, literal, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Row, delete, func, insert, literal, or_, select, tuple_, update
 
 from rival_client.database import Database
 from rival_client.history import tell
 from rival_client.recovery import make_due
 from rival_client.tables import after, executors, now, runs, schedules, steps
 from rival_workers.store.base import Due, ExecutorRow, Look, RunningAttempt
-from rival_workers.store.guards import RUNNING, backed_off, chosen, due_of, running_of
+from rival_workers.store.guards import IN_FLIGHT, RUNNING, any_is_past, backed_off, chosen, due_of, running_of
 
-_ANYTHING_DUE = select(
-    or_(
-        select(true()).where(runs.c.ring_at <= now()).exists(),
-        select(true()).where(steps.c.ring_at <= now()).exists(),
-    )
-)
+_ANYTHING_DUE = select(or_(any_is_past(runs.c.ring_at), any_is_past(steps.c.ring_at)))
 
 _NEXT_LOOK = select(
     select(func.min(runs.c.ring_at)).scalar_subquery().label("of_runs"),
@@ -145,11 +140,10 @@ class Keeping:
         """What still runs under an executor's old id goes on under its new one: a database that was away for longer
         than a lease is no reason to start everything again.
         """
-        running = select(runs.c.id).where(runs.c.status == "running")
         with self.database.transaction() as connection:
             adopted = connection.execute(
                 update(steps)
-                .where(steps.c.run_id.in_(running), steps.c.executor_id == executor, steps.c.status == "running")
+                .where(IN_FLIGHT, steps.c.executor_id == executor)
                 .values(executor_id=successor)
                 .returning(steps.c.run_id, steps.c.path)
             ).all()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, true, update
+from sqlalchemy import Connection, Row, select, update
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
@@ -18,10 +18,11 @@ from rival_client.tables import now, schedules
 from rival_client.ticks import Planned, Rule, run_id_at, ticks_to_run
 from rival_client.workflows import current_workflow
 from rival_workers.store.base import Fired
+from rival_workers.store.guards import any_is_past
 
 log = logging.getLogger("rival.schedules")
 
-_ANYTHING_DUE = select(select(true()).where(schedules.c.next_at <= now()).exists())
+_ANYTHING_DUE = select(any_is_past(schedules.c.next_at))
 
 
 class Scheduling:

@@ -26,10 +26,13 @@ class Telling:
             {"run_id": self._run_id, "path": path, "what": what, "detail": _json(detail), "actor": by or self._by}
         )
 
-    def write(self) -> None:
-        if self._entries:
-            self._connection.execute(insert(history).values(at=now()), self._entries)
-            self._entries = []
+    def write(self) -> bool:
+        """Whether there was anything to tell."""
+        if not self._entries:
+            return False
+        self._connection.execute(insert(history).values(at=now()), self._entries)
+        self._entries = []
+        return True
 
 
 def tell(

@@ -75,7 +75,7 @@ class Flowing:
             if telling is None:
                 return False
             self._write(connection, held, ending, telling)
-            telling.write()
+            _keep_if_told(connection, telling)
             return True
 
     def suspend_step(self, held: Held, ending: Ending, seconds: float | None) -> int | None:
@@ -118,12 +118,10 @@ class Flowing:
                 .where(steps.c.run_id == held.run_id, steps.c.path == path, steps.c.status == "waiting")
                 .values(status="skipped", completed_at=now(), execution_token=steps.c.execution_token + 1)
             )
-            _forget_waits(connection, held.run_id, path)
-            if given_up.rowcount == 0:
-                return False
-            telling.add("skipped", path)
-            telling.write()
-            return True
+            if given_up.rowcount:
+                _forget_waits(connection, held.run_id, path)
+                telling.add("skipped", path)
+            return _keep_if_told(connection, telling)
 
     def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> str | None:
         """The child run is there with the checkpoint; an awaited one lets the flow wait. The child's id."""
@@ -136,6 +134,7 @@ class Flowing:
             )
             if started is not None:
                 # Its answer was lost, and it is said again.
+                connection.rollback()
                 return str(started)
             child_id = self._insert_child(connection, held, mark, child)
             telling.add("child", mark.path, run_id=child_id, workflow=child.workflow, awaited=awaited)
@@ -263,6 +262,14 @@ def _tell_suspended(connection: Connection, held: Held, seconds: float | None, t
     stopped = run_stops(connection, held.run_id, held.path)
     telling.add("suspended", held.path, seconds=seconds, run=stopped)
     telling.write()
+
+
+def _keep_if_told(connection: Connection, telling: Telling) -> bool:
+    """Nothing was to be done: then no loss is forgiven either, since the history would not know of it."""
+    told = telling.write()
+    if not told:
+        connection.rollback()
+    return told
 
 
 def _forget_waits(connection: Connection, run_id: str, path: str) -> None:

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from rival_client.database import Database
+from rival_client.payload import Json
 from rival_client.rebuilding import rebuild
 from rival_client.records import HistoryEntry
 from rival_client.tables import steps
 from rival_workers import StepError, flow, for_each, parallel, step, wait_event_step
 from rival_workers.drawing import timelines
+from rival_workers.engine.replay import Ending, Mark
+from rival_workers.store.base import ChildRun
 from tests.support.histories import assert_histories_tell_all
 from tests.support.inline import Inline
 
@@ -137,3 +140,42 @@ def test_a_timeline_has_each_step_with_when_it_waited_and_ran(inline: Inline) ->
     tracks = {one.path: one for one in timelines.tracks(inline.rival.history("r"))}
     assert [one.status for one in tracks["flaky"].stretches] == ["running", "waiting_retry", "running"]
     assert [(one.status, one.ended) for one in tracks["paid"].stretches] == [("waiting", None)]
+
+
+IDLE = {
+    "a wait that is over is given up": lambda store, held, mark: store.give_up_wait(held, mark.path),
+    "what was recorded is recorded again": lambda store, held, mark: store.record_checkpoint(
+        held, Ending(mark, "completed", Json("1"))
+    ),
+    "a child that was started is started again": lambda store, held, mark: store.start_child(
+        held, mark, ChildRun("child", "other", Json("{}")), awaited=False
+    ),
+}
+
+
+@pytest.mark.parametrize("what", IDLE)
+def test_a_flow_that_does_nothing_new_has_no_loss_forgiven_that_its_history_still_tells(
+    inline: Inline, what: str
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    @flow("f", register=False)
+    def lossy(ctx: Any) -> int:
+        ctx.step(lambda: 1, name="first")
+        [held] = [running.held for running in inline.store.running_on(inline.process.executor.id)]
+        if not seen:
+            seen.append((0, assert_histories_tell_all(inline.store.database)))
+            inline.store.release_step(held, "lost")
+            return 0
+        IDLE[what](inline.store, held, Mark("f/first", "step", 1))
+        seen.append((inline.rival.state("r").steps[0].lost, assert_histories_tell_all(inline.store.database)))
+        return 1
+
+    inline.define("w", lossy)
+    inline.rival.run("w", run_id="r")
+    inline.drain()
+    inline.rival.recover()
+    inline.keeper.run_once()
+    inline.drain()
+    assert seen == [(0, 1), (1, 1)]
+    assert inline.rival.state("r").status == "completed"

@@ -68,7 +68,7 @@ class Membership:
         """In a prefork child: everything anew, nothing of the parent's connections."""
         events = AttemptEvents(ChildEvents(self.app, self.name, self._events_wanted))
         self.process = Process(self.settings, self.registry, self.name, observer=events)
-        self.process.coordinator.may_kill = True
+        self.process.coordinator.limits.may_kill = True
         self.process.coordinator.stopping = self._stopping
         self._take_up_work()
         self.when_forked()

@@ -5,15 +5,10 @@ Nothing here waits for a retry or a timer: a worker's hands are free as soon as 
 
 from __future__ import annotations
 
-import faulthandler
 import inspect
 import logging
-import os
 import random
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -28,8 +23,6 @@ from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
-from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime.alarms import Alarms, AttemptAlarms
 from rival_workers.runtime.attempts import Attempt, attempt_of, begun, context_of, following
 from rival_workers.runtime.calling import Calling, call
 from rival_workers.runtime.context import Context
@@ -39,6 +32,7 @@ from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow_port import AttemptPort
 from rival_workers.runtime.flows import flow_context
 from rival_workers.runtime.heartbeats import Heartbeat
+from rival_workers.runtime.limits import TimeLimits
 from rival_workers.runtime.log_stream import LogStream
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
@@ -52,8 +46,6 @@ log = logging.getLogger("rival.coordinator")
 
 #: How long a step that no worker here knows is left alone.
 PARK_SECONDS = 15.0
-#: Seconds after its timeout at which a process that can't even run its alarm is ended.
-KILL_SLACK = 2.0
 
 
 @dataclass(frozen=True)
@@ -80,17 +72,13 @@ class Coordinator:
         self.moves = Moves(settings, store, registry, doorbell)
         #: True from the moment on at which nothing new is begun in place; a pool's children share a switch.
         self.stopping: object = False
-        #: A process of its own per attempt (prefork): a step that overstays may be killed with it.
-        self.may_kill = False
-        #: How a step's function is called and its time is kept; a lab has ways of its own.
+        #: How a step's function is called; a lab has a way of its own.
         self.calling: Calling = call
-        self.alarms: AttemptAlarms = Alarms()
-        #: Seconds that only go forward; a lab has a clock that skips.
-        self.timer: Callable[[], float] = time.monotonic
         executor.hand_back = lambda running: self.moves.release(running, "handed_back")
         self._patience = Patience(settings.patience, store, executor, executor.hand_back)
         self._external = External(self.moves, self._patience, self._read_step)
         self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
+        self.limits = TimeLimits(before_kill=self._logs.flush)
 
     # -- messages -----------------------------------------------------------------------------------------
 
@@ -213,12 +201,9 @@ class Coordinator:
         context = self._context(attempt, its_call, beats)
         returns = attempt.definition.returns_at(claimed.path)
         try:
-            with (
-                self.alarms.after(
-                    position.config.limit, lambda: self._own_timeout(position, claimed.timeout_token)
-                ) as beats.alarm,
-                self._last_resort(position.config),
-            ):
+            with self.limits.kept(
+                position.config, lambda: self._own_timeout(position, claimed.timeout_token)
+            ) as beats.alarm:
                 return self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
         finally:
             beats.flush()
@@ -228,7 +213,7 @@ class Coordinator:
         claimed = attempt.claimed
         before = None if claimed.attempt == 1 and not claimed.lost else partial(self._read_step, *attempt.where)
         return Heartbeat(
-            attempt.held, attempt.position.config, self.store, self.timer, self.settings.max_payload, before
+            attempt.held, attempt.position.config, self.store, self.limits.timer, self.settings.max_payload, before
         )
 
     def _context(self, attempt: Attempt, its_call: Call, beats: Heartbeat) -> Context:
@@ -239,7 +224,7 @@ class Coordinator:
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._is_over(attempt.held)
         if attempt.claimed.kind != "flow":
             return context
-        port = AttemptPort(attempt.position, self.store, self.doorbell, self._patience, self.alarms, self.settings)
+        port = AttemptPort(attempt.position, self.store, self.doorbell, self._patience, self.limits, self.settings)
         awaited = inspect.iscoroutinefunction(its_call.injection.function)
         return flow_context(context, port, its_call.rules, awaited=awaited)
 
@@ -301,22 +286,9 @@ class Coordinator:
 
     # -- timeouts of this process's own attempts ----------------------------------------------------------
 
-    def _own_timeout(self, position: Position, timeout_token: int) -> None:
+    def _own_timeout(self, position: Position, timeout_token: int) -> bool:
         held = replace(position.held, token=timeout_token, guard="timeout_token")
-        if self.moves.time_out(replace(position, held=held)):
+        over = self.moves.time_out(replace(position, held=held))
+        if over:
             log.warning("run %s step %s attempt %d: timed out", held.run_id, held.path, position.attempt)
-            if self.may_kill and position.config.kill_on_timeout:
-                self._logs.flush()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    @contextmanager
-    def _last_resort(self, config: StepConfig) -> Iterator[None]:
-        """The alarm's thread cannot run while a step holds the interpreter's lock; this watchdog is written in C."""
-        if not (self.may_kill and config.kill_on_timeout and config.timeout):
-            yield
-            return
-        faulthandler.dump_traceback_later(config.timeout + KILL_SLACK, exit=True)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+        return over

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rival_client.doorbell import Doorbell
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_workers.engine.effects import WaitFor
+from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
-from rival_workers.runtime.alarms import AttemptAlarms
 from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.flow_limits import FlowStepLimit
+from rival_workers.runtime.limits import TimeLimits
 from rival_workers.runtime.moves import Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.suspending import Moved, Suspend
@@ -24,11 +26,11 @@ T = TypeVar("T")
 
 class AttemptPort:
     def __init__(
-        self, position: Position, store: Store, doorbell: Doorbell, patience: Patience, alarms: AttemptAlarms,
+        self, position: Position, store: Store, doorbell: Doorbell, patience: Patience, limits: TimeLimits,
         settings: WorkerSettings,
     ) -> None:  # fmt: skip
         self._position, self._store, self._doorbell = position, store, doorbell
-        self._patience, self._alarms, self._settings = patience, alarms, settings
+        self._patience, self._limits, self._settings = patience, limits, settings
         self.max_payload = settings.max_payload
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -72,14 +74,20 @@ class AttemptPort:
         failpoint("after_continue_commit")
         self._suspended(token, 0.0)
 
-    def time_limit(self, seconds: float | None, when_over: Callable[[], None]) -> AbstractContextManager[object]:
-        def over() -> None:
-            try:
-                when_over()
-            except Moved:
-                return  # the step has ended in this very moment
+    @contextmanager
+    def limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> Iterator[None]:
+        """Call `when_over` if the step that the block is takes too long."""
+        limit = FlowStepLimit(config, self._limits.timer)
 
-        return self._alarms.after(seconds, over)
+        def over() -> bool:
+            try:
+                when_over(limit)
+            except Moved:
+                return False  # the step has ended in this very moment
+            return True
+
+        with self._limits.kept(config, over) as limit.alarm, limit.is_current():
+            yield
 
     # -- committing and ringing ---------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn, Protocol
@@ -26,14 +27,16 @@ from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark, Replay
 from rival_workers.errors import ChildFailed, StepFailed
+from rival_workers.runtime import flow_limits
 from rival_workers.runtime.calling import async_steps, failure
 from rival_workers.runtime.context import Context
+from rival_workers.runtime.flow_limits import FlowStepLimit
 from rival_workers.runtime.suspending import Moved, Suspend
 
 #: How many steps of one `gather` run at a time.
 GATHER_AT_ONCE = 8
 #: Options of a step that is part of a plan.
-NOT_IN_FLOWS = ("name", "on_error", "heartbeat", "deadline")
+NOT_IN_FLOWS = ("name", "on_error", "deadline")
 #: A timer that is this much early counts as due.
 EARLY = 0.005
 
@@ -52,7 +55,9 @@ class FlowPort(Protocol):
     def give_up(self, mark: Mark) -> bool: ...
     def start_child(self, mark: Mark, run_id: str, workflow: str, its_input: Json, *, awaited: bool) -> str: ...
     def continue_as(self, its_input: Json) -> None: ...
-    def time_limit(self, seconds: float | None, when_over: Callable[[], None]) -> Any: ...
+    def limited(
+        self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]
+    ) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class FlowContext(Context):
         if found is not None and (found.due_in or 0.0) > EARLY:
             self._suspend(Ending(mark, found.status, error=found.error, attempts=found.attempts, delay=found.due_in))
         attempt = 1 if found is None else found.attempts + 1
-        with self.port.time_limit(config.timeout, lambda: self._over_time(mark, attempt, config)):
+        with self.port.limited(config, lambda limit: self._over_time(mark, attempt, limit)):
             outcome = self._called(function, args, attempt)
         return self._settle(mark, decide(config, attempt, outcome, random.random()), attempt)
 
@@ -121,16 +126,21 @@ class FlowContext(Context):
             Checkpoint(mark.path, mark.kind, ending.status, mark.number, attempt, load(ending.result), ending.error)
         )
 
-    def _over_time(self, mark: Mark, attempt: int, config: StepConfig) -> None:
+    def _over_time(self, mark: Mark, attempt: int, limit: FlowStepLimit) -> None:
         """Called from elsewhere while the step still runs: the flow goes on without this attempt."""
-        error = {"type": "StepTimeout", "message": f"took longer than its timeout of {config.timeout:g} s",
-                 "attempt": attempt}  # fmt: skip
-        decision = decide(config, attempt, timed_out(config, error), random.random())
+        outcome = timed_out(limit.config, limit.error(attempt))
+        decision = decide(limit.config, attempt, outcome, random.random())
         if isinstance(decision, Retry):
-            retried = Ending(mark, "waiting_retry", error=error, attempts=attempt, delay=decision.delay)
+            retried = Ending(mark, "waiting_retry", error=outcome.error, attempts=attempt, delay=decision.delay)
             self.port.suspend(retried, decision.delay)
         else:
             self.port.suspend(_ending(mark, decision, attempt), 0.0)
+
+    def heartbeat(self, progress: Any = None) -> None:
+        """The flow is alive, and so is the step of it that calls this; the progress is the flow's. StepMovedOn when the
+        run has gone on without this attempt."""
+        super().heartbeat(progress)
+        flow_limits.beat()
 
     def gather(self, *calls: Callable[[], Any] | Sequence[Any], **options: Any) -> list[Any]:
         """Several steps at once: each a function, or a tuple of a function and its arguments. All end before it does;
@@ -289,7 +299,10 @@ def _checked(options: Mapping[str, Any]) -> StepConfig:
     problems: list[str] = []
     config = checked_config(options, problems, not_known=NOT_IN_FLOWS)
     if config is not None and config.is_external:
-        problems.append("a flow waits for somebody outside with ctx.await_event(…); an external step stands in a plan")
+        problems.append(
+            "a flow waits for somebody outside with ctx.await_event(…); an external step stands in a workflow of "
+            "steps, which a flow can ctx.call(…)"
+        )
     if problems or config is None:
         raise ValueError("; ".join(problems))
     return config

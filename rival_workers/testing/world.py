@@ -37,8 +37,8 @@ class World:
         self.process = Process(settings, self.registry, "lab", store=self.store, doorbell=mailbox)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self._alarms = VirtualAlarms(clock)
-        self.coordinator.calling, self.coordinator.alarms = calling, self._alarms
-        self.keeper.timer = self.coordinator.timer = clock
+        self.coordinator.calling, self.coordinator.limits.alarms = calling, self._alarms
+        self.keeper.timer = self.coordinator.limits.timer = clock
         #: When the leases of the dead run out.
         self._leases: list[float] = []
         #: True in the middle of an attempt.

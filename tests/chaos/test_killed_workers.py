@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -145,6 +146,39 @@ def test_a_stuck_step_is_killed_after_its_timeout_and_its_worker_goes_on(
         assert attempt.error is not None
         assert attempt.error["type"] == "StepTimeout"
     assert_chain_is_right(rival, others, ledger)
+
+
+STUCK_FLOW = """
+import os
+from rival_workers import flow
+
+def first_time_stuck():
+    new = not os.path.exists(%(marker)r)
+    with open(%(marker)r, "a") as marker:
+        print(os.getpid(), file=marker)
+    while new:
+        pass
+    return "at last"
+
+@flow("stuck-flow")
+def stuck_flow(ctx):
+    return ctx.step(first_time_stuck, timeout=1, on_timeout="retry", max_attempts=2, base_delay=0.05,
+                    kill_on_timeout=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_stuck_step_of_a_flow_is_killed_too_and_tried_again(rival: Rival, workers: Workers, tmp_path: Path) -> None:
+    marker, file = tmp_path / "pids", tmp_path / "stuck_flow.py"
+    file.write_text(STUCK_FLOW % {"marker": str(marker)})
+    workers.start(str(file), pool="prefork", concurrency=1)
+    [run_id] = start_many(rival, 1, "stuck-flow")
+    assert rival.wait("stuck-flow", run_id, timeout=30).result == "at last"
+    [stuck, _] = map(int, marker.read_text().split())
+    assert not psutil.pid_exists(stuck)
+    assert [(row.path, row.attempts, row.lost) for row in rival.state(run_id).steps] == [
+        ("stuck-flow", 1, 0), ("stuck-flow/first_time_stuck", 2, 0),
+    ]  # fmt: skip
 
 
 def _pool_children(parent: int) -> list[psutil.Process]:

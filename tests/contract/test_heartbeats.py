@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy import event, update
 from rival_client import InvalidPayload
 from rival_client.records import Step
 from rival_client.tables import after, steps
-from rival_workers import StepError, StepMovedOn, step
+from rival_workers import StepError, StepFailed, StepMovedOn, flow, step
 from rival_workers.engine.plan import StepConfig
 from rival_workers.store.base import Claimed, Held
 from rival_workers.testing import Lab
@@ -201,6 +202,89 @@ def test_beating_does_not_put_off_the_timeout_itself(lab: Lab) -> None:
     run = lab.run("w")
     run.assert_failed(step="work", error="StepTimeout")
     assert "its timeout of 30 s" in (lab.rival.state(run.run_id).error or {})["message"]
+
+
+# -- steps of flows ---------------------------------------------------------------------------------------
+
+
+def test_a_flows_step_that_beats_may_take_its_time_and_one_that_stops_is_timed_out(lab: Lab) -> None:
+    tries: list[int] = []
+
+    @flow("f", register=False)
+    def body(ctx: Any) -> Any:
+        def work() -> str:
+            tries.append(len(tries))
+            for n in range(10):
+                lab.advance(50)
+                ctx.heartbeat(progress=n)
+            if len(tries) == 1:
+                lab.advance(61)
+            return f"after {len(tries)}"
+
+        return ctx.step(work, heartbeat=dt.timedelta(seconds=60), on_timeout="retry", max_attempts=2)
+
+    lab.register([body], name="w")
+    run = lab.run("w")
+    assert (run.result, tries) == ("after 2", [0, 1])
+    state = lab.rival.state(run.run_id)
+    assert [(row.path, row.attempts, row.progress) for row in state.steps] == [("f", 1, 9), ("f/work", 2, None)]
+    [missed] = [entry for entry in lab.rival.history(run.run_id) if entry.what == "retried"]
+    assert missed.detail["error"]["type"] == "HeartbeatMissed"
+    assert missed.detail["error"]["message"].startswith("attempt 1 has not beaten for 60 s; the last was at ")
+
+
+def test_a_flows_step_that_never_beats_fails_and_says_so(lab: Lab) -> None:
+    @flow("f", register=False)
+    def body(ctx: Any) -> Any:
+        try:
+            ctx.step(lambda: lab.advance(6), name="still", heartbeat=5)
+        except StepFailed as failed:
+            return failed.error
+
+    lab.register([body], name="w")
+    error = lab.run("w").result
+    assert (error["type"], "there was none at all" in error["message"]) == ("HeartbeatMissed", True)
+
+
+def test_beating_does_not_put_off_the_timeout_of_a_flows_step(lab: Lab) -> None:
+    @flow("f", register=False)
+    def body(ctx: Any) -> Any:
+        def work() -> None:
+            for _ in range(10):
+                lab.advance(8)
+                ctx.heartbeat()
+
+        ctx.step(work, heartbeat=10, timeout=30)
+
+    lab.register([body], name="w")
+    run = lab.run("w")
+    assert "its timeout of 30 s" in (lab.rival.state(run.run_id).error or {})["message"]
+
+
+def test_each_of_the_steps_that_a_flow_gathers_beats_for_itself(inline: Inline) -> None:
+    """One beats all the time, the other never: only that one is timed out."""
+    over = threading.Event()
+
+    @flow("f", register=False)
+    def body(ctx: Any) -> Any:
+        def beats() -> str:
+            while not over.wait(0.05):
+                ctx.heartbeat()
+            return "done"
+
+        def silent() -> None:
+            over.wait(20)
+
+        ctx.gather(beats, silent, heartbeat=0.8)
+
+    inline.define("w", body)
+    inline.rival.run("w", run_id="r")
+    threading.Timer(1.5, over.set).start()
+    inline.drain()
+    inline.drain()
+    checkpoints = {row.path: row for row in inline.rival.state("r").steps}
+    assert (checkpoints["f/silent"].error or {})["type"] == "HeartbeatMissed"
+    assert "f/beats" not in checkpoints or checkpoints["f/beats"].error is None
 
 
 def test_an_external_step_in_a_lab_is_completed_by_the_test_or_runs_into_its_deadline(lab: Lab) -> None:

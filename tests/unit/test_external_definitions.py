@@ -47,8 +47,8 @@ def test_what_makes_no_sense_is_refused_with_its_reason(steps: list[Any], proble
 def test_a_flow_is_told_what_to_use_instead() -> None:
     with pytest.raises(ValueError, match=r"ctx\.await_event"):
         _checked({"execution_mode": "external"})
-    with pytest.raises(ValueError, match="unknown option 'heartbeat'"):
-        _checked({"heartbeat": 5})
+    with pytest.raises(ValueError, match="unknown option 'deadline'"):
+        _checked({"deadline": 5})
 
 
 def test_a_step_that_is_not_external_has_no_token_and_is_told_so() -> None:

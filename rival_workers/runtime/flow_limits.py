@@ -1,0 +1,62 @@
+"""How long one step of a flow may still take: its timeout at the most, and a heartbeat's length since its last beat."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from rival_workers.engine.heartbeats import Pulse, timeout_error
+from rival_workers.engine.plan import StepConfig, shortest
+from rival_workers.runtime.alarms import Alarm
+
+_current: ContextVar[FlowStepLimit | None] = ContextVar("rival_flow_step_limit", default=None)
+
+
+class FlowStepLimit:
+    """A flow's step has no row while it runs, so its beats are kept here."""
+
+    def __init__(self, config: StepConfig, timer: Callable[[], float]) -> None:
+        self.config, self._timer = config, timer
+        self._began = self._last = timer()
+        self.alarm: Alarm | None = None
+
+    @contextmanager
+    def is_current(self) -> Iterator[None]:
+        """Within the block, and in what it calls, beats are this step's."""
+        before = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(before)
+
+    def beat(self) -> None:
+        self._last = self._timer()
+        if self.alarm is not None and self.config.heartbeat is not None:
+            self.alarm.put_off(self._limit() - self._last)
+
+    def error(self, attempt: int) -> dict[str, Any]:
+        """What is said of it when its time is up."""
+        return timeout_error(self.config, attempt, self._pulse())
+
+    def _limit(self) -> float:
+        config = self.config
+        ends = (
+            None if config.timeout is None else self._began + config.timeout,
+            None if config.heartbeat is None else self._last + config.heartbeat,
+        )
+        return shortest(*ends) or self._began
+
+    def _pulse(self) -> Pulse:
+        now, here = dt.datetime.now(dt.UTC), self._timer()
+        last, limit = (now + dt.timedelta(seconds=at - here) for at in (self._last, self._limit()))
+        return Pulse(last, limit, now, beaten=self._last > self._began)
+
+
+def beat() -> None:
+    """Whichever step of a flow is running here."""
+    limit = _current.get()
+    if limit is not None:
+        limit.beat()

@@ -1,0 +1,78 @@
+"""The time limits of what this process runs: an alarm for each, and for those that want it the process's own end.
+
+A step that overstays its limit goes on without its run, unless it was to be killed with its process: only a process
+that runs one attempt at a time may be (prefork).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rival_workers.engine.plan import StepConfig
+from rival_workers.runtime.alarms import Alarm, Alarms, AttemptAlarms
+
+#: Seconds after its timeout at which a process that can't even run its alarm is ended.
+KILL_SLACK = 2.0
+
+
+class TimeLimits:
+    def __init__(self, before_kill: Callable[[], None]) -> None:
+        self._before_kill, self._watchdog = before_kill, _Watchdog()
+        #: How time is kept; a lab has ways of its own.
+        self.alarms: AttemptAlarms = Alarms()
+        #: Seconds that only go forward; a lab has a clock that skips.
+        self.timer: Callable[[], float] = time.monotonic
+        #: A process of its own per attempt: a step that overstays may be killed with it.
+        self.may_kill = False
+
+    @contextmanager
+    def kept(self, config: StepConfig, when_over: Callable[[], bool]) -> Iterator[Alarm]:
+        """Call `when_over` if the block takes too long; False from it: it has just ended, after all."""
+        kills = self.may_kill and config.kill_on_timeout
+
+        def over() -> None:
+            if when_over() and kills:
+                self._before_kill()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        within = config.timeout + KILL_SLACK if kills and config.timeout else None
+        with self.alarms.after(config.limit, over) as alarm, self._watchdog.watching(within):
+            yield alarm
+
+
+class _Watchdog:
+    """Ends a process whose alarms can't ring, since a step holds the interpreter's lock: this one is written in C.
+    There is one in a process, so it is set to whichever limit comes first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: dict[object, float] = {}
+
+    @contextmanager
+    def watching(self, seconds: float | None) -> Iterator[None]:
+        if seconds is None:
+            yield
+            return
+        mine = object()
+        self._set(mine, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self._set(mine, None)
+
+    def _set(self, whose: object, end: float | None) -> None:
+        with self._lock:
+            self._ends.pop(whose, None)
+            if end is not None:
+                self._ends[whose] = end
+            if self._ends:
+                faulthandler.dump_traceback_later(max(0.001, min(self._ends.values()) - time.monotonic()), exit=True)
+            else:
+                faulthandler.cancel_dump_traceback_later()

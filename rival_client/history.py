@@ -4,6 +4,7 @@ by the transaction that it tells of. `rebuilding` makes the run's state out of i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
@@ -21,9 +22,8 @@ class Telling:
         self._entries: list[dict[str, Any]] = []
 
     def add(self, what: str, path: str | None = None, *, by: str | None = None, **detail: Any) -> None:
-        """What is None in the detail is left out."""
         self._entries.append(
-            {"run_id": self._run_id, "path": path, "what": what, "detail": _json(detail), "actor": by or self._by}
+            {"run_id": self._run_id, "path": path, "what": what, "detail": as_json(detail), "actor": by or self._by}
         )
 
     def write(self) -> bool:
@@ -44,8 +44,8 @@ def tell(
     telling.write()
 
 
-def _json(detail: dict[str, Any]) -> Json:
-    """Payloads in it are JSON text already."""
+def as_json(detail: Mapping[str, Any]) -> Json:
+    """What is None is left out; payloads in it are JSON text already."""
     pairs = (f"{serialise(name)}:{serialise(value)}" for name, value in detail.items() if value is not None)
     return Json("{" + ",".join(pairs) + "}")
 

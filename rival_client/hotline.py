@@ -1,4 +1,5 @@
-"""The shortest way to Postgres: a prepared statement per call, a connection per thread, one round trip per commit.
+"""The shortest way to Postgres: a prepared statement per call, a connection of its own while it lasts, one round trip
+per commit.
 
 In autocommit a statement is a transaction. Below psycopg's cursors, on its libpq layer: adaptation and bookkeeping
 cost a cursor several times what the call itself does, and the few statements used here need neither.
@@ -7,9 +8,10 @@ cost a cursor several times what the call itself does, and the few statements us
 from __future__ import annotations
 
 import re
-import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -47,80 +49,61 @@ class Statement:
 class HotLine:
     def __init__(self, url: str) -> None:
         self._url = url
-        self._local = threading.local()
+        #: Connections that nobody uses now, the one used last at the end.
+        self._idle: deque[_Line] = deque()
         self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
 
     def fetch(self, statement: Statement, values: Mapping[str, Value]) -> Row | None:
         """The first row as text, or None. DatabaseUnavailable leaves open whether it was committed."""
-        try:
-            result = self._execute(statement, values)
+        with self._lent() as line:
+            line.prepare(statement)
+            result = line.pgconn.exec_prepared(statement.name, statement.values(values))
             if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                 raise _error(result)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            self._drop()
-            raise unavailable(self._url, error) from error
         return _first_row(result)
 
     def fetch_in_turn(self, first: Statement, second: Statement, values: Mapping[str, Value]) -> Row | None:
         """Two statements in one transaction and one round trip: the second sees what was committed while the first
         waited for a lock. Its first row; both are committed, whatever they find.
         """
-        try:
-            results = self._in_turn((first, second), values)
+        with self._lent() as line:
+            results = line.in_turn((first, second), values)
             for result in results:
                 # The one after an error is not carried out, and says only that.
                 if result.status != pq.ExecStatus.TUPLES_OK:
                     raise _error(result)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            self._drop()
-            raise unavailable(self._url, error) from error
         return _first_row(results[-1])
 
-    def _in_turn(self, statements: Sequence[Statement], values: Mapping[str, Value]) -> list[Any]:
-        """What is sent before a sync is one transaction, in which each statement has a snapshot of its own."""
-        line = self._open()
-        for statement in statements:
-            line.prepare(statement)
-        pgconn = line.pgconn
+    @contextmanager
+    def _lent(self) -> Iterator[_Line]:
+        """A connection for one call. After an error nobody knows how far it has come: it is not used again."""
+        line: _Line | None = None
         try:
-            pgconn.enter_pipeline_mode()
-            for statement in statements:
-                pgconn.send_query_prepared(statement.name, statement.values(values))
-            pgconn.pipeline_sync()
-            _wait(generators.send(pgconn), pgconn)
-            results = [_wait(generators.fetch_many(pgconn), pgconn)[-1] for _ in statements]
-            _wait(generators.fetch_many(pgconn), pgconn)  # the sync's own
-            pgconn.exit_pipeline_mode()
-        except BaseException:
-            # Nobody knows how far it has come.
-            self._drop()
+            line = self._take()
+            yield line
+        except BaseException as error:
+            if line is not None:
+                line.connection.close()
+            if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+                raise unavailable(self._url, error) from error
             raise
-        return results
+        self._idle.append(line)
 
-    def _execute(self, statement: Statement, values: Mapping[str, Value]) -> Any:
-        line = self._open()
-        line.prepare(statement)
-        return line.pgconn.exec_prepared(statement.name, statement.values(values))
-
-    def _open(self) -> _Line:
-        line: _Line | None = getattr(self._local, "line", None)
-        if line is None or line.connection.closed:
-            connection = psycopg.connect(
-                libpq_url(self._url), autocommit=True, application_name="rival-hot", **LIBPQ_OPTIONS
-            )
-            self._all.add(connection)
-            line = self._local.line = _Line(connection, connection.pgconn, set())
-        return line
+    def _take(self) -> _Line:
+        with suppress(IndexError):
+            while True:
+                line = self._idle.pop()
+                if not line.connection.closed:
+                    return line
+        connection = psycopg.connect(
+            libpq_url(self._url), autocommit=True, application_name="rival-hot", **LIBPQ_OPTIONS
+        )
+        self._all.add(connection)
+        return _Line(connection, connection.pgconn, set())
 
     def close(self) -> None:
         for connection in list(self._all):
             connection.close()
-
-    def _drop(self) -> None:
-        line: _Line | None = getattr(self._local, "line", None)
-        if line is not None:
-            line.connection.close()
-            self._local.line = None
 
 
 @dataclass
@@ -135,6 +118,21 @@ class _Line:
             if done.status != pq.ExecStatus.COMMAND_OK:
                 raise _error(done)
             self.prepared.add(statement.name)
+
+    def in_turn(self, statements: Sequence[Statement], values: Mapping[str, Value]) -> list[Any]:
+        """What is sent before a sync is one transaction, in which each statement has a snapshot of its own."""
+        for statement in statements:
+            self.prepare(statement)
+        pgconn = self.pgconn
+        pgconn.enter_pipeline_mode()
+        for statement in statements:
+            pgconn.send_query_prepared(statement.name, statement.values(values))
+        pgconn.pipeline_sync()
+        _wait(generators.send(pgconn), pgconn)
+        results = [_wait(generators.fetch_many(pgconn), pgconn)[-1] for _ in statements]
+        _wait(generators.fetch_many(pgconn), pgconn)  # the sync's own
+        pgconn.exit_pipeline_mode()
+        return results
 
 
 def _wait(communication: Any, pgconn: Any) -> Any:

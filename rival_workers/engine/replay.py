@@ -56,6 +56,18 @@ class Ending:
     #: Seconds until it is looked at again.
     delay: float | None = None
 
+    @property
+    def what(self) -> str:
+        """What the history calls it."""
+        return "retried" if self.status == "waiting_retry" else self.status
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return {
+            "kind": self.mark.kind, "attempts": self.attempts, "result": self.result, "error": self.error,
+            "delay": self.delay,
+        }  # fmt: skip
+
 
 class Replay:
     def __init__(self, flow: str, run_id: str, found: Iterable[Checkpoint]) -> None:

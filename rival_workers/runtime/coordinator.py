@@ -37,10 +37,10 @@ from rival_workers.runtime.log_stream import LogStream
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.redaction import Redaction
-from rival_workers.runtime.suspending import Moved, Suspend
+from rival_workers.runtime.suspending import Again, Moved, Suspend
 from rival_workers.runtime.telemetry import AttemptObserver, NoObserver, counters
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import ClaimBy, Followed, Held, NotYet, Store
+from rival_workers.store.base import ClaimBy, Claimed, Followed, Held, NotYet, Store
 
 log = logging.getLogger("rival.coordinator")
 
@@ -185,12 +185,25 @@ class Coordinator:
         try:
             is_external = attempt.claimed.kind == "external"
             outcome = self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
+        except Again as again:
+            return Verdict("suspended"), self._begun_anew(attempt, again.token, deadline)
         except Suspend:
             return Verdict("suspended"), None
         except Moved:
             return self._late(attempt.position), None
         decision = decide(attempt.position.config, attempt.claimed.attempt, outcome, random.random())
         return self._settle(attempt, decision, deadline)
+
+    def _begun_anew(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
+        """A flow that continues goes on here, unless it is time for a message."""
+        held, definition = replace(attempt.held, token=token), attempt.definition
+        if not self._goes_on(deadline):
+            self.doorbell.ring([attempt.position.ring(held.path, token)])
+            return None
+        with self.executor.claiming():
+            claimed = self.store.claim_step(held, attempt.position.config.limit, self.executor.id)
+        failpoint("after_claim_commit")
+        return attempt_of(claimed, definition, attempt.ended) if isinstance(claimed, Claimed) else None
 
     def _call(self, attempt: Attempt) -> Success | Failure:
         """User code runs here, and only here: no transaction is open, and its alarm is set."""

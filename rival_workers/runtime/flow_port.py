@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from rival_client.doorbell import Doorbell
 from rival_client.message import Ring
@@ -17,7 +17,7 @@ from rival_workers.runtime.flow_limits import FlowStepLimit
 from rival_workers.runtime.limits import TimeLimits
 from rival_workers.runtime.moves import Position
 from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.suspending import Moved, Suspend
+from rival_workers.runtime.suspending import Again, Moved, Suspend
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import ChildRun, Store
 
@@ -69,10 +69,12 @@ class AttemptPort:
         self._ring_run(child_id)
         return child_id
 
-    def continue_as(self, its_input: Json) -> None:
+    def continue_as(self, its_input: Json) -> NoReturn:
         token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input))
+        if token is None:
+            raise Moved
         failpoint("after_continue_commit")
-        self._suspended(token, 0.0)
+        raise Again(token)
 
     @contextmanager
     def limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> Iterator[None]:

@@ -7,5 +7,13 @@ class Suspend(BaseException):
     """The flow waits; that is committed already."""
 
 
+class Again(Suspend):
+    """The flow begins anew, under this token; whoever has carried it so far may go on with it."""
+
+    def __init__(self, token: int) -> None:
+        super().__init__(token)
+        self.token = token
+
+
 class Moved(BaseException):
     """The flow has gone on without this attempt: timed out, cancelled, taken over."""

@@ -251,11 +251,7 @@ class Flowing:
             ).returning(steps.c.path)
         ).first()
         if written is not None:
-            what = "retried" if ending.status == "waiting_retry" else ending.status
-            telling.add(
-                what, mark.path, kind=mark.kind, attempts=ending.attempts, result=ending.result, error=ending.error,
-                delay=ending.delay, item=item,
-            )  # fmt: skip
+            telling.add(ending.what, mark.path, **ending.told, item=item)
 
 
 def _tell_suspended(connection: Connection, held: Held, seconds: float | None, telling: Telling) -> None:

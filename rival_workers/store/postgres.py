@@ -6,10 +6,12 @@ from typing import Any
 
 from rival_client.database import Database
 from rival_client.hotline import HotLine, Statement
-from rival_client.payload import load
+from rival_client.payload import Json, load
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, Close, Join, Opening
 from rival_workers.engine.paths import is_handler
+from rival_workers.engine.replay import Ending
+from rival_workers.store import postgres_flows
 from rival_workers.store.base import Begun, ClaimBy, Claimed, Delivered, Followed, Held, NotYet
 from rival_workers.store.postgres_events import deliver
 from rival_workers.store.postgres_statements import (
@@ -58,6 +60,12 @@ class PostgresStore(SqlStore):
 
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
         return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
+
+    def record_checkpoint(self, held: Held, ending: Ending) -> bool:
+        return postgres_flows.record_checkpoint(self._hot, held, ending)
+
+    def continue_flow(self, held: Held, its_input: Json) -> int | None:
+        return postgres_flows.continue_flow(self._hot, held, its_input, self.ring_grace)
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         opening = advance.next_leaf

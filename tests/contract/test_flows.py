@@ -7,6 +7,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -375,6 +376,17 @@ def test_a_flow_that_continues_keeps_its_run_and_leaves_no_rows_behind(inline: I
     start(inline, {"n": 0})
     assert (inline.rival.result("r").result, calls["turn"]) == (20, 20)
     assert rows(inline) == {"f": "completed", "f/once": "completed"}
+
+
+@pytest.mark.parametrize(("budget", "messages"), [(60.0, 1), (0.0, 7)], ids=["in place", "by messages"])
+def test_a_flow_that_continues_goes_on_in_place_while_its_message_may(
+    inline: Inline, budget: float, messages: int
+) -> None:
+    inline.coordinator.settings = replace(inline.settings, continuation_budget=budget)
+    define(inline, lambda ctx, input: input if input == 5 else ctx.continue_as(input + 1))
+    inline.rival.run("f", 0, run_id="r")
+    assert len(inline.drain()) == messages
+    assert inline.rival.result("r").result == 5
 
 
 def test_a_message_for_a_flow_that_comes_again_changes_nothing(timed: Inline) -> None:

@@ -1,0 +1,106 @@
+"""Postgres: what a flow does most, in one round trip and one commit each: a checkpoint, and beginning anew."""
+
+from __future__ import annotations
+
+from rival_client.history import as_json
+from rival_client.hotline import HotLine, Statement, Value
+from rival_client.payload import Json, serialise
+from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL
+from rival_workers.engine.replay import Ending
+from rival_workers.store.base import Held
+
+
+def _list(statuses: tuple[str, ...]) -> str:
+    return ", ".join(f"'{status}'" for status in statuses)
+
+
+# The lock keeps the step this attempt's until the commit. What is over stays as it is, and is not told again; only
+# what is told forgives earlier losses.
+_RECORD = f"""
+WITH held AS (
+    SELECT run_id, path, executor_id FROM rival_steps
+    WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
+    FOR UPDATE
+), written AS (
+    INSERT INTO rival_steps AS step (run_id, path, kind, opened, status, result, error, attempts, due_at,
+                                     created_at, started_at, completed_at)
+    SELECT run_id, %(path)s::text, %(kind)s::text, %(number)s::int, %(status)s::text, %(result)s::jsonb,
+           %(error)s::jsonb, %(attempts)s::int, now() + make_interval(secs => %(delay)s), now(), now(),
+           CASE WHEN %(status)s::text IN ({_list(STEP_TERMINAL)}) THEN now() END
+    FROM held
+    ON CONFLICT (run_id, path) DO UPDATE
+    SET status = excluded.status, result = excluded.result, error = excluded.error, attempts = excluded.attempts,
+        completed_at = excluded.completed_at, due_at = excluded.due_at
+    WHERE step.status NOT IN ({_list(STEP_TERMINAL)})
+    RETURNING run_id, path
+), told AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT written.run_id, written.path, %(what)s::text, %(detail)s::jsonb, executor_id, now() FROM written, held
+), forgiven AS (
+    UPDATE rival_steps step SET lost = 0 FROM held, written
+    WHERE step.run_id = held.run_id AND step.path = held.path AND step.lost > 0
+)
+SELECT run_id FROM held
+"""
+
+_BELOW = "(path >= %(flow)s::text || '{0}' AND path < %(flow)s::text || '{1}')"
+_HANGS_ON_IT = " OR ".join(_BELOW.format(sign, chr(ord(sign) + 1)) for sign in "/[!")
+_ITS_RUN = "run_id = %(run_id)s AND EXISTS (SELECT FROM step)"
+
+# What other steps of the plan have gone through stays in the history. Children that have ended are no part of what is
+# to come: a run that goes on for ever must not keep them all.
+_CONTINUE = f"""
+WITH step AS (
+    UPDATE rival_steps
+    SET status = 'pending', execution_token = execution_token + 1, timeout_token = timeout_token + 1,
+        timeout_at = NULL, attempts = 0, lost = 0, item = %(input)s::jsonb, due_at = NULL, rings = 0,
+        ring_at = now() + make_interval(secs => %(grace)s)
+    WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
+    RETURNING run_id, path, execution_token, executor_id, kind
+), checkpoints AS (
+    DELETE FROM rival_steps WHERE {_ITS_RUN} AND ({_HANGS_ON_IT})
+), tries AS (
+    DELETE FROM rival_attempts WHERE {_ITS_RUN}
+), lines AS (
+    DELETE FROM rival_logs WHERE {_ITS_RUN}
+), waiting AS (
+    DELETE FROM rival_waits WHERE {_ITS_RUN}
+), received AS (
+    DELETE FROM rival_deliveries WHERE {_ITS_RUN}
+), entries AS (
+    DELETE FROM rival_history WHERE {_ITS_RUN} AND (path = %(flow)s OR {_HANGS_ON_IT})
+), told AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, path, 'continued', jsonb_build_object('kind', kind, 'item', %(input)s::jsonb), executor_id, now()
+    FROM step
+), ended AS (
+    SELECT id FROM rival_runs
+    WHERE parent_run_id = %(run_id)s AND EXISTS (SELECT FROM step) AND status IN ({_list(RUN_TERMINAL)})
+    FOR UPDATE SKIP LOCKED
+), children AS (
+    UPDATE rival_runs SET parent_run_id = NULL, parent_path = NULL WHERE id IN (SELECT id FROM ended)
+)
+SELECT execution_token FROM step
+"""
+
+RECORD_CHECKPOINT = Statement.of("rival_record_checkpoint", _RECORD)
+CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
+
+
+def record_checkpoint(hot: HotLine, held: Held, ending: Ending) -> bool:
+    mark = ending.mark
+    values: dict[str, Value] = {
+        **_of(held), "path": mark.path, "kind": mark.kind, "number": mark.number, "status": ending.status,
+        "result": ending.result, "error": None if ending.error is None else serialise(ending.error),
+        "attempts": ending.attempts, "delay": ending.delay, "what": ending.what, "detail": as_json(ending.told),
+    }  # fmt: skip
+    return hot.fetch(RECORD_CHECKPOINT, values) is not None
+
+
+def continue_flow(hot: HotLine, held: Held, its_input: Json, grace: float) -> int | None:
+    row = hot.fetch(CONTINUE_FLOW, {**_of(held), "input": its_input, "grace": grace})
+    return None if row is None else int(row[0] or 0)
+
+
+def _of(held: Held) -> dict[str, Value]:
+    return {"run_id": held.run_id, "flow": held.path, "token": held.token}

@@ -573,6 +573,75 @@ def test_an_event_is_kept_as_long_as_the_settings_say_unless_its_sender_does(inl
     assert (later, sooner) == (60, 5)
 
 
+# -- with a key, which has a shorter way on Postgres ---------------------------------------------------------
+
+
+def test_a_wait_that_begins_after_an_event_has_expired_does_not_get_it_however_late_its_message_is(
+    inline: Inline,
+) -> None:
+    inline.define("w", wait_event_step("paid", key="k"))
+    inline.rival.send_event("paid", 1, key="k")
+    with inline.store.database.transaction() as connection:
+        connection.execute(update(events).values(expires_at=after(-5)))
+    late = inline.doorbell.take()
+    started(inline, "r")
+    for ring in late:
+        inline.deliver(ring)
+    assert status(inline, "r") == "suspended"
+
+
+def test_of_a_wait_for_any_key_and_one_for_this_key_the_older_gets_the_event(inline: Inline) -> None:
+    inline.define("any", wait_event_step("paid"))
+    inline.define("this", wait_event_step("paid", key="k"))
+    started(inline, "first", workflow="any")
+    started(inline, "second", workflow="this")
+    inline.rival.send_event("paid", 1, key="k")
+    settle(inline)
+    assert (got(inline, "first"), status(inline, "second")) == (1, "suspended")
+
+
+@pytest.mark.parametrize(
+    ("wait", "event"),
+    [({"where": {"n": 2}}, {}), ({}, {"run_id": "another"})],
+    ids=["it asks for another payload", "the event is for another run"],
+)
+def test_a_wait_that_an_event_of_its_key_is_not_for_goes_on_waiting(
+    inline: Inline, wait: dict[str, Any], event: dict[str, Any]
+) -> None:
+    inline.define("w", wait_event_step("paid", key="k", **wait))
+    started(inline, "r")
+    inline.rival.send_event("paid", {"n": 1}, key="k", **event)
+    settle(inline)
+    assert status(inline, "r") == "suspended"
+
+
+def test_of_two_that_wait_for_a_key_the_older_gets_the_event(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid", key="k"))
+    started(inline, "b", "a")
+    inline.rival.send_event("paid", 1, key="k")
+    settle(inline)
+    assert (got(inline, "b"), status(inline, "a")) == (1, "suspended")
+
+
+def test_a_wait_that_its_step_has_left_behind_wakes_it_not(inline: Inline) -> None:
+    """As a race would leave it: the step waits, but by another token than the wait has."""
+    inline.define("w", wait_event_step("paid", key="k"))
+    started(inline, "r")
+    with inline.store.database.transaction() as connection:
+        connection.execute(update(waits).values(token=waits.c.token - 1))
+    inline.rival.send_event("paid", 1, key="k")
+    settle(inline)
+    assert status(inline, "r") == "suspended"
+
+
+def test_what_is_for_all_wakes_all_that_wait_for_its_key(inline: Inline) -> None:
+    inline.define("w", wait_event_step("paid", key="k"))
+    started(inline, "r", "s")
+    inline.rival.send_event("paid", 1, key="k", delivery="all")
+    settle(inline)
+    assert [got(inline, run_id) for run_id in ("r", "s")] == [1, 1]
+
+
 # -- going on in place ------------------------------------------------------------------------------------
 
 

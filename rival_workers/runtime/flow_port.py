@@ -56,8 +56,12 @@ class AttemptPort:
         self._suspended(done.token, timeout)
         raise Suspend
 
-    def give_up(self, mark: Mark) -> bool:
-        return self._kept(lambda: self._store.give_up_wait(self._position.held, mark.path))
+    def give_up(self, mark: Mark) -> dict[str, Any] | None:
+        """The event that has come at the last moment, after all."""
+        over = self._kept(lambda: self._store.give_up_wait(self._position.held, mark))
+        if over is None:
+            raise Moved
+        return over.event
 
     def start_child(self, mark: Mark, run_id: str, workflow: str, its_input: Json, *, awaited: bool) -> str:
         child = ChildRun(run_id, workflow, its_input)

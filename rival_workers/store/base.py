@@ -176,6 +176,13 @@ class Suspended:
 
 
 @dataclass(frozen=True)
+class WaitOver:
+    """A flow's wait for an event that has ended without it, or with one that has come at the last moment."""
+
+    event: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class Beaten:
     """A sign of life that counts, and how many seconds the attempt has from now on."""
 
@@ -244,7 +251,7 @@ class Store(Protocol):
     ) -> Suspended | None: ...
     def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> str | None: ...
     def started_run(self, run_id: str) -> tuple[int, str, str] | None: ...
-    def give_up_wait(self, held: Held, path: str) -> bool: ...
+    def give_up_wait(self, held: Held, mark: Mark) -> WaitOver | None: ...
     def continue_flow(self, held: Held, its_input: Json) -> int | None: ...
 
     # -- external steps and signs of life

@@ -31,7 +31,7 @@ from rival_client.waking import run_stops
 from rival_client.workflows import current_workflow, workflow_names
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
-from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended
+from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended, WaitOver
 from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.following import LEAD
 from rival_workers.store.guards import chosen, guard, step_leaves_running
@@ -71,6 +71,7 @@ class Flowing:
     def record_checkpoint(self, held: Held, ending: Ending) -> bool:
         """False: the flow has moved on without this attempt."""
         with self.database.transaction() as connection:
+            _lock_leaf(connection, held, ending.mark)
             telling = self._holds(connection, held)
             if telling is None:
                 return False
@@ -81,6 +82,7 @@ class Flowing:
     def suspend_step(self, held: Held, ending: Ending, seconds: float | None) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
         with self.database.transaction() as connection:
+            _lock_leaf(connection, held, ending.mark)
             left = self._leave(connection, held, seconds)
             if left is None:
                 return None
@@ -107,21 +109,25 @@ class Flowing:
             self._write(connection, held, Ending(mark, "waiting"), telling)
             return Suspended(self._suspend(connection, held, timeout, telling))
 
-    def give_up_wait(self, held: Held, path: str) -> bool:
-        """The event has not come in time. False: it has, or the flow has moved on."""
+    def give_up_wait(self, held: Held, mark: Mark) -> WaitOver | None:
+        """The event has not come in time, or at this very moment. None: the flow has moved on."""
         with self.database.transaction() as connection:
+            _lock_leaf(connection, held, mark)
             telling = self._holds(connection, held)
             if telling is None:
-                return False
+                return None
+            at = (steps.c.run_id == held.run_id, steps.c.path == mark.path)
             given_up = connection.execute(
                 update(steps)
-                .where(steps.c.run_id == held.run_id, steps.c.path == path, steps.c.status == "waiting")
+                .where(*at, steps.c.status == "waiting")
                 .values(status="skipped", completed_at=now(), execution_token=steps.c.execution_token + 1)
             )
             if given_up.rowcount:
-                _forget_waits(connection, held.run_id, path)
-                telling.add("skipped", path)
-            return _keep_if_told(connection, telling)
+                _forget_waits(connection, held.run_id, mark.path)
+                telling.add("skipped", mark.path)
+            event = connection.scalar(select(steps.c.result).where(*at))
+            _keep_if_told(connection, telling)
+            return WaitOver(event)
 
     def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> str | None:
         """The child run is there with the checkpoint; an awaited one lets the flow wait. The child's id."""
@@ -260,12 +266,17 @@ def _tell_suspended(connection: Connection, held: Held, seconds: float | None, t
     telling.write()
 
 
-def _keep_if_told(connection: Connection, telling: Telling) -> bool:
+def _keep_if_told(connection: Connection, telling: Telling) -> None:
     """Nothing was to be done: then no loss is forgiven either, since the history would not know of it."""
-    told = telling.write()
-    if not told:
+    if not telling.write():
         connection.rollback()
-    return told
+
+
+def _lock_leaf(connection: Connection, held: Held, mark: Mark) -> None:
+    """A checkpoint that is there already comes before its flow, as with all locks: somebody may be ending it."""
+    if mark.found is not None:
+        leaf = select(steps.c.path).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
+        connection.execute(leaf.with_for_update())
 
 
 def _forget_waits(connection: Connection, run_id: str, path: str) -> None:

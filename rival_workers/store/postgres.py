@@ -62,6 +62,8 @@ class PostgresStore(SqlStore):
         return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
 
     def record_checkpoint(self, held: Held, ending: Ending) -> bool:
+        if ending.mark.found is not None:
+            return super().record_checkpoint(held, ending)
         return postgres_flows.record_checkpoint(self._hot, held, ending)
 
     def continue_flow(self, held: Held, its_input: Json) -> int | None:

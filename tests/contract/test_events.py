@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 import psycopg
@@ -17,7 +20,7 @@ from rival_client import TopicFull
 from rival_client.database import libpq_url
 from rival_client.message import EventRing
 from rival_client.tables import after, events, waits
-from rival_workers import parallel, step, wait_event_step
+from rival_workers import flow, parallel, step, wait_event_step
 from rival_workers.store import eventing
 from rival_workers.store.base import ClaimBy
 from tests.support.inline import Clock, Inline
@@ -415,6 +418,40 @@ def test_of_cancel_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline)
             settle(pg)
             ended = status(pg, f"r{n}")
             assert ended == ("cancelled" if cancelled.result(10) else "completed")
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("waiter", ["a step", "a flow"])
+def test_of_timeout_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline, waiter: str, key: str | None) -> None:
+    waiting = flow("waiting", register=False)(lambda ctx: ctx.await_event("paid", key=key, timeout=0.05))
+    options = {"key": key, "timeout": 0.05, "on_timeout": "continue", "name": "waiting"}
+    pg.define("w", waiting if waiter == "a flow" else wait_event_step("paid", **options))
+    won = Counter[str]()
+    for n in range(8):
+        pg.rival.run("w", {}, run_id=f"r{n}")
+        pg.drain()
+        [(_, timer)], pg.later = pg.later, []
+        event = pg.rival.send_event("paid", n, run_id=f"r{n}", key=key).event_id
+        pg.doorbell.take()
+        time.sleep(0.06)
+        begin = threading.Barrier(2)
+        # Whoever is a little ahead changes from turn to turn.
+        acts = [partial(pg.coordinator.deliver, event), partial(pg.deliver, timer)]
+        with ThreadPoolExecutor(2) as threads:
+            jobs = [threads.submit(_after_all, begin, act) for act in (acts if n % 2 else acts[::-1])]
+            for job in jobs:
+                job.result(10)
+        settle(pg)
+        assert status(pg, f"r{n}") == "completed"
+        taken = {one.event_id: one.status for one in pg.rival.events()}[event] == "consumed"
+        assert got(pg, f"r{n}") == (n if taken else None), "the event was consumed by whoever has its payload"
+        won["delivery" if taken else "timeout"] += 1
+    assert won.total() == 8
+
+
+def _after_all(begin: threading.Barrier, act: Callable[[], object]) -> None:
+    begin.wait(10)
+    act()
 
 
 # -- sending ----------------------------------------------------------------------------------------------

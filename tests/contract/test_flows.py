@@ -389,6 +389,25 @@ def test_a_flow_that_continues_goes_on_in_place_while_its_message_may(
     assert inline.rival.result("r").result == 5
 
 
+@pytest.mark.parametrize(
+    "act", [lambda ctx: ctx.step(once, "late"), lambda ctx: ctx.continue_as(1)], ids=["step", "continue"]
+)
+def test_a_flow_that_was_taken_over_meanwhile_can_change_nothing_any_more(inline: Inline, act: Any) -> None:
+    def body(ctx: Any) -> Any:
+        ctx.step(once, "first")
+        [running] = inline.store.running_on(inline.process.executor.id)
+        token = inline.store.release_step(running.held, "lost")
+        assert token is not None
+        assert inline.store.claim_step(replace(running.held, token=token), None, "another") is not None
+        act(ctx)
+
+    define(inline, body)
+    start(inline)
+    assert rows(inline) == {"f": "running", "f/once": "completed"}
+    assert inline.rival.state("r").steps[0].executor == "another"
+    assert inline.rival.history("r")[-1].what == "late_result_refused"
+
+
 def test_a_message_for_a_flow_that_comes_again_changes_nothing(timed: Inline) -> None:
     define(timed, lambda ctx: [ctx.step(once, "a"), ctx.sleep(10), ctx.step(once, "b")])
     timed.rival.run("f", run_id="r")

@@ -143,7 +143,7 @@ def test_a_timeline_has_each_step_with_when_it_waited_and_ran(inline: Inline) ->
 
 
 IDLE = {
-    "a wait that is over is given up": lambda store, held, mark: store.give_up_wait(held, mark.path),
+    "a wait that is over is given up": lambda store, held, mark: store.give_up_wait(held, mark),
     "what was recorded is recorded again": lambda store, held, mark: store.record_checkpoint(
         held, Ending(mark, "completed", Json("1"))
     ),

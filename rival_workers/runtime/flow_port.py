@@ -1,4 +1,6 @@
-"""A flow's attempt and its run: commits what the flow does, under the token of its step, and rings after."""
+"""A flow's attempt and its run: commits what the flow does, under the token of its step, and rings after. Each raises
+Moved when the attempt does not count any more.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ class AttemptPort:
     ) -> None:  # fmt: skip
         self._position, self._store, self._doorbell = position, store, doorbell
         self._patience, self._limits, self._settings = patience, limits, settings
-        self.max_payload = settings.max_payload
+        self.max_payload, self.timer = settings.max_payload, limits.timer
 
     def checkpoints(self) -> list[Checkpoint]:
         held = self._position.held
@@ -42,7 +44,8 @@ class AttemptPort:
             raise Moved
         failpoint("after_checkpoint_commit")
 
-    def suspend(self, ending: Ending, seconds: float | None) -> None:
+    def suspend(self, ending: Ending | None, seconds: float | None) -> None:
+        """The flow waits for so many seconds, or without a time; with how a checkpoint stands now."""
         token = self._kept(lambda: self._store.suspend_step(self._position.held, ending, seconds))
         self._suspended(token, seconds)
 

@@ -6,58 +6,38 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import inspect
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import BaseModel
 
-from rival_client.payload import Json, dump, load
+from rival_client.payload import Json, dump
 from rival_client.topics import topic_of
 from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.steps import checked_config, name_of, seconds
-from rival_workers.engine.decisions import End, Failure, Retry, Success, decide, timed_out
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
-from rival_workers.engine.replay import Checkpoint, Ending, Mark, Replay
-from rival_workers.errors import ChildFailed, StepFailed
+from rival_workers.engine.replay import Ending, Mark, Replay
+from rival_workers.errors import ChildFailed
 from rival_workers.runtime import flow_limits
-from rival_workers.runtime.calling import async_steps, failure
 from rival_workers.runtime.context import Context
+from rival_workers.runtime.flow_gathering import gather
 from rival_workers.runtime.flow_limits import FlowStepLimit
-from rival_workers.runtime.suspending import Moved, Suspend
+from rival_workers.runtime.flow_steps import EARLY, FlowStep
+from rival_workers.runtime.suspending import Suspend
 
-#: How many steps of one `gather` run at a time.
-GATHER_AT_ONCE = 8
+if TYPE_CHECKING:
+    # A workflow's file is imported without the store.
+    from rival_workers.runtime.flow_port import AttemptPort
+
 #: Options of a step that is part of a plan.
 NOT_IN_FLOWS = ("name", "on_error", "deadline")
-#: A timer that is this much early counts as due.
-EARLY = 0.005
 
 Duration = float | dt.timedelta
-
-
-class FlowPort(Protocol):
-    """What a flow's attempt can do to its run. Each raises Moved when the attempt does not count any more."""
-
-    max_payload: int
-
-    def checkpoints(self) -> list[Checkpoint]: ...
-    def record(self, ending: Ending) -> None: ...
-    def suspend(self, ending: Ending, seconds: float | None) -> None: ...
-    def wait(self, mark: Mark, waits: Sequence[WaitFor], timeout: float | None) -> dict[str, Any] | None: ...
-    def give_up(self, mark: Mark) -> dict[str, Any] | None: ...
-    def start_child(self, mark: Mark, run_id: str, workflow: str, its_input: Json, *, awaited: bool) -> str: ...
-    def continue_as(self, its_input: Json) -> NoReturn: ...
-    def limited(
-        self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]
-    ) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +53,7 @@ class Received:
 class FlowContext(Context):
     """What a flow may ask for, and what it can do."""
 
-    port: FlowPort = field(kw_only=True)
+    port: AttemptPort = field(kw_only=True)
     #: The policies of the workflow, which hold for the flow's steps, too.
     rules: Sequence[Rule] = ()
 
@@ -86,55 +66,35 @@ class FlowContext(Context):
     def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> Any:
         """Call the function once, however often the flow is replayed; its result is what it returned then. Options are
         those of a step: max_attempts, backoff, timeout, …"""
-        its_name = name or name_of(function)
-        config = self._config(its_name, options)
-        return self._step(self._replay.come_to(its_name, "step"), function, args, config)
+        return self._step(self._made(name or name_of(function), function, args, options))
+
+    def _made(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
+    ) -> FlowStep:
+        config = self._config(name, options)
+        return FlowStep(self._replay.come_to(name, "step"), function, args, config, self.port.max_payload)
 
     def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
         """What no flow's step can have is for the other steps that the rule is for."""
         rule = ruled(self.rules, name, "step", options)
         return _checked({key: value for key, value in rule.items() if key in options or key not in NOT_IN_FLOWS})
 
-    def _step(self, mark: Mark, function: Callable[..., Any], args: Sequence[Any], config: StepConfig) -> Any:
-        found = mark.found
-        if found is not None and found.is_over:
-            return _replayed(found)
-        if found is not None and (found.due_in or 0.0) > EARLY:
-            self._suspend(Ending(mark, found.status, error=found.error, attempts=found.attempts, delay=found.due_in))
-        attempt = 1 if found is None else found.attempts + 1
-        with self.port.limited(config, lambda limit: self._over_time(mark, attempt, limit)):
-            outcome = self._called(function, args, attempt)
-        return self._settle(mark, decide(config, attempt, outcome, random.random()), attempt)
-
-    def _called(self, function: Callable[..., Any], args: Sequence[Any], attempt: int) -> Success | Failure:
-        try:
-            value = function(*args)
-            if inspect.isawaitable(value):
-                value = async_steps.run(value)
-            return Success(dump(value, what=f"the result of {name_of(function)}", limit=self.port.max_payload))
-        except (Suspend, Moved, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            return failure(error, attempt)
-
-    def _settle(self, mark: Mark, decision: End | Retry, attempt: int) -> Any:
-        if isinstance(decision, Retry):
-            self._suspend(Ending(mark, "waiting_retry", error=decision.error, attempts=attempt, delay=decision.delay))
-        ending = _ending(mark, decision, attempt)
+    def _step(self, step: FlowStep) -> Any:
+        if step.is_over:
+            return step.result()
+        if step.waiting is not None:
+            self._suspend(step.waiting)
+        with self.port.limited(step.config, lambda limit: self._over_time(step, limit)):
+            ending = step.call()
+        if ending.delay is not None:
+            self._suspend(ending)
         self.port.record(ending)
-        return _replayed(
-            Checkpoint(mark.path, mark.kind, ending.status, mark.number, attempt, load(ending.result), ending.error)
-        )
+        return step.result(ending)
 
-    def _over_time(self, mark: Mark, attempt: int, limit: FlowStepLimit) -> None:
+    def _over_time(self, step: FlowStep, limit: FlowStepLimit) -> None:
         """Called from elsewhere while the step still runs: the flow goes on without this attempt."""
-        outcome = timed_out(limit.config, limit.error(attempt))
-        decision = decide(limit.config, attempt, outcome, random.random())
-        if isinstance(decision, Retry):
-            retried = Ending(mark, "waiting_retry", error=outcome.error, attempts=attempt, delay=decision.delay)
-            self.port.suspend(retried, decision.delay)
-        else:
-            self.port.suspend(_ending(mark, decision, attempt), 0.0)
+        ending = step.over_time(limit)
+        self.port.suspend(ending, ending.delay or 0.0)
 
     def heartbeat(self, progress: Any = None) -> None:
         """The flow is alive, and so is the step of it that calls this; the progress is the flow's. StepMovedOn when the
@@ -146,23 +106,7 @@ class FlowContext(Context):
         """Several steps at once: each a function, or a tuple of a function and its arguments. All end before it does;
         then the first failure is raised."""
         split = [(one, ()) if callable(one) else (one[0], tuple(one[1:])) for one in calls]
-        configs = {function: self._config(name_of(function), options) for function, _ in split}
-        marks = [self._replay.come_to(name_of(function), "step") for function, _ in split]
-
-        def one(mark: Mark, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-            try:
-                return self._step(mark, function, args, configs[function])
-            except (Suspend, Moved, StepFailed) as end:
-                return end
-
-        with ThreadPoolExecutor(min(GATHER_AT_ONCE, len(split)) or 1) as threads:
-            jobs = [threads.submit(one, mark, *call) for mark, call in zip(marks, split, strict=True)]
-            results = [job.result() for job in jobs]
-        for kind in (Moved, Suspend, StepFailed):
-            for result in results:
-                if isinstance(result, kind):
-                    raise result
-        return results
+        return gather([self._made(name_of(function), function, args, options) for function, args in split], self.port)
 
     # -- time ---------------------------------------------------------------------------------------------
 
@@ -305,24 +249,11 @@ def _checked(options: Mapping[str, Any]) -> StepConfig:
     return config
 
 
-def _ending(mark: Mark, end: End, attempt: int) -> Ending:
-    error = None if end.error is None else {**end.error, "soft": not end.hard}
-    return Ending(mark, end.status, end.result, error, attempt)
-
-
-def _replayed(found: Checkpoint) -> Any:
-    if found.status != "failed" or found.error is None:
-        return found.result
-    if found.error.get("soft"):
-        return None
-    raise StepFailed(found.path, found.error)
-
-
 def _topic(topic: Any) -> str:
     return topic_of(topic) if isinstance(topic, type) else str(topic)
 
 
-def flow_context(context: Context, port: FlowPort, rules: Sequence[Rule] = (), *, awaited: bool) -> Context:
+def flow_context(context: Context, port: AttemptPort, rules: Sequence[Rule] = (), *, awaited: bool) -> Context:
     """A step's context with a flow's abilities; `rules`: the workflow's policies; `awaited`: for an async flow."""
     fields = {name: getattr(context, name) for name in Context.__dataclass_fields__}
     made = FlowContext(**fields, port=port, rules=rules)

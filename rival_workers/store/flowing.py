@@ -79,15 +79,17 @@ class Flowing:
             _keep_if_told(connection, telling)
             return True
 
-    def suspend_step(self, held: Held, ending: Ending, seconds: float | None) -> int | None:
+    def suspend_step(self, held: Held, ending: Ending | None, seconds: float | None) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
         with self.database.transaction() as connection:
-            _lock_leaf(connection, held, ending.mark)
+            if ending is not None:
+                _lock_leaf(connection, held, ending.mark)
             left = self._leave(connection, held, seconds)
             if left is None:
                 return None
             telling = Telling(connection, held.run_id, left.executor_id)
-            self._write(connection, held, ending, telling)
+            if ending is not None:
+                self._write(connection, held, ending, telling)
             _tell_suspended(connection, held, seconds, telling)
             return int(left.execution_token)
 

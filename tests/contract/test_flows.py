@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -222,6 +223,53 @@ def test_steps_that_are_gathered_are_each_done_once(timed: Inline) -> None:
     later(timed, 11)
     assert timed.rival.result("r").result == sum(range(20))
     assert calls == {f"s{n}": 1 for n in range(20)}
+
+
+@pytest.mark.parametrize("how", ["fails", "is over its time"])
+def test_what_is_gathered_with_a_step_that_is_tried_again_is_done_once_all_the_same(inline: Inline, how: str) -> None:
+    second = threading.Event()
+
+    def again() -> str:
+        calls["again"] += 1
+        if calls["again"] > 1:
+            second.set()
+            return "at last"
+        if how == "fails":
+            raise StepError("not yet", behavior="retry")
+        second.wait(20)
+        return "too late"
+
+    def slow() -> str:
+        calls["slow"] += 1
+        # Long enough for the other one to be over its time.
+        return "early" if second.wait(0.6) else "done"
+
+    tried_again = {"timeout": 0.2, "on_timeout": "retry", "max_attempts": 2, "backoff": "none"}
+    define(inline, lambda ctx: ctx.gather(again, slow), policies=[("again", tried_again)])
+    start(inline)
+    assert inline.rival.result("r").result == ["at last", "done"]
+    assert calls == {"again": 2, "slow": 1}
+    assert rows(inline) == {"f": "completed", "f/again": "completed", "f/slow": "completed"}
+
+
+def test_more_steps_than_run_at_once_are_gathered_although_the_first_are_stuck(inline: Inline) -> None:
+    over = threading.Event()
+
+    def work(n: int) -> int:
+        return n if n >= 10 or over.wait(20) else -1
+
+    def body(ctx: Any) -> Any:
+        try:
+            ctx.gather(*((work, n) for n in range(12)), timeout=0.3)
+        except StepFailed as failed:
+            return failed.error["type"]
+
+    define(inline, body)
+    start(inline)
+    over.set()
+    assert inline.rival.result("r").result == "StepTimeout"
+    ended = Counter(rows(inline).values())
+    assert ended == {"failed": 10, "completed": 3}, "the flow and the last two are completed"
 
 
 def test_an_async_flow_awaits_the_same(timed: Inline) -> None:

@@ -1,0 +1,86 @@
+"""A step of a flow: what has become of it before, and what comes of calling it now."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rival_client.payload import dump, load
+from rival_workers.definition.steps import name_of
+from rival_workers.engine.decisions import Failure, Retry, Success, decide, timed_out
+from rival_workers.engine.plan import StepConfig
+from rival_workers.engine.replay import Checkpoint, Ending, Mark
+from rival_workers.errors import StepFailed
+from rival_workers.runtime.calling import async_steps, failure
+from rival_workers.runtime.flow_limits import FlowStepLimit
+from rival_workers.runtime.suspending import Moved, Suspend
+
+#: A timer that is this much early counts as due.
+EARLY = 0.005
+
+
+@dataclass(frozen=True)
+class FlowStep:
+    mark: Mark
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    config: StepConfig
+    max_payload: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.mark.found is not None and self.mark.found.is_over
+
+    @property
+    def waiting(self) -> Ending | None:
+        """It is to be tried again, and its time has not come."""
+        found = self.mark.found
+        if found is None or (found.due_in or 0.0) <= EARLY:
+            return None
+        return Ending(self.mark, found.status, error=found.error, attempts=found.attempts, delay=found.due_in)
+
+    @property
+    def attempt(self) -> int:
+        return 1 if self.mark.found is None else self.mark.found.attempts + 1
+
+    def call(self) -> Ending:
+        return self._ending(self._called())
+
+    def over_time(self, limit: FlowStepLimit) -> Ending:
+        """What becomes of it if it still runs now."""
+        return self._ending(timed_out(self.config, limit.error(self.attempt)))
+
+    def result(self, ending: Ending | None = None) -> Any:
+        """What it has returned, now or before; StepFailed if it has failed for good."""
+        mark, found = self.mark, self.mark.found
+        if ending is not None:
+            found = Checkpoint(
+                mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error
+            )
+        assert found is not None, "it has not been called yet"
+        if found.status != "failed" or found.error is None:
+            return found.result
+        if found.error.get("soft"):
+            return None
+        raise StepFailed(found.path, found.error)
+
+    def _called(self) -> Success | Failure:
+        try:
+            value = self.function(*self.args)
+            if inspect.isawaitable(value):
+                value = async_steps.run(value)
+            return Success(dump(value, what=f"the result of {name_of(self.function)}", limit=self.max_payload))
+        except (Suspend, Moved, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            return failure(error, self.attempt)
+
+    def _ending(self, outcome: Success | Failure) -> Ending:
+        decision = decide(self.config, self.attempt, outcome, random.random())
+        if isinstance(decision, Retry):
+            return Ending(self.mark, "waiting_retry", error=decision.error, attempts=self.attempt, delay=decision.delay)
+        error = None if decision.error is None else {**decision.error, "soft": not decision.hard}
+        return Ending(self.mark, decision.status, decision.result, error, self.attempt)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, Row, and_, delete, false, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client import runs as run_statements
@@ -191,21 +191,21 @@ class Flowing:
             ).first()
             if row is None:
                 return None
-            of_run = steps.c.run_id == held.run_id
-            connection.execute(delete(steps).where(of_run, below(held.path), steps.c.path != held.path))
-            for table in (attempts, logs, waits, deliveries):
-                connection.execute(delete(table).where(table.c.run_id == held.run_id))
-            # What other steps of the plan have gone through stays.
-            connection.execute(delete(history).where(history.c.run_id == held.run_id, below(held.path, history)))
+            # What other steps of the plan have gone through, and wait for, stays.
+            for table in (steps, attempts, logs, waits, deliveries, history):
+                its_own = and_(table.c.run_id == held.run_id, below(held.path, table))
+                is_flow = steps.c.path == held.path if table is steps else false()
+                connection.execute(delete(table).where(its_own, ~is_flow))
             tell(connection, held.run_id, held.path, "continued", by=row.executor_id, kind=row.kind, item=its_input)
-            self._forget_children(connection, held.run_id)
+            self._forget_children(connection, held)
             return int(row.execution_token)
 
-    def _forget_children(self, connection: Connection, run_id: str) -> None:
+    def _forget_children(self, connection: Connection, held: Held) -> None:
         """Those that have ended are no part of what is to come: a run that goes on for ever must not keep them all."""
+        its_own = and_(runs.c.parent_path >= f"{held.path}/", runs.c.parent_path < f"{held.path}0")
         ended = (
             select(runs.c.id)
-            .where(runs.c.parent_run_id == run_id, runs.c.status.in_(RUN_TERMINAL))
+            .where(runs.c.parent_run_id == held.run_id, its_own, runs.c.status.in_(RUN_TERMINAL))
             .with_for_update(skip_locked=True)
         )
         connection.execute(

@@ -45,9 +45,10 @@ SELECT run_id FROM held
 
 _BELOW = "(path >= %(flow)s::text || '{0}' AND path < %(flow)s::text || '{1}')"
 _HANGS_ON_IT = " OR ".join(_BELOW.format(sign, chr(ord(sign) + 1)) for sign in "/[!")
+_ITS_OWN = f"(path = %(flow)s OR {_HANGS_ON_IT})"
 _ITS_RUN = "run_id = %(run_id)s AND EXISTS (SELECT FROM step)"
 
-# What other steps of the plan have gone through stays in the history. Children that have ended are no part of what is
+# What other steps of the plan have gone through, and wait for, stays. Children that have ended are no part of what is
 # to come: a run that goes on for ever must not keep them all.
 _CONTINUE = f"""
 WITH step AS (
@@ -60,22 +61,23 @@ WITH step AS (
 ), checkpoints AS (
     DELETE FROM rival_steps WHERE {_ITS_RUN} AND ({_HANGS_ON_IT})
 ), tries AS (
-    DELETE FROM rival_attempts WHERE {_ITS_RUN}
+    DELETE FROM rival_attempts WHERE {_ITS_RUN} AND {_ITS_OWN}
 ), lines AS (
-    DELETE FROM rival_logs WHERE {_ITS_RUN}
+    DELETE FROM rival_logs WHERE {_ITS_RUN} AND {_ITS_OWN}
 ), waiting AS (
-    DELETE FROM rival_waits WHERE {_ITS_RUN}
+    DELETE FROM rival_waits WHERE {_ITS_RUN} AND {_ITS_OWN}
 ), received AS (
-    DELETE FROM rival_deliveries WHERE {_ITS_RUN}
+    DELETE FROM rival_deliveries WHERE {_ITS_RUN} AND {_ITS_OWN}
 ), entries AS (
-    DELETE FROM rival_history WHERE {_ITS_RUN} AND (path = %(flow)s OR {_HANGS_ON_IT})
+    DELETE FROM rival_history WHERE {_ITS_RUN} AND {_ITS_OWN}
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, path, 'continued', jsonb_build_object('kind', kind, 'item', %(input)s::jsonb), executor_id, now()
     FROM step
 ), ended AS (
     SELECT id FROM rival_runs
-    WHERE parent_run_id = %(run_id)s AND EXISTS (SELECT FROM step) AND status IN ({_list(RUN_TERMINAL)})
+    WHERE parent_run_id = %(run_id)s AND parent_path >= %(flow)s::text || '/' AND parent_path < %(flow)s::text || '0'
+      AND status IN ({_list(RUN_TERMINAL)}) AND EXISTS (SELECT FROM step)
     FOR UPDATE SKIP LOCKED
 ), children AS (
     UPDATE rival_runs SET parent_run_id = NULL, parent_path = NULL WHERE id IN (SELECT id FROM ended)

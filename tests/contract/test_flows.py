@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rival_workers import ChildFailed, StepError, StepFailed, flow, step
+from rival_workers import ChildFailed, StepError, StepFailed, flow, parallel, step, wait_event_step
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.policies import default
 from rival_workers.definition.registry import Registry
@@ -424,6 +424,49 @@ def test_a_flow_that_continues_keeps_its_run_and_leaves_no_rows_behind(inline: I
     start(inline, {"n": 0})
     assert (inline.rival.result("r").result, calls["turn"]) == (20, 20)
     assert rows(inline) == {"f": "completed", "f/once": "completed"}
+
+
+def test_a_flow_that_continues_leaves_alone_what_others_have_done_and_wait_for(inline: Inline) -> None:
+    """A lane that waits for an event, one that has failed once, children and logs of its own: all of that stays."""
+
+    def told(log: Any) -> None:
+        log.info("hello")
+        calls["told"] += 1
+        if calls["told"] == 1:
+            raise StepError("again", behavior="retry", max_attempts=2, backoff="none")
+
+    def turns(ctx: Any, input: Any) -> Any:
+        ctx.log.info("turn")
+        ctx.spawn("child" if input == "first" else "waiting")
+        ctx.await_event("next", timeout=60)
+        return input if input == "second" else ctx.continue_as("second")
+
+    def other(ctx: Any) -> Any:
+        return ctx.call("child")
+
+    inline.define("child", step(lambda: 1, name="one"))
+    define(inline, lambda ctx: ctx.await_event("never"), "waiting")
+    lanes = [[step(told, name="told")], [wait_event_step("go", name="go")]]
+    flows = [flow(name, register=False)(body) for name, body in (("turns", turns), ("other", other))]
+    inline.define("w", parallel("all", [*lanes, *([one] for one in flows)]))
+    start(inline, "first", workflow="w")
+    inline.rival.send_event("next", 1)
+    inline.drain()
+    assert [row.path for row in inline.rival.logs("r") if row.message == "hello"] == ["all/told", "all/told"]
+    assert [row.path for row in inline.rival.state("r").attempts] == ["all/told", "all/told"]
+    assert [child.parent_path for child in inline.rival.runs(parent="r")] == [
+        "all/turns/spawn:waiting", "all/other/call:child",
+    ]  # fmt: skip
+    told_of = {(entry.path or "").split("/")[-1] for entry in inline.rival.history("r")}
+    assert {"told", "go", "other", "call:child"} <= told_of
+    assert "spawn:child" not in told_of
+    # What the attempt that continued has logged last may come after that.
+    assert sum(row.message == "turn" for row in inline.rival.logs("r")) <= 2
+    inline.rival.send_event("go", "gone")
+    inline.rival.send_event("next", 2)
+    inline.drain()
+    result = inline.rival.result("r").result
+    assert (result["go"], result["turns"], result["other"]) == ("gone", "second", 1)
 
 
 @pytest.mark.parametrize(("budget", "messages"), [(60.0, 1), (0.0, 7)], ids=["in place", "by messages"])

@@ -13,7 +13,7 @@ from rival_workers.engine.plan import BranchNode, LoopNode, Place, Plan
 from rival_workers.engine.sight import Sight
 
 if TYPE_CHECKING:
-    from rival_workers.definition.assembly import Call
+    from rival_workers.definition.calls import Call
 
 
 @dataclass

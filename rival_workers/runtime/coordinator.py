@@ -23,7 +23,7 @@ from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
 from rival_client.message import Ring
 from rival_client.records import Step
-from rival_workers.definition.assembly import Call
+from rival_workers.definition.calls import Call
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter

@@ -4,7 +4,7 @@ problem with the place that it was found at. Nothing is raised before all of it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +13,16 @@ from pydantic import ValidationError
 
 from rival_workers.definition.calls import Call
 from rival_workers.definition.composites import CompositeSpec
-from rival_workers.definition.inject import HANDLER_NAMES, STEP_NAMES, Injection
+from rival_workers.definition.inject import COMPENSATION_NAMES, HANDLER_NAMES, STEP_NAMES, Injection
 from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.returns import Returns, returns_of
 from rival_workers.definition.steps import checked_config, checked_injection, location
 from rival_workers.definition.waits import WaitSpec
-from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import StepConfig
+
+#: Options of what does something itself.
+NOT_IN_COMPOSITES = ("name", "execution_mode", "deadline", "compensate")
 
 
 @dataclass
@@ -33,6 +36,10 @@ class Scope:
     @property
     def handlers(self) -> tuple[str, ...]:
         return (*self.allowed, *HANDLER_NAMES[len(STEP_NAMES) :])
+
+    @property
+    def compensations(self) -> tuple[str, ...]:
+        return (*self.allowed, *COMPENSATION_NAMES[len(STEP_NAMES) :])
 
     def inner(self, prefix: str, *more: str) -> Scope:
         return Scope(prefix, tuple(dict.fromkeys((*self.allowed, *more))))
@@ -75,19 +82,32 @@ class Gathering:
 
     # -- functions ----------------------------------------------------------------------------------------
 
-    def _add(self, place: str, called: Injection, handler: Injection | None) -> None:
+    def _add(self, place: str, called: Injection) -> None:
         self.calls[place] = Call(called)
         returns = returns_of(called.function)
         if returns is not None:
             self.returns[place] = returns
-        if handler is not None:
-            self.calls[place + HANDLER] = Call(handler)
+
+    def _reactions(self, name: str, options: Mapping[str, Any], scope: Scope, problems: list[str]) -> dict[str, Any]:
+        """What hangs on a step: its handler, and what undoes it."""
+        place, found = scope.prefix + name, dict[str, Any]()
+        asking = {"on_error": (HANDLER, scope.handlers), "compensate": (COMPENSATION, scope.compensations)}
+        for option, (role, allowed) in asking.items():
+            function = options.get(option)
+            called = checked_injection(function, allowed, f"{name}'s {option}", problems) if function else None
+            if called is not None:
+                self.calls[place + role] = Call(called)
+            found[option] = called is not None
+        return found
 
     def _common(self, spec: CompositeSpec | WaitSpec, scope: Scope) -> dict[str, Any]:
         """What all composites have: a name, options, a handler."""
         found: list[str] = []
-        options = ruled(self.rules, spec.name, spec.kind, spec.options)
-        config = checked_config(options, found, not_known=("name", "execution_mode", "deadline")) or StepConfig()
+        options = {key: value for key, value in spec.options.items() if key != "compensate"}
+        options = dict(ruled(self.rules, spec.name, spec.kind, options))
+        config = checked_config(options, found, not_known=NOT_IN_COMPOSITES) or StepConfig()
+        if "compensate" in spec.options:
+            found.append(f"a {spec.kind} has nothing to undo by itself: give compensate to the steps that have")
         on_error = spec.options.get("on_error")
         handler = checked_injection(on_error, scope.handlers, "on_error", found) if on_error else None
         for problem in found:

@@ -12,9 +12,12 @@ from rival_workers.definition.calls import Call
 from rival_workers.definition.gathering import Gathering, Scope
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import ruled
-from rival_workers.definition.steps import as_spec, checked_config, checked_injection, is_name, name_of
+from rival_workers.definition.steps import StepSpec, as_spec, checked_config, checked_injection, is_name, name_of
 from rival_workers.definition.waits import WaitSpec, receive
 from rival_workers.engine.plan import AnyNode, FlowNode, SleepNode, StepConfig, StepNode, WaitNode
+
+#: Options of a flow in a list of steps.
+IN_FLOWS = ("on_error", "compensate")
 
 
 @runtime_checkable
@@ -43,51 +46,57 @@ class Leaves(Gathering):
             return self._sleep(thing, scope)
         if isinstance(thing, WaitSpec):
             return self._wait(thing, scope)
-        if isinstance(thing, FlowSpec):
-            return self._flow(thing, scope)
         try:
             spec = as_spec(thing)
         except ValueError as error:
             self._problem(str(error))
             return None
+        return (
+            self._flow(spec, spec.function, scope) if isinstance(spec.function, FlowSpec) else self._step(spec, scope)
+        )
+
+    def _step(self, spec: StepSpec, scope: Scope) -> AnyNode:
         name = spec.options.get("name") or name_of(spec.function)
         found = list(spec.problems)
         config = checked_config(ruled(self.rules, str(name), "step", spec.options), found)
         called = checked_injection(spec.function, scope.allowed, name, found)
-        on_error = spec.options.get("on_error")
-        handler = checked_injection(on_error, scope.handlers, f"{name}'s on_error", found) if on_error else None
+        reactions = self._reactions(str(name), spec.options, scope, found)
         if not is_name(name):
             self.incomplete = True
             found.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
         for problem in found:
             self._problem(problem, spec.function)
         if called is not None:
-            self._add(scope.prefix + str(name), called, handler)
-        return StepNode(name=str(name), config=config or StepConfig(), on_error=handler is not None)
+            self._add(scope.prefix + str(name), called)
+        return StepNode(name=str(name), config=config or StepConfig(), **reactions)
 
     def _sleep(self, sleep: Sleep, scope: Scope) -> AnyNode | None:
         for problem in sleep.problems:
             self._problem(problem)
         if not is_name(sleep.name):
             self._problem(f"delay name {sleep.name!r}: use letters, digits, _ and -")
-        self._add(scope.prefix + sleep.name, Injection(_wake_up, (), ()), None)
+        self._add(scope.prefix + sleep.name, Injection(_wake_up, (), ()))
         try:
             return SleepNode(type="sleep", name=sleep.name, seconds=sleep.seconds)
         except ValidationError as error:
             self._invalid(sleep.name, error)
             return None
 
-    def _flow(self, flow: FlowSpec, scope: Scope) -> AnyNode | None:
-        found: list[str] = []
+    def _flow(self, spec: StepSpec, flow: FlowSpec, scope: Scope) -> AnyNode | None:
+        others = [key for key in spec.options if key not in IN_FLOWS]
+        found = [
+            f"unknown option {key!r}: a flow takes {', '.join(IN_FLOWS)}, its steps take the rest" for key in others
+        ]
+        reactions = self._reactions(flow.name, spec.options, scope, found)
         called = checked_injection(flow.function, scope.allowed, flow.name, found)
         for problem in found:
             self._problem(problem, flow.function)
         if called is None:
             return None
         place = scope.prefix + flow.name
-        self._add(place, called, None)
+        self._add(place, called)
         self.calls[place] = replace(self.calls[place], rules=tuple(self.rules))
-        return FlowNode(type="flow", name=flow.name, code=flow.version)
+        return FlowNode(type="flow", name=flow.name, code=flow.version, **reactions)
 
     def _wait(self, spec: WaitSpec, scope: Scope) -> AnyNode | None:
         if not is_name(spec.name):

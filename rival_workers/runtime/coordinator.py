@@ -261,7 +261,7 @@ class Coordinator:
         if landed == "late":
             return self._late(position), None
         claimed = followed[0].claimed if landed == "at once" else None
-        after = None if claimed is None else following(attempt, decision, claimed, followed[0].token)
+        after = None if claimed is None else following(attempt, decision, claimed, followed[0].token_of(claimed))
         return Verdict(decision.status, decision.error), after
 
     def _late(self, position: Position) -> Verdict:

@@ -33,7 +33,7 @@ from rival_workers.runtime.suspending import Moved, Suspend
 #: How many steps of one `gather` run at a time.
 GATHER_AT_ONCE = 8
 #: Options of a step that is part of a plan.
-NOT_IN_FLOWS = ("name", "on_error", "heartbeat", "deadline")
+NOT_IN_FLOWS = ("name", "on_error", "compensate", "heartbeat", "deadline")
 #: A timer that is this much early counts as due.
 EARLY = 0.005
 
@@ -287,9 +287,12 @@ class AsyncFlowContext:
 
 def _checked(options: Mapping[str, Any]) -> StepConfig:
     problems: list[str] = []
-    config = checked_config(options, problems, not_known=NOT_IN_FLOWS)
+    others = {key: value for key, value in options.items() if key != "compensate"}
+    config = checked_config(others, problems, not_known=NOT_IN_FLOWS)
     if config is not None and config.is_external:
         problems.append("a flow waits for somebody outside with ctx.await_event(…); an external step stands in a plan")
+    if "compensate" in options:
+        problems.append("a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise")
     if problems or config is None:
         raise ValueError("; ".join(problems))
     return config

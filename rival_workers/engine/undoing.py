@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from rival_workers.engine import interpreter, paths
 from rival_workers.engine.aftermath import Aftermath
 from rival_workers.engine.effects import Opening
-from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import (
     AnyNode,
     Body,
@@ -166,7 +166,9 @@ class _Reviving:
         return forgives or (isinstance(node, WorkflowNode) and not node.propagate_failure)
 
     def _handler_again(self, path: str) -> bool:
-        """What has failed stays so; its handler may have been stopped on the way."""
+        """What has failed stays so; its handler may have been stopped on the way, or what it does is still undone."""
+        if path + COMPENSATION in self.rows and self.rows[path + COMPENSATION].status == "waiting":
+            return True
         handler = self.rows.get(path + HANDLER)
         if handler is None or handler.status != "cancelled":
             return handler is not None and handler.status not in (*_DONE, "failed")
@@ -208,7 +210,10 @@ class _Reviving:
     def _for_each(self, node: ForEachNode, path: str) -> None:
         items = [row for row in self.rows.values() if row.kind == "item" and paths.turn_of(row.path)[0] == path]
         first = node.do[0].name
-        begun = {row.path for row in items if _begun(self.rows, f"{row.path}/{first}")}
+        anew = {row.path for row in items if self._begins_anew(node, row)}
+        begun = {row.path for row in items if row.path not in anew and _begun(self.rows, f"{row.path}/{first}")}
+        for one in anew:
+            self._undo(f"{one}/{first}")
         lanes = [row.path for row in items if row.path in begun and self._item(node, row)]
         waiting = [row.path for row in items if row.path not in begun]
         # Their turns go by number: what stands before an item that has begun cannot wait for its own.
@@ -223,6 +228,17 @@ class _Reviving:
         self.cut.revived.append(
             Revived(path, len(items), reached + len(starting), len(lanes) + len(waiting)),
         )
+
+    def _begins_anew(self, node: ForEachNode, item: Row) -> bool:
+        """It has stopped at its very first step, so it can wait for its turn as if nobody had begun it."""
+        first, *others = node.do
+        path = f"{item.path}/{first.name}"
+        if item.status == "failed" and node.on_failure == "continue":
+            return False
+        if isinstance(first, Composite | FlowNode) or any(_begun(self.rows, f"{item.path}/{n.name}") for n in others):
+            return False
+        row = self.rows.get(path)
+        return row is not None and row.status in _STOPPED and not self._handles(first, path)
 
     def _item(self, node: ForEachNode, row: Row) -> bool:
         """Whether the item is open again. One that has failed stays so where failures do not matter."""

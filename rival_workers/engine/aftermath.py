@@ -30,8 +30,8 @@ class Level:
 class Aftermath:
     def __init__(self, plan: Plan, steps: Iterable[str]) -> None:
         self._plan = plan
-        #: From which position on a sequence goes.
-        self._from: dict[Sequence, int] = {}
+        #: From which position on a sequence goes; half a position after a composite that stays itself.
+        self._from: dict[Sequence, float] = {}
         #: The last turn of a loop that stays, in part.
         self._turns: dict[str, int] = {}
         #: The composites and items around the steps.
@@ -54,9 +54,8 @@ class Aftermath:
     def _cut(self, path: str) -> None:
         for level in self._levels(path):
             is_itself = level.path == path
-            self._from[level.sequence] = min(
-                self._from.get(level.sequence, level.position + 1), level.position + (not is_itself)
-            )
+            first = level.position if is_itself else level.position + 0.5
+            self._from[level.sequence] = min(self._from.get(level.sequence, first), first)
             if not is_itself:
                 self._go_around(level)
 

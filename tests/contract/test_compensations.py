@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -670,3 +672,54 @@ def test_the_unwinding_itself_can_be_neither_settled_nor_rewound_to(make: Make, 
         inline.rival.rewind(run_id, "a!compensate")
     with pytest.raises(NotPossible, match="and not at 'last' but at a"):
         inline.rival.skip(run_id, "last", reason="why not")
+
+
+@pytest.mark.parametrize(("verb", "again"), [("skip", ["b", "last"]), ("set_result", ["a", "b", "last"])])
+def test_a_step_whose_compensation_was_skipped_before_it_began_stays_done(
+    make: Make, world: World, verb: str, again: list[str]
+) -> None:
+    """With a result set by hand somebody has undone it by hand."""
+    inline = make()
+
+    def undo(ctx: Any) -> None:
+        world.act(ctx)
+        inline.rival.pause(ctx.run.id)
+
+    world.broken = {"last"}
+    run_id = world.start(inline, world.step("a"), world.step("b", compensate=undo), world.plain("last"))
+    options = {"result": None} if verb == "set_result" else {}
+    getattr(inline.rival, verb)(run_id, "a!compensate", reason="it must stay", **options)
+    assert settled(inline, run_id).status == "failed"
+    world.broken.clear()
+    world.take()
+    inline.rival.retry(run_id)
+    assert settled(inline, run_id).status == "completed"
+    assert world.done == again
+
+
+def at_once(barrier: Barrier, inline: Inline, ring: Ring) -> None:
+    barrier.wait(10)
+    inline.deliver(ring)
+
+
+@pytest.mark.slow
+def test_a_cancel_that_meets_the_end_of_a_compensation_leaves_nothing_open(postgres_url: str, world: World) -> None:
+    inline = Inline(postgres_url, continuation_budget=0.0)
+    world.broken = {"last"}
+    inline.define("w", *(world.step(f"s{n}") for n in range(5)), world.plain("last"))
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            run_id = inline.rival.run("w").run_id
+            while not [ring for ring in inline.doorbell.rings if ring.path == "s3!compensate"]:
+                for ring in inline.doorbell.take():
+                    inline.deliver(ring)
+            [ring] = inline.doorbell.take()
+            barrier = Barrier(2)
+            delivered = pool.submit(at_once, barrier, inline, ring)
+            barrier.wait(10)
+            assert inline.rival.cancel(run_id)
+            delivered.result(30)
+            state = settled(inline, run_id)
+            assert state.status == "cancelled"
+            assert [one.path for one in state.steps if one.completed_at is None] == []
+    inline.close()

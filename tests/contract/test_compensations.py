@@ -12,10 +12,14 @@ from pydantic import BaseModel
 
 from rival_client.errors import NotPossible
 from rival_client.message import Ring
+from rival_client.payload import Json
 from rival_client.records import RunState
 from rival_workers import StepError, branch, flow, for_each, loop, parallel, step, workflow
 from rival_workers.definition.workflow import define_workflow
+from rival_workers.engine.decisions import End
+from rival_workers.engine.effects import Advance, EndRun
 from rival_workers.store import unwinding
+from rival_workers.store.base import Held
 from rival_workers.testing.clock import MOMENT
 from tests.support.inline import Clock, Inline
 
@@ -37,6 +41,9 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     yield open_
     for inline in opened:
         inline.close()
+
+
+LATE, ENDS = End("completed", Json('"late"')), Advance((EndRun("completed"),))
 
 
 class World:
@@ -365,9 +372,16 @@ def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undo
     """A late result of the compensation that was stopped is refused, and it begins anew."""
     inline = world.inline = make()
     beside: list[Ring] = []
+    tokens: list[int] = []
+    late: list[Any] = []
 
-    def undo(ctx: Any) -> None:
+    def undo(ctx: Any, run: Any) -> None:
         world.act(ctx)
+        seen = inline.store.token_of(run.id, run.step)
+        assert seen is not None
+        tokens.append(seen[1])
+        if len(tokens) == 2:
+            late.append(inline.store.finish_step(Held(run.id, run.step, tokens[0]), LATE, ENDS, claim_for=None))
         if world.undone() == ["p/pay/x"]:
             [ring] = beside or [ring for ring in inline.doorbell.rings if ring.path == "p/v"]
             inline.deliver(ring)
@@ -388,6 +402,7 @@ def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undo
     assert (statuses["p/pay!compensate"], statuses["!compensate"]) == ("cancelled", "completed")
     assert (statuses["p/pay/x!compensate"], statuses["p/pay/w!compensate"]) == ("completed", "completed")
     assert "late_result_refused" in [one.what for one in inline.rival.history(run_id)]
+    assert late == [None], "the token of the one that was stopped is not its successor's"
 
 
 def test_very_many_are_undone_bit_by_bit(make: Make, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from rival_client.records import HistoryEntry
 
 #: What a step is after an entry of that name; the others change something else, or nothing.
 _STEP_STATUS = {
-    "scheduled": "pending", "claimed": "running", "opened": "waiting", "waiting": "waiting", "suspended": "waiting",
+    "scheduled": "pending", "claimed": "running", "opened": "waiting", "unwinding": "waiting",
+    "waiting": "waiting", "suspended": "waiting",
     "waits_outside": "waiting", "completed_outside": "pending", "failed_outside": "pending",
     "resumed": "pending", "continued": "pending", "taken_over": "pending", "handed_back": "pending",
     "retried": "waiting_retry", "completed": "completed", "skipped": "skipped", "failed": "failed",
@@ -137,7 +138,8 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     path, detail = entry.path or "", entry.detail
     status = _STEP_STATUS[entry.what]
     step = run.steps.get(path)
-    if step is None or entry.what == "continued":
+    # A compensation that was cancelled with its workflow comes anew with that of the run.
+    if step is None or entry.what == "continued" or (step.status == "cancelled" and "kind" in detail):
         step = run.steps[path] = RebuiltStep(detail["kind"], status)
     step.status = status
     step.completed_at = entry.at if status in _ENDED else None

@@ -14,7 +14,7 @@ COMPOSITES = ("branch", "parallel", "for_each", "loop", "workflow")
 
 RunStatus = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 #: Kinds of rows that stand for others.
-COMPOSITE_KINDS = ("branch", "parallel", "for_each", "loop", "workflow", "item")
+COMPOSITE_KINDS = ("branch", "parallel", "for_each", "loop", "workflow", "item", "unwinding")
 StepStatus = Literal["pending", "running", "waiting_retry", "waiting", "completed", "skipped", "failed", "cancelled"]
 
 

@@ -67,6 +67,6 @@ def _rings(run_id: str, done: Operated) -> list[Ring]:
     if done.begin is not None:
         return [Ring(run_id, None, done.begin, done.workflow, done.version)]
     return [
-        Ring(run_id, one.path, done.followed.token, done.workflow, done.version, countdown=one.delay)
+        Ring(run_id, one.path, done.followed.token_of(one), done.workflow, done.version, countdown=one.delay)
         for one in done.followed.opened
     ]

@@ -8,6 +8,7 @@ description = "Fulfil an order"
 
 PRICES = {"axe": 40, "gloves": 15, "rope": 25}
 STOCK = {"axe": 10, "gloves": 3, "rope": 0}
+MOST_IN_A_PARCEL = 5
 
 
 class Input(BaseModel):
@@ -35,7 +36,13 @@ def pick(input: Input) -> list[str]:
     return sorted(input.lines)
 
 
-def book_carrier(steps: Steps) -> dict[str, object]:
+def put_back(result: list[str]) -> dict[str, object]:
+    return {"back on the shelf": result}
+
+
+def book_carrier(input: Input, steps: Steps) -> dict[str, object]:
+    if sum(input.lines.values()) > MOST_IN_A_PARCEL:
+        raise StepError(f"no carrier takes more than {MOST_IN_A_PARCEL} things")
     return {"parcel": f"parcel of {', '.join(steps.pick.result)}"}
 
 
@@ -59,7 +66,7 @@ steps = [
         when=everything_is_there,
         then=[
             workflow("./payment.py", name="payment", input=bill),
-            pick,
+            step(pick, compensate=put_back),
             parallel("send", [step(book_carrier, max_attempts=3), write_invoice]),
         ],
         otherwise=[put_on_waiting_list],

@@ -1,4 +1,6 @@
-"""Paying: authorise, then capture. A card that is refused fails the payment; a busy gateway is asked again."""
+"""Paying: authorise, then capture. A card that is refused fails the payment; a busy gateway is asked again. Should the
+order fail later, the money goes back.
+"""
 
 from pydantic import BaseModel
 
@@ -25,4 +27,9 @@ def capture(input: Input, steps: Steps, run: RunInfo) -> dict[str, object]:
     return {"payment": f"pay-{run.id}", "amount": input.amount, "of": steps.authorise.result["authorisation"]}
 
 
-steps = [step(authorise, max_attempts=3, base_delay=0.1), step(capture, timeout=10)]
+def refund(result: dict[str, object], log) -> dict[str, object]:
+    log.info("the money goes back", payment=result["payment"])
+    return {"refund": result["amount"]}
+
+
+steps = [step(authorise, max_attempts=3, base_delay=0.1), step(capture, timeout=10, compensate=refund)]

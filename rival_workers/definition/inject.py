@@ -10,6 +10,8 @@ from typing import Any
 
 STEP_NAMES = ("ctx", "input", "steps", "last_step", "state", "log", "run")
 HANDLER_NAMES = (*STEP_NAMES, "error", "failed_step", "workflow_state")
+#: What undoes a step may ask for what that has returned.
+COMPENSATION_NAMES = (*HANDLER_NAMES, "result")
 #: What steps of a loop and of a for_each may ask for besides.
 IN_TURN = ("index",)
 IN_ITEM = ("item", "index")

@@ -13,7 +13,7 @@ from rival_workers.engine.plan import BranchNode, LoopNode, Place, Plan
 from rival_workers.engine.sight import Sight
 
 if TYPE_CHECKING:
-    from rival_workers.definition.assembly import Call
+    from rival_workers.definition.calls import Call
 
 
 @dataclass
@@ -30,7 +30,7 @@ def check_reading(plan: Plan, calls: Mapping[str, Call]) -> Reading:
     reading = Reading()
     for place, call in calls.items():
         # A handler is called at any time: it may ask for anything, and its answer is what there is.
-        if not paths.is_handler(place):
+        if not paths.is_reaction(place):
             for mention in mentions_of(call.injection):
                 _check(plan, place, mention, reading)
     return reading

@@ -18,7 +18,7 @@ from rival_workers.engine.plan import StepConfig
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
-OPTIONS = ("name", "on_error", "max_retries", *StepConfig.model_fields)
+OPTIONS = ("name", "on_error", "compensate", "max_retries", *StepConfig.model_fields)
 _DURATIONS = ("timeout", "base_delay", "max_delay", "heartbeat", "deadline")
 _OPTIONS_ATTRIBUTE = "__rival_step__"
 

@@ -11,7 +11,9 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rival_client.ticks import Planned
-from rival_workers.definition.assembly import Assembly, Call, Resolve, Scope
+from rival_workers.definition.assembly import Assembly
+from rival_workers.definition.calls import Call, Resolve
+from rival_workers.definition.gathering import Scope
 from rival_workers.definition.inject import HANDLER_NAMES, Injection
 from rival_workers.definition.lines import with_line
 from rival_workers.definition.order import Reading, check_reading
@@ -140,7 +142,7 @@ def define_workflow(
 
     `source` is the file that it is; `origin` says where else it was written.
     """
-    assembly = Assembly(resolve)
+    assembly = Assembly(resolve=resolve)
     try:
         assembly.rules = read_rules(policies)
     except ValueError as error:

@@ -10,6 +10,8 @@ from rival_workers.engine.plan import ForEachNode, Plan
 Key = tuple[tuple[float, float], ...]
 
 _BEFORE, _AFTER = -1.0, float("inf")
+#: After all turns of a composite: what has undone it, then its handler.
+_REACTIONS = {"compensate": 1e300, "on_error": _AFTER}
 #: Questions that are asked when the steps they belong to have ended; all others come before them.
 _ASKED_AFTER = ("until",)
 
@@ -20,13 +22,13 @@ class RunTree:
         self._has_rows_per_turn = {path for path, place in plan.places.items() if isinstance(place.node, ForEachNode)}
 
     def key(self, path: str) -> Key:
-        """Sorts rows: a composite, its question, its turns and steps in the plan's order, its handler."""
+        """Sorts rows: a composite, its question, its turns and steps in the plan's order, its undoing, its handler."""
         base, role = paths.role_of(path)
         if not base:
-            return ((_AFTER, 0),)
+            return ((_AFTER, _REACTIONS.get(role, _AFTER)),)
         key = tuple((self._position(place), _BEFORE if turn is None else turn) for place, turn in _levels(base))
-        if role == "on_error":
-            return (*key[:-1], (key[-1][0], _AFTER))
+        if role in _REACTIONS:
+            return (*key[:-1], (key[-1][0], _REACTIONS[role]))
         return (*key, (_AFTER if role in _ASKED_AFTER else _BEFORE, 0)) if role else key
 
     def depth(self, path: str) -> int:

@@ -6,6 +6,7 @@ that ends with it. Only a join has to look into the tables to know which way it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -14,12 +15,14 @@ from rival_workers.engine.plan import StepConfig
 
 #: What runs a user's function.
 LeafKind = Literal[
-    "step", "external", "flow", "sleep", "wait", "handler", "soft_handler", "condition", "items", "input"
-]
+    "step", "external", "flow", "sleep", "wait", "handler", "soft_handler", "compensation", "condition", "items",
+    "input",
+]  # fmt: skip
 #: What stands for others: its row waits until they have ended.
-SupervisorKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item"]
+SupervisorKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item", "unwinding"]
 LEAVES: tuple[str, ...] = get_args(LeafKind)
-HANDLERS: tuple[str, ...] = ("handler", "soft_handler")
+#: What is called because something has failed.
+REACTIONS: tuple[str, ...] = ("handler", "soft_handler", "compensation")
 
 _NO_OPTIONS = StepConfig()
 
@@ -47,6 +50,8 @@ class Opening:
     delay: float = 0.0
     #: It may start when this has come, or when its time is up.
     wait: WaitFor | None = None
+    #: What its tokens begin with, if there was a row in its place before; otherwise the run says that.
+    token: int | None = None
 
     @property
     def is_leaf(self) -> bool:
@@ -163,7 +168,28 @@ class EndRun:
     status: Literal["completed", "failed"]
 
 
-Effect = Opening | Close | CancelBelow | FanOut | Join | Recall | Blame | FailRun | EndRun
+@dataclass(frozen=True)
+class Unwind:
+    """What was completed within a scope that has failed is undone, one step after the other, the last one first."""
+
+    #: A workflow that keeps its failure to itself, or the run ("").
+    scope: str
+    #: The places of what can be undone, and how that is run.
+    compensations: Mapping[str, StepConfig]
+    #: What comes after it.
+    then: tuple[Effect, ...]
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A compensation is over: the next one begins, or what comes after the last."""
+
+    compensations: Mapping[str, StepConfig]
+    #: For each unwinding that it can be part of. One of them is under way.
+    then: Mapping[str, tuple[Effect, ...]]
+
+
+Effect = Opening | Close | CancelBelow | FanOut | Join | Recall | Blame | FailRun | EndRun | Unwind | Undone
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ User code is always a step of its own: a handler hangs on what failed (`charge!o
 a question on the composite that asks it (`valid?!when`, `lines!items`, `pages[2]!until`, `payment!input`).
 
 A failure goes up from composite to composite until one of them absorbs it or it reaches the run; at each level its
-handler comes first.
+handler comes first. Where it ends, what was completed there is undone (`charge!compensate`) before anything else.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from rival_workers.engine.effects import (
     ResultOf,
     ResultsByName,
     ResultsOfItems,
+    Undone,
+    Unwind,
     WaitFor,
 )
-from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import (
     Body,
     BranchNode,
@@ -59,6 +61,8 @@ def config_of(plan: Plan, path: str) -> StepConfig:
     """A question has the options of whoever asks it; a wait that is over has none."""
     if paths.is_handler(path):
         return HANDLER_CONFIG
+    if paths.is_compensation(path):
+        return plan.compensations[paths.place_of(path).removesuffix(COMPENSATION)]
     node = plan.place(path).node
     return HANDLER_CONFIG if isinstance(node, WaitNode) and path.endswith(node.name) else node.config
 
@@ -78,9 +82,16 @@ def advance(plan: Plan, path: str, end: End, kind: str) -> Advance:
     reading = _Reading(plan)
     if role == "on_error":
         return Advance(reading.handled(base, hard=kind == "handler"))
+    if role == "compensate":
+        return Advance(reading.compensated(base))
     if role:
         return Advance(reading.answered(base, role, end))
     return Advance(reading.ended(path, end))
+
+
+def absorbing(plan: Plan, path: str) -> list[str]:
+    """The workflows around a step that keep their failures to themselves, the innermost first."""
+    return [paths.enclosing(path, one.path) for one in plan.place(path).lineage() if _absorbs(one)]
 
 
 class _Reading:
@@ -102,6 +113,12 @@ class _Reading:
             return (EndRun("failed"),)
         place = self.plan.place(base)
         return (Recall(base), *self._failed(place, base)) if hard else self._go_on(place, base)
+
+    def compensated(self, base: str) -> Effects:
+        """However it has ended. The rows know which unwinding it is part of."""
+        around = absorbing(self.plan, base)
+        then = {path + COMPENSATION: (Recall(path), *self._handle(self.plan.place(path), path)) for path in around}
+        return (Undone(self.plan.compensations, {**then, COMPENSATION: self._fail_run()}),)
 
     def answered(self, base: str, role: str, end: End) -> Effects:
         """A question's answer decides; one that cannot be answered fails whoever asked."""
@@ -248,19 +265,23 @@ class _Reading:
         return Close(path, "failed"), *self._fail(place, path)
 
     def _fail(self, place: Place, path: str) -> Effects:
-        """The node at this path has failed for good; its own handler comes first."""
-        mark: Effects = (FailRun(),) if place.parent is None and not _absorbs(place) else ()
+        """The node at this path has failed for good; where the failure ends, what was done there is undone first."""
+        if _absorbs(place):
+            return self._unwind(path, self._handle(place, path))
+        mark: Effects = (FailRun(),) if place.parent is None else ()
+        return *mark, *self._handle(place, path)
+
+    def _handle(self, place: Place, path: str) -> Effects:
         if place.node.on_error:
-            return *mark, Opening(path + HANDLER, "handler", HANDLER_CONFIG)
-        return *mark, *self._failed(place, path)
+            return (Opening(path + HANDLER, "handler", HANDLER_CONFIG),)
+        return self._failed(place, path)
 
     def _failed(self, place: Place, path: str) -> Effects:
         """After its handler: the failure goes up, or ends here."""
         if _absorbs(place):
             return self._go_on(place, path)
         if place.parent is None:
-            handler = Opening(HANDLER, "handler", HANDLER_CONFIG)
-            return (handler,) if self.plan.on_error else (EndRun("failed"),)
+            return self._unwind("", self._fail_run())
         up, turn = paths.above(path)
         match place.parent.node:
             case ParallelNode(on_failure="cancel") | ForEachNode(on_failure="cancel"):
@@ -268,6 +289,17 @@ class _Reading:
             case ParallelNode() | ForEachNode():
                 return self._lane_over(place.parent, up, turn, "failed")
         return self._close_failed(place.parent, up)
+
+    def _fail_run(self) -> Effects:
+        handler = Opening(HANDLER, "handler", HANDLER_CONFIG)
+        return (handler,) if self.plan.on_error else (EndRun("failed"),)
+
+    def _unwind(self, scope: str, then: Effects) -> Effects:
+        """What can be undone within a scope comes before all else that follows from its failure."""
+        begin = f"{paths.place_of(scope)}/" if scope else ""
+        if any(place.startswith(begin) for place in self.plan.compensations):
+            return (Unwind(scope, self.plan.compensations, then),)
+        return then
 
 
 def _waiting(node: WaitNode, path: str, key: str | None) -> Opening:

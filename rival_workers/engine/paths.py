@@ -1,7 +1,8 @@
 """The address of a step in its run: `charge`, `notify/send_email`, `batches[3]/process`, `charge!on_error`.
 
 A composite's children are below it (`/`), those of a repeated one below the number of their turn (`[3]/`), and what is
-asked on its behalf hangs on it (`!when`, `!items`). A path without its numbers is a place in the plan.
+asked on its behalf hangs on it (`!when`, `!items`), as what undoes a step hangs on that (`charge!compensate`). A path
+without its numbers is a place in the plan.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 
 HANDLER = "!on_error"
+#: Of a step: what undoes it. Of a workflow or the run: the undoing of all that was done in it.
+COMPENSATION = "!compensate"
 #: What may not be part of a name, since it is part of a path.
 RESERVED = "/[]!"
 
@@ -53,3 +56,12 @@ def enclosing(path: str, place: str) -> str:
 
 def is_handler(path: str) -> bool:
     return path.endswith(HANDLER)
+
+
+def is_compensation(path: str) -> bool:
+    return path.endswith(COMPENSATION)
+
+
+def is_reaction(path: str) -> bool:
+    """It is called because something has failed."""
+    return path.endswith((HANDLER, COMPENSATION))

@@ -55,6 +55,11 @@ class StepConfig(BaseModel):
         return shortest(self.timeout, self.heartbeat)
 
     @property
+    def of_compensation(self) -> StepConfig:
+        """How what undoes the step is run: as often and as long as the step, and by a worker."""
+        return self.model_copy(update={"execution_mode": "durable", "heartbeat": None, "deadline": None})
+
+    @property
     def patience(self) -> float | None:
         """Seconds that an external step waits without hearing from outside."""
         return shortest(self.deadline, self.heartbeat)
@@ -77,6 +82,8 @@ class _Node(BaseModel):
 class StepNode(_Node):
     # A default, so that plans of steps alone keep the version they have always had.
     type: Literal["step"] = "step"
+    #: It can be undone.
+    compensate: bool = False
 
 
 class SleepNode(_Node):
@@ -107,6 +114,8 @@ class FlowNode(_Node):
     type: Literal["flow"]
     #: What its author calls the version of its code.
     code: str | None = None
+    #: It can be undone.
+    compensate: bool = False
 
 
 class BranchNode(_Node):
@@ -240,6 +249,16 @@ class Plan(BaseModel):
         for place in self.places.values():
             found.setdefault(paths.scope_of(place.path), {})[place.node.name] = place
         return found
+
+    @cached_property
+    def compensations(self) -> dict[str, StepConfig]:
+        """The places of the steps that can be undone, and how what undoes them is run."""
+        found = ((path, place.node) for path, place in self.places.items())
+        return {
+            path: node.config.of_compensation
+            for path, node in found
+            if isinstance(node, StepNode | FlowNode) and node.compensate
+        }
 
     def place(self, path: str) -> Place:
         """Where the step at this path stands; for what hangs on it or is a turn of it, the node."""

@@ -1,7 +1,8 @@
 """What an operator's retry or rewind undoes, and what it opens again: a cut through the rows of a run. Pure.
 
 A retry goes down from composite to composite to where each way has stopped, and opens that again. A rewind first takes
-away what came after a step, and is a retry from there: ways beside it that a failure has cancelled go on, too.
+away what came after a step, and is a retry from there: ways beside it that a failure has cancelled go on, too. Both go
+back to the steps that have been undone, in every lane.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rival_workers.engine import interpreter, paths
+from rival_workers.engine.aftermath import Aftermath
 from rival_workers.engine.effects import Opening
-from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import (
     AnyNode,
     Body,
@@ -25,6 +27,7 @@ from rival_workers.engine.plan import (
     WorkflowNode,
     bodies,
 )
+from rival_workers.engine.unwound import unwound
 
 _DONE = ("completed", "skipped")
 _STOPPED = ("failed", "cancelled")
@@ -41,6 +44,8 @@ class Row:
     path: str
     kind: str
     status: str
+    #: Its function has been called, or was about to be.
+    started: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,25 +67,42 @@ class Cut:
 
     @property
     def runs_again(self) -> tuple[str, ...]:
-        """Steps that had begun, and those that begin now."""
-        return tuple(dict.fromkeys([*self.undone, *(one.path for one in self.opens)]))
+        """Steps that had begun, and those that begin now. What has undone them is only forgotten."""
+        begun = [path for path in self.undone if not paths.is_compensation(path)]
+        return tuple(dict.fromkeys([*begun, *(one.path for one in self.opens)]))
 
 
 def retry(plan: Plan, rows: Iterable[Row]) -> Cut:
     """From where the run has stopped."""
-    return _Reviving(plan, {row.path: row for row in rows}).run()
+    return _cut(plan, {row.path: row for row in rows})
 
 
 def rewind(plan: Plan, rows: Iterable[Row], path: str) -> Cut:
     """From the step at this path on, whether or not it has ended."""
     all_rows = {row.path: row for row in rows}
     _check_target(plan, all_rows, path)
-    undone = set(_from(plan, all_rows, path))
-    left = {at: row for at, row in all_rows.items() if at not in undone}
-    reviving = _Reviving(plan, _as_if_cut(left, path))
+    return _cut(plan, all_rows, path)
+
+
+def _cut(plan: Plan, rows: Mapping[str, Row], *targets: str) -> Cut:
+    """Back to these steps and to those that have been undone; then on from where each way has stopped."""
+    found = unwound(plan, rows, targets)
+    after = Aftermath(plan, [*targets, *found.steps])
+    undone = {at for at in rows if at in found.rows or (after.earliest and at in after)}
+    left = {at: row for at, row in rows.items() if at not in undone}
+    begin = [path for path in after.earliest if path in targets or not _begins_item(plan, path)]
+    stopped = {at: replace(left[at], status="cancelled") for at in {*after.around, *found.stopped} & left.keys()}
+    opened = {path: Row(path, "step", "pending") for path in begin}
+    reviving = _Reviving(plan, {**left, **stopped, **opened})
     reviving.cut.undone += sorted(undone)
-    reviving.cut.opens += interpreter.opening(plan, path)
+    reviving.cut.opens += (one for path in begin for one in interpreter.opening(plan, path))
     return reviving.run()
+
+
+def _begins_item(plan: Plan, path: str) -> bool:
+    """With it an item is as if nobody had begun it: it waits for its turn, as the others do."""
+    place = plan.place(path)
+    return place.position == 0 and place.parent is not None and isinstance(place.parent.node, ForEachNode)
 
 
 def _check_target(plan: Plan, rows: Mapping[str, Row], path: str) -> None:
@@ -96,35 +118,8 @@ def _begun(rows: Mapping[str, Row], path: str) -> bool:
     return path in rows or f"{path}!key" in rows
 
 
-def _from(plan: Plan, rows: Mapping[str, Row], path: str) -> Iterable[str]:
-    """The rows of a step and of all that came after it, at each level up to the run's own handler."""
-    yield from (at for at in rows if at == HANDLER or is_below(at, path))
-    here = path
-    while here:
-        place, scope = plan.place(here), paths.scope_of(here)
-        later = [scope + node.name for node in place.body[place.position + 1 :]]
-        yield from (at for at in rows if any(is_below(at, one) for one in later))
-        here, turn = paths.above(here)
-        yield from (at for at in rows if here and at == here + HANDLER)
-        if turn is not None and isinstance(plan.place(here).node, LoopNode):
-            yield from (at for at in rows if _is_later_turn(at, here, turn))
-
-
-def _is_later_turn(path: str, loop: str, turn: int) -> bool:
-    if not path.startswith(f"{loop}["):
-        return False
-    number, _, rest = path[len(loop) + 1 :].partition("]")
-    return int(number) > turn or (int(number) == turn and rest == "!until")
-
-
 def is_below(path: str, scope: str) -> bool:
     return path == scope or path.startswith((f"{scope}/", f"{scope}[", f"{scope}!"))
-
-
-def _as_if_cut(rows: Mapping[str, Row], path: str) -> dict[str, Row]:
-    """The step is open, and what is around it has stopped."""
-    around = {at: replace(row, status="cancelled") for at, row in rows.items() if is_below(path, at)}
-    return {**rows, **around, path: Row(path, "step", "pending")}
 
 
 class _Reviving:
@@ -171,7 +166,9 @@ class _Reviving:
         return forgives or (isinstance(node, WorkflowNode) and not node.propagate_failure)
 
     def _handler_again(self, path: str) -> bool:
-        """What has failed stays so; its handler may have been stopped on the way."""
+        """What has failed stays so; its handler may have been stopped on the way, or what it does is still undone."""
+        if path + COMPENSATION in self.rows and self.rows[path + COMPENSATION].status == "waiting":
+            return True
         handler = self.rows.get(path + HANDLER)
         if handler is None or handler.status != "cancelled":
             return handler is not None and handler.status not in (*_DONE, "failed")
@@ -212,17 +209,36 @@ class _Reviving:
 
     def _for_each(self, node: ForEachNode, path: str) -> None:
         items = [row for row in self.rows.values() if row.kind == "item" and paths.turn_of(row.path)[0] == path]
-        begun = {row.path for row in items if _begun(self.rows, f"{row.path}/{node.do[0].name}")}
+        first = node.do[0].name
+        anew = {row.path for row in items if self._begins_anew(node, row)}
+        begun = {row.path for row in items if row.path not in anew and _begun(self.rows, f"{row.path}/{first}")}
+        for one in anew:
+            self._undo(f"{one}/{first}")
         lanes = [row.path for row in items if row.path in begun and self._item(node, row)]
-        waiting = [f"{path}[{index}]" for index in range(len(begun), len(items))]
-        starting = waiting[: max(0, node.concurrency - len(lanes))]
+        waiting = [row.path for row in items if row.path not in begun]
+        # Their turns go by number: what stands before an item that has begun cannot wait for its own.
+        reached = 1 + max((_number(one) for one in begun), default=-1)
+        late = [one for one in waiting if _number(one) < reached]
+        free = max(0, node.concurrency - len(lanes) - len(late))
+        starting = [f"{path}[{index}]" for index in range(reached, min(reached + free, len(items)))]
         self._must_be_left(len(lanes) + len(waiting), path)
         self.cut.revived += [Revived(one) for one in waiting]
-        for one in starting:
-            self.cut.opens += interpreter.opening(self.plan, f"{one}/{node.do[0].name}")
+        for one in (*late, *starting):
+            self.cut.opens += interpreter.opening(self.plan, f"{one}/{first}")
         self.cut.revived.append(
-            Revived(path, len(items), len(begun) + len(starting), len(lanes) + len(waiting)),
+            Revived(path, len(items), reached + len(starting), len(lanes) + len(waiting)),
         )
+
+    def _begins_anew(self, node: ForEachNode, item: Row) -> bool:
+        """It has stopped at its very first step, so it can wait for its turn as if nobody had begun it."""
+        first, *others = node.do
+        path = f"{item.path}/{first.name}"
+        if item.status == "failed" and node.on_failure == "continue":
+            return False
+        if isinstance(first, Composite | FlowNode) or any(_begun(self.rows, f"{item.path}/{n.name}") for n in others):
+            return False
+        row = self.rows.get(path)
+        return row is not None and row.status in _STOPPED and not self._handles(first, path)
 
     def _item(self, node: ForEachNode, row: Row) -> bool:
         """Whether the item is open again. One that has failed stays so where failures do not matter."""
@@ -263,6 +279,10 @@ class _Reviving:
 
     def _undo(self, path: str) -> None:
         self.cut.undone += sorted(at for at in self.rows if is_below(at, path))
+
+
+def _number(item: str) -> int:
+    return paths.turn_of(item)[1] or 0
 
 
 def _turns(rows: Mapping[str, Row], loop: str) -> Iterable[int]:

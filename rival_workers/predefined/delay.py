@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from rival_workers.definition.assembly import Sleep
+from rival_workers.definition.leaves import Sleep
 
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 #: Longer ones are more likely a mistake than a wish, and some are beyond what a database calls a time.
@@ -22,11 +22,12 @@ def delay_step(
     hours: float | None = None,
     days: float | None = None,
     name: str | None = None,
+    **unknown: Any,
 ) -> Sleep:
     """The next step starts this much later; what is given is added up. The default name is like `delay_20s`."""
     given = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}
     given = {unit: value for unit, value in given.items() if value is not None}
-    problems = list(_problems(duration, given))
+    problems = [*_problems(duration, given), *map(_no_option, unknown)]
     total = 0.0 if problems else _total(duration, given)
     if total > LONGEST:
         problems.append(f"a delay of {total:g} s is longer than a hundred years")
@@ -42,6 +43,10 @@ def _problems(duration: Any, given: dict[str, Any]) -> Iterator[str]:
             yield f"option {unit}: give a number, not {value!r}"
         elif not (math.isfinite(value) and value >= 0):
             yield f"option {unit}: a delay cannot be {value!r}; give a number from 0 on"
+
+
+def _no_option(key: str) -> str:
+    return f"unknown option {key!r}: a delay has a time and a name, and nothing that could be retried or undone"
 
 
 def _total(duration: float | dt.timedelta | None, given: dict[str, Any]) -> float:

@@ -11,10 +11,10 @@ from rival_client.errors import InvalidInput
 from rival_client.payload import load
 from rival_client.records import Step
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.engine import paths, sight
+from rival_workers.engine import interpreter, paths, sight
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Opening
-from rival_workers.engine.paths import HANDLER
+from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.sight import Sight
 from rival_workers.runtime.context import Context, Ended, RunInfo, Steps, StepState
@@ -81,19 +81,21 @@ def context_of(
     claimed, definition = attempt.claimed, attempt.definition
     plan, path = definition.plan, claimed.path
     view, item = partial(read_step, claimed.run_id), partial(read_item, claimed.run_id)
-    failure = _failure(attempt, view, read_run) if paths.is_handler(path) else NO_FAILURE
+    reacts = paths.is_reaction(path)
+    failure = _failure(attempt, view, read_run) if reacts else NO_FAILURE
     return Context(
         run=RunInfo(claimed.run_id, definition.name, definition.version, path, claimed.attempt),
         steps=Steps(Sight(plan, path), view, attempt.ended, definition.returns_at),
         log=logs.open(claimed.run_id, definition.name, path, claimed.attempt),
         state=StepState(),
         read_input=lambda: _input(attempt, view, item),
-        previous=failure.step if paths.is_handler(path) else sight.before(plan, path),
+        previous=failure.step if reacts else sight.before(plan, path),
         read_item=lambda: _item(plan, path, item),
         read_event=lambda: item(path) if claimed.item is None else claimed.item,
         index=None if "[" not in path else sight.index_of(plan, path),
         error=failure.error,
         failed_step_name=failure.step,
+        undoes=path.removesuffix(COMPENSATION) if paths.is_compensation(path) else None,
     )
 
 
@@ -109,14 +111,26 @@ NO_FAILURE = FailureSeen(None, None)
 
 
 def _failure(attempt: Attempt, view: View, read_run: ReadRun) -> FailureSeen:
-    """A step's handler is about that step; the workflow's is about the step that has failed the run."""
-    of = attempt.claimed.path.removesuffix(HANDLER)
+    """A step's handler is about that step; the workflow's is about the step that has failed the run. A compensation is
+    about the failure of the scope that is being unwound.
+    """
+    path = attempt.claimed.path
+    of = _unwound(attempt, view) if paths.is_compensation(path) else path.removesuffix(HANDLER)
     if not of:
         return FailureSeen(*read_run(attempt.claimed.run_id))
     step = view(of)
     error = dict(step.error or {}) if step else {}
     # A composite's error says which of its steps is to blame.
     return FailureSeen(error.pop("step", of), error)
+
+
+def _unwound(attempt: Attempt, view: View) -> str:
+    """The workflow within which all is being undone, or "": the run."""
+    for scope in interpreter.absorbing(attempt.definition.plan, attempt.claimed.path):
+        unwinding = view(scope + COMPENSATION)
+        if unwinding is not None and unwinding.status == "waiting":
+            return scope
+    return ""
 
 
 def _item(plan: Plan, path: str, read: Callable[[str], Any]) -> Any:

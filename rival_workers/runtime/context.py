@@ -139,7 +139,9 @@ class Context:
     read_event: Callable[[], Any] = lambda: None
     #: The number of this turn in a loop or for_each.
     index: int | None = None
-    #: Only in `on_error` handlers.
+    #: Only of a compensation: the path of the step that it undoes.
+    undoes: str | None = None
+    #: Only in `on_error` handlers and compensations.
     error: dict[str, Any] | None = None
     failed_step_name: str | None = None
     #: Whether this worker lets steps start commands (RIVAL_ALLOW_SHELL).
@@ -185,6 +187,11 @@ class Context:
     @cached_property
     def last_step(self) -> StepView:
         return self._at(self.previous)
+
+    @property
+    def result(self) -> Any:
+        """What the step that is to be undone has returned."""
+        return self._at(self.undoes).result
 
     @cached_property
     def failed_step(self) -> StepView:

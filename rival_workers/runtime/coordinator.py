@@ -18,7 +18,7 @@ from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseUnavailable
 from rival_client.message import Ring
 from rival_client.records import Step
-from rival_workers.definition.assembly import Call
+from rival_workers.definition.calls import Call
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
@@ -259,7 +259,7 @@ class Coordinator:
         if landed == "late":
             return self._late(position), None
         claimed = followed[0].claimed if landed == "at once" else None
-        after = None if claimed is None else following(attempt, decision, claimed, followed[0].token)
+        after = None if claimed is None else following(attempt, decision, claimed, followed[0].token_of(claimed))
         return Verdict(decision.status, decision.error), after
 
     def _late(self, position: Position) -> Verdict:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rival_workers.runtime.flow_port import AttemptPort
 
 #: Options of a step that is part of a plan.
-NOT_IN_FLOWS = ("name", "on_error", "deadline")
+NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")
 
 Duration = float | dt.timedelta
 
@@ -238,12 +238,15 @@ class AsyncFlowContext:
 
 def _checked(options: Mapping[str, Any]) -> StepConfig:
     problems: list[str] = []
-    config = checked_config(options, problems, not_known=NOT_IN_FLOWS)
+    others = {key: value for key, value in options.items() if key != "compensate"}
+    config = checked_config(others, problems, not_known=NOT_IN_FLOWS)
     if config is not None and config.is_external:
         problems.append(
             "a flow waits for somebody outside with ctx.await_event(…); an external step stands in a workflow of "
             "steps, which a flow can ctx.call(…)"
         )
+    if "compensate" in options:
+        problems.append("a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise")
     if problems or config is None:
         raise ValueError("; ".join(problems))
     return config

@@ -68,7 +68,7 @@ class Moves:
 
     def ring(self, position: Position, followed: Followed) -> None:
         """For all that a commit has opened and nobody goes on with."""
-        rings = [position.ring(opening.path, followed.token, countdown=opening.delay) for opening in followed.opened]
+        rings = [position.ring(one.path, followed.token_of(one), countdown=one.delay) for one in followed.opened]
         if followed.woken is not None:
             rings.append(followed.woken.ring)
         if rings or followed.run_ended:

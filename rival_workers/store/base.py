@@ -65,6 +65,9 @@ class Followed:
     #: What the rows have begun with that were opened; more than 0 once an operator has opened the run again.
     token: int = 0
 
+    def token_of(self, opening: Opening) -> int:
+        return self.token if opening.token is None else opening.token
+
 
 @dataclass(frozen=True)
 class Begun:

@@ -26,6 +26,7 @@ from rival_workers.store.base import NEVER_RUNG, Followed
 from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.guards import after_or_never
 from rival_workers.store.scopes import WHOLE_RUN, ScopeNeeded, begins, below, is_below
+from rival_workers.store.unwinding import Unwinding
 
 #: A far timer is rung this long before it is due, so that a countdown can make it precise.
 LEAD = 5.0
@@ -69,6 +70,13 @@ class Following:
         row = self.connection.execute(select(runs.c.token, runs.c.paused_at).where(runs.c.id == self.run_id)).one()
         return row.token - 1, row.paused_at is not None
 
+    @property
+    def _unwinding(self) -> Unwinding:
+        return Unwinding(self.connection, self.run_id, self._run[0], self.telling)
+
+    def _token(self, opening: Opening) -> int:
+        return self._run[0] if opening.token is None else opening.token
+
     def apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._apply(effect)
@@ -100,6 +108,10 @@ class Following:
                 self.telling.add("failing", error=self.outcome.error, failed_step=self.outcome.step)
             case fx.EndRun():
                 self._end_run(effect)
+            case fx.Unwind():
+                self.apply(self._unwinding.begin(effect))
+            case fx.Undone():
+                self.apply(self._unwinding.go_on(effect))
 
     # -- the run ------------------------------------------------------------------------------------------
 
@@ -118,7 +130,7 @@ class Following:
     # -- opening ------------------------------------------------------------------------------------------
 
     def _open(self, opening: Opening) -> None:
-        token = self._run[0]
+        token = self._token(opening)
         row = {
             "run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now(),
             "execution_token": token, "timeout_token": token,
@@ -155,7 +167,7 @@ class Following:
 
     def _starting(self, opening: Opening, **item: Any) -> dict[str, Any]:
         """Claimed at once, if nothing else is and somebody goes on; left to a message otherwise."""
-        token, paused = self._run
+        token, paused = self._token(opening), self._run[1]
         if self.claim_for is None or self.claimed is not None or paused:
             self.opened.append(opening)
             self.telling.add("scheduled", opening.path, kind=opening.kind, **item)

@@ -19,7 +19,7 @@ from rival_client.tables import after, now, runs, steps
 from rival_client.waking import run_awakes
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
-from rival_workers.engine.paths import is_handler
+from rival_workers.engine.paths import is_reaction
 from rival_workers.engine.transitions import run_sources
 from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, NotYet, ReleaseReason, RunningAttempt
 from rival_workers.store.following import LEAD, Following, Outcome
@@ -233,6 +233,6 @@ def _who(held: Held, step: Row[Any], outcome: str) -> str | None:
 
 
 def _outcome(path: str, end: End) -> Outcome:
-    """A handler's result is nobody's."""
-    result = NULL if end.result is None or is_handler(path) else end.result
+    """What a handler or a compensation has returned is nobody's result."""
+    result = NULL if end.result is None or is_reaction(path) else end.result
     return Outcome(result, end.error, path, end.items)

@@ -23,7 +23,7 @@ from rival_client.tables import after, now, runs, steps, waits
 from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import HANDLERS, Advance
+from rival_workers.engine.effects import REACTIONS, Advance
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
@@ -36,7 +36,7 @@ _TRIES = 50
 #: Paths in one statement.
 _CHUNK = 500
 #: The kinds of rows that an operator can end: a question's answer would be more than a result.
-_SETTLED = ("step", "external", "flow", "sleep", "wait", *HANDLERS)
+_SETTLED = ("step", "external", "flow", "sleep", "wait", *REACTIONS)
 #: The verbs that open a run again by themselves.
 _REOPENING = ("retry", "rewind")
 #: A run that has ended is not paused any more when it is opened again.
@@ -232,11 +232,11 @@ def _plan(connection: Connection, run: Any) -> Plan:
 
 def _rows(connection: Connection, run_id: str) -> list[Row]:
     found = connection.execute(
-        select(steps.c.path, steps.c.kind, steps.c.status)
+        select(steps.c.path, steps.c.kind, steps.c.status, steps.c.started_at)
         .where(steps.c.run_id == run_id)
         .order_by(steps.c.created_at, steps.c.path)
     )
-    return [Row(row.path, row.kind, row.status) for row in found]
+    return [Row(row.path, row.kind, row.status, row.started_at is not None) for row in found]
 
 
 def _parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:

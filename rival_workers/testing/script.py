@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_workers.definition.inject import HANDLER_NAMES, IN_ITEM, Injection, injection
+from rival_workers.definition.inject import COMPENSATION_NAMES, IN_ITEM, Injection, injection
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.paths import place_of
 from rival_workers.runtime.context import Context
 from rival_workers.testing.errors import LabError
 
 #: A replacement may ask for whatever any step may.
-ANY_NAMES = tuple(dict.fromkeys((*HANDLER_NAMES, *IN_ITEM)))
+ANY_NAMES = tuple(dict.fromkeys((*COMPENSATION_NAMES, *IN_ITEM)))
 
 #: Calls the step's function.
 Go = Callable[[], Any]

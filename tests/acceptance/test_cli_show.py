@@ -18,7 +18,7 @@ def numbers(input: int) -> list[int]:
     return list(range(input))
 
 
-def double(item: int) -> int:
+def double(item: int = 7) -> int:
     if item == 7:
         raise ValueError("seven")
     return item * 2
@@ -55,3 +55,19 @@ def test_a_run_is_a_tree_and_many_items_are_one_line_unless_all_are_asked_for(ba
     told = bare("show", "many", "--json").json
     assert len(told["steps"]) == 4 + 2 + 11 * 2
     assert [one["result"] for one in told["steps"] if one["path"] == "each[3]/double"] == [6]
+
+
+def test_what_undid_a_step_is_shown_with_it(bare: Cli, tmp_path: Path) -> None:
+    registry = Registry()
+    create_workflow("booking").step(hello, name="reserve", compensate=hello).step(double).register(registry)
+    file = tmp_path / "runs.db"
+    with embedded(file, registry=registry) as rival:
+        rival.run("booking", 7, "b-1")
+        assert rival.wait("booking", "b-1", 20).status == "failed"
+    bare.env["RIVAL_DATABASE_URL"] = Settings(database_url=f"sqlite:///{file}").require_database()
+    shown = [line.split()[:2] for line in bare("show", "b-1").out.splitlines() if line]
+    at = shown.index(["reserve", "completed"])
+    assert shown[at : at + 4] == [
+        ["reserve", "completed"], ["reserve!compensate", "completed"], ["double", "failed"],
+        ["!compensate", "completed"],
+    ]  # fmt: skip

@@ -56,6 +56,15 @@ def test_an_order_is_paid_and_shipped_or_waits_for_stock_or_fails_with_its_payme
     assert (refused.status, refused.failed_step) == ("failed", "in-stock?/payment/authorise")
 
 
+def test_an_order_that_no_carrier_takes_is_undone() -> None:
+    with Lab() as lab:
+        lab.register(EXAMPLES / "order_fulfilment")
+        state = lab.run("order", {"customer": "ada", "lines": {"axe": 6}}).state
+    undone = sorted((step.completed_at, step.result) for step in state.steps if step.kind == "compensation")
+    assert (state.status, state.failed_step) == ("failed", "in-stock?/send/book_carrier")
+    assert [result for _, result in undone] == [{"back on the shelf": ["axe"]}, {"refund": 240}]
+
+
 def test_an_llm_pipeline_falls_back_to_the_small_model_when_the_big_one_stays_away() -> None:
     by_big, by_small = result_of(
         "llm_pipeline", "answer-ticket", {"text": "My parcel is late."}, {"text": "There is an outage."}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ class Failed(Exception):
 
 # A node is (kind, name, its parts…); the same tree is given to the engine and to the reference.
 Node = tuple[Any, ...]
+#: Makes a step of what it does and what it is called.
+Leaf = Callable[[str, str], Any]
 
 
 def nodes(depth: int) -> st.SearchStrategy[Any]:
@@ -98,22 +100,25 @@ def joined(mode: str, lanes: list[tuple[bool, Any]]) -> None:
 # -- the same for the engine ------------------------------------------------------------------------------
 
 
-def build(body: list[Node], prefix: str) -> list[Any]:
-    return [build_node(node, f"{prefix}n{position}") for position, node in enumerate(body)]
+def build(body: list[Node], prefix: str, leaf: Leaf) -> list[Any]:
+    return [build_node(node, f"{prefix}n{position}", leaf) for position, node in enumerate(body)]
 
 
-def build_node(node: Node, name: str) -> Any:
+def build_node(node: Node, name: str, leaf: Leaf) -> Any:
     match node:
         case ("step", end):
-            return step(function(end, name), name=name)
+            return leaf(end, name)
         case ("branch", answer, then, otherwise):
             return branch(
-                name, when=lambda: answer, then=build(then, f"{name}t"), otherwise=build(otherwise, f"{name}o")
+                name,
+                when=lambda: answer,
+                then=build(then, f"{name}t", leaf),
+                otherwise=build(otherwise, f"{name}o", leaf),
             )
         case ("parallel", mode, ways):
-            return parallel(name, [build(way, f"{name}w{n}") for n, way in enumerate(ways)], on_failure=mode)
+            return parallel(name, [build(way, f"{name}w{n}", leaf) for n, way in enumerate(ways)], on_failure=mode)
         case ("for_each", mode, count, width, body):
-            items = build(body, f"{name}i")
+            items = build(body, f"{name}i", leaf)
             return for_each(name, items=lambda: range(count), do=items, concurrency=width, on_failure=mode)
         case ("loop", mode, turns, body):
             most = max(turns, 1)
@@ -122,10 +127,14 @@ def build_node(node: Node, name: str) -> Any:
                 "while": {"while_": lambda index: index < turns},
                 "count": {},
             }[mode]
-            return loop(name, do=build(body, f"{name}l"), max_iterations=most, **ends)
+            return loop(name, do=build(body, f"{name}l", leaf), max_iterations=most, **ends)
         case ("workflow", propagates, body):
-            return workflow(define_workflow(name, build(body, f"{name}x")), propagate_failure=propagates)
+            return workflow(define_workflow(name, build(body, f"{name}x", leaf)), propagate_failure=propagates)
     raise AssertionError(node)
+
+
+def plain(end: str, name: str) -> Any:
+    return step(function(end, name), name=name)
 
 
 def function(end: str, name: str) -> Any:
@@ -167,7 +176,7 @@ def deliver_all(inline: Inline, order: random.Random) -> None:
 def test_any_plan_with_any_outcomes_ends_as_the_reference_says(inline: Inline, body: list[Node], seed: int) -> None:
     failed, expected = lane(body, "")
     name = uuid.uuid4().hex
-    inline.define(name, *build(body, ""))
+    inline.define(name, *build(body, "", plain))
     run_id = inline.rival.run(name).run_id
     deliver_all(inline, random.Random(seed))
     state = inline.rival.state(run_id)

@@ -287,6 +287,38 @@ create_workflow("absorbs").workflow(failing, propagate_failure=False).step(resul
 case("a nested failure that is not propagated is only noted", "absorbs", result={"failing": None},
      rows={"failing": "failed", "failing!on_error": "completed"}, absent=("!on_error",))  # fmt: skip
 
+# -- undoing ----------------------------------------------------------------------------------------------
+
+
+def undo(result: Any, error: Any, run: Any) -> str:
+    if run.attempt == 1:
+        raise StepError("not yet", behavior="retry")
+    return f"{result}: {error['message']}"
+
+
+def undoable(name: str) -> Any:
+    return step(one, name=name, compensate=undo, max_attempts=2, base_delay=0.01)
+
+
+(
+    create_workflow("undone")
+    .steps([undoable("a"), for_each("all", items=numbers, do=[undoable("b")], concurrency=2)])
+    .parallel("both", [undoable("c"), [undoable("d"), boom]], on_failure="wait")
+    .on_error(tell)
+    .register()
+)
+case("what was completed is undone before the handler of the workflow", "undone", input={"n": 2}, status="failed",
+     failed_step="both/boom",
+     rows={"!compensate": "completed", "a!compensate": "completed", "all[0]/b!compensate": "completed",
+           "all[1]/b!compensate": "completed", "both/c!compensate": "completed", "both/d!compensate": "completed",
+           "!on_error": "completed"})  # fmt: skip
+
+undoing = create_workflow("undoing").step(undoable("a")).step(step(one, name="b", compensate=boom)).step(boom)
+create_workflow("undone-within").steps([undoable("z"), workflow(undoing, propagate_failure=False)]).step(two).register()
+case("a nested workflow that keeps its failure is undone, and the run goes on", "undone-within", result=2,
+     rows={"undoing!compensate": "completed", "undoing/a!compensate": "completed", "undoing/b!compensate": "failed"},
+     absent=("!compensate", "z!compensate"))  # fmt: skip
+
 # -- all of it within each other --------------------------------------------------------------------------
 
 (

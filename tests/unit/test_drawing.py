@@ -38,9 +38,10 @@ def plan_of(*steps: Any, on_error: Any = None) -> Plan:
 
 
 BILLING = create_workflow("billing").step(work, name="charge").on_error(work).build()
+CAN_BE_UNDONE = named("reserve", compensate=work)
 EVERYTHING = plan_of(
     named("check", timeout=60, max_attempts=3, backoff="exponential", on_error=work),
-    branch("valid?", when=is_true, then=[named("reserve"), named("pack")], otherwise=[named("refuse")]),
+    branch("valid?", when=is_true, then=[CAN_BE_UNDONE, named("pack")], otherwise=[named("refuse")]),
     branch("big?", when=is_true, then=named("ask"), timeout=5),
     parallel("tell", [named("mail"), [named("draw"), named("print")]], on_failure="wait"),
     for_each("lines", items=items, do=[named("pick")], concurrency=8, on_failure="continue", collect=False),
@@ -53,7 +54,7 @@ DRAWN = """\
 ├─ check  on_error, timeout=60, max_attempts=3, backoff=exponential
 ├─ valid?  branch
 │  ├─ then
-│  │  ├─ reserve
+│  │  ├─ reserve  compensate
 │  │  └─ pack
 │  └─ otherwise
 │     └─ refuse
@@ -139,6 +140,11 @@ def test_changed_options_are_told_with_their_old_and_new_values() -> None:
         "~ (the workflow)  on_error: default → True",
         "~ a  timeout: 10 → 60, max_attempts: 2 → default, backoff: default → jitter",
     ]
+
+
+def test_a_step_that_can_be_undone_now_has_changed() -> None:
+    found = differences(plan_of(named("a")), plan_of(named("a", compensate=work)))
+    assert differing.lines(found) == ["~ a  compensate: default → True"]
 
 
 def test_only_what_has_moved_is_told_to_have_moved() -> None:
@@ -229,13 +235,14 @@ def test_the_longest_rise_is_found(numbers: list[int], rise: list[int]) -> None:
 
 ROWS = [
     (0, "check"), (1, "check!on_error"),
-    (0, "valid?"), (1, "valid?!when"), (1, "valid?/reserve"), (1, "valid?/pack"), (2, "valid?/pack!on_error"),
+    (0, "valid?"), (1, "valid?!when"), (1, "valid?/reserve"), (2, "valid?/reserve!compensate"),
+    (1, "valid?/pack"), (2, "valid?/pack!on_error"),
     (0, "tell"), (1, "tell/mail"), (1, "tell/draw"), (1, "tell/print"),
     (0, "lines"), (1, "lines!items"), (1, "lines[2]"), (2, "lines[2]/pick"), (1, "lines[10]"), (2, "lines[10]/pick"),
     (1, "lines!on_error"),
     (0, "pages"), (1, "pages[0]/fetch"), (2, "pages[0]/fetch!on_error"), (1, "pages[0]!until"), (1, "pages[1]/fetch"),
-    (0, "pay"), (1, "pay!input"), (1, "pay/charge"), (1, "pay!on_error"),
-    (0, "!on_error"),
+    (0, "pay"), (1, "pay!input"), (1, "pay/charge"), (1, "pay!compensate"), (1, "pay!on_error"),
+    (0, "!compensate"), (0, "!on_error"),
 ]  # fmt: skip
 
 

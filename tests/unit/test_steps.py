@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rival_workers import step
-from rival_workers.definition.assembly import Assembly, Scope
+from rival_workers.definition.assembly import Assembly
+from rival_workers.definition.gathering import Scope
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.steps import OPTIONS, as_spec, name_of
 from rival_workers.definition.workflow import only_itself
@@ -29,7 +30,7 @@ class Defined:
 
 def define_step(thing: Any) -> Defined:
     """A step as a workflow would have it; ValueError with every problem, one per line."""
-    assembly = Assembly(only_itself)
+    assembly = Assembly(resolve=only_itself)
     [*nodes] = assembly.body([thing], Scope(), "steps")
     if assembly.problems:
         raise ValueError("\n".join(assembly.problems))

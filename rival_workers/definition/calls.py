@@ -1,0 +1,43 @@
+"""How to call the functions of a workflow, by their places in its plan; and what another workflow brings along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rival_workers.definition.inject import Injection
+from rival_workers.definition.policies import Rule
+from rival_workers.definition.returns import Returns
+from rival_workers.engine.plan import Body
+
+ReadInput = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """How to call what stands at one place of the plan."""
+
+    injection: Injection
+    #: Reads the input of the workflow that the function was written for; None: that of the one around it.
+    read_input: ReadInput | None = None
+    #: Of a flow: the policies that hold for what it calls.
+    rules: tuple[Rule, ...] = ()
+
+
+class Assembled(Protocol):
+    """A workflow that can be a step of another."""
+
+    name: str
+    on_error: Injection | None
+
+    @property
+    def body(self) -> Body: ...
+    @property
+    def calls(self) -> Mapping[str, Call]: ...
+    @property
+    def returns(self) -> Mapping[str, Returns]: ...
+
+
+#: Finds the workflow that another one refers to, by file, by name or itself; ValueError says why not.
+Resolve = Callable[[Any], Assembled]

@@ -1,0 +1,126 @@
+"""What comes together while a list of steps becomes a plan: how to call each function, the types of results, and every
+problem with the place that it was found at. Nothing is raised before all of it has been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from rival_workers.definition.calls import Call
+from rival_workers.definition.composites import CompositeSpec
+from rival_workers.definition.inject import COMPENSATION_NAMES, HANDLER_NAMES, STEP_NAMES, Injection
+from rival_workers.definition.policies import Rule, ruled
+from rival_workers.definition.returns import Returns, returns_of
+from rival_workers.definition.steps import checked_config, checked_injection, location
+from rival_workers.definition.waits import WaitSpec
+from rival_workers.engine.paths import COMPENSATION, HANDLER
+from rival_workers.engine.plan import StepConfig
+
+#: Options of what does something itself.
+NOT_IN_COMPOSITES = ("name", "execution_mode", "deadline", "compensate")
+
+
+@dataclass
+class Scope:
+    """Where a body stands: what its places begin with, and what its functions may ask for."""
+
+    prefix: str = ""
+    allowed: tuple[str, ...] = STEP_NAMES
+    names: set[str] = field(default_factory=set)
+
+    @property
+    def handlers(self) -> tuple[str, ...]:
+        return (*self.allowed, *HANDLER_NAMES[len(STEP_NAMES) :])
+
+    @property
+    def compensations(self) -> tuple[str, ...]:
+        return (*self.allowed, *COMPENSATION_NAMES[len(STEP_NAMES) :])
+
+    def inner(self, prefix: str, *more: str) -> Scope:
+        return Scope(prefix, tuple(dict.fromkeys((*self.allowed, *more))))
+
+
+@dataclass
+class Gathering:
+    #: For many steps at once.
+    rules: Sequence[Rule] = ()
+    calls: dict[str, Call] = field(default_factory=dict)
+    #: The types of results, by place, where there are any.
+    returns: dict[str, Returns] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    #: Those of other workflows that this one needs: they name their own files.
+    problems_elsewhere: list[str] = field(default_factory=list)
+    #: Something is wrong beyond having a place in the plan: what is asked of the plan may be answered wrongly.
+    incomplete: bool = False
+    _where: str = ""
+    _origin: str = ""
+
+    # -- problems -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _at(self, where: str, origin: str = "") -> Iterator[None]:
+        before = self._where, self._origin
+        self._where, self._origin = f"{self._where}{where}", origin or self._origin
+        try:
+            yield
+        finally:
+            self._where, self._origin = before
+
+    def _problem(self, text: str, of: Any = None) -> None:
+        """`of`: the function that it is about; otherwise it is about what is being looked at."""
+        at = location(of) or (f" ({self._origin})" if self._origin else "")
+        self.problems.append(f"{self._where}: {text}{at}" if self._where else f"{text}{at}")
+
+    def _invalid(self, name: str, error: ValidationError) -> None:
+        for one in error.errors():
+            self._problem(f"option {'.'.join(map(str, one['loc']))} of {name!r}: {one['msg']}")
+
+    # -- functions ----------------------------------------------------------------------------------------
+
+    def _add(self, place: str, called: Injection) -> None:
+        self.calls[place] = Call(called)
+        returns = returns_of(called.function)
+        if returns is not None:
+            self.returns[place] = returns
+
+    def _reactions(self, name: str, options: Mapping[str, Any], scope: Scope, problems: list[str]) -> dict[str, Any]:
+        """What hangs on a step: its handler, and what undoes it."""
+        place, found = scope.prefix + name, dict[str, Any]()
+        asking = {"on_error": (HANDLER, scope.handlers), "compensate": (COMPENSATION, scope.compensations)}
+        for option, (role, allowed) in asking.items():
+            function = options.get(option)
+            called = checked_injection(function, allowed, f"{name}'s {option}", problems) if function else None
+            if called is not None:
+                self.calls[place + role] = Call(called)
+            found[option] = called is not None
+        return found
+
+    def _common(self, spec: CompositeSpec | WaitSpec, scope: Scope) -> dict[str, Any]:
+        """What all composites have: a name, options, a handler."""
+        found: list[str] = []
+        options = {key: value for key, value in spec.options.items() if key != "compensate"}
+        options = dict(ruled(self.rules, spec.name, spec.kind, options))
+        config = checked_config(options, found, not_known=NOT_IN_COMPOSITES) or StepConfig()
+        if "compensate" in spec.options:
+            found.append(f"a {spec.kind} has nothing to undo by itself: give compensate to the steps that have")
+        on_error = spec.options.get("on_error")
+        handler = checked_injection(on_error, scope.handlers, "on_error", found) if on_error else None
+        for problem in found:
+            self._problem(problem)
+        if handler is not None:
+            self.calls[scope.prefix + spec.name + HANDLER] = Call(handler)
+        return {"name": spec.name, "config": config, "on_error": handler is not None}
+
+    def _ask(self, place: str, role: str, function: Any, scope: Scope) -> None:
+        """A question is a user's function, so it is called as a step is."""
+        found: list[str] = []
+        called = checked_injection(function, scope.allowed, role, found, may_yield=role == "items")
+        for problem in found:
+            self._problem(problem, function)
+        if called is not None:
+            self.calls[f"{place}!{role}"] = Call(called)

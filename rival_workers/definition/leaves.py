@@ -1,0 +1,125 @@
+"""Steps, flows, waits and delays: what a user writes in a list of steps becomes a leaf of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import ValidationError
+
+from rival_workers.definition.calls import Call
+from rival_workers.definition.gathering import Gathering, Scope
+from rival_workers.definition.inject import Injection
+from rival_workers.definition.policies import ruled
+from rival_workers.definition.steps import StepSpec, as_spec, checked_config, checked_injection, is_name, name_of
+from rival_workers.definition.waits import WaitSpec, receive
+from rival_workers.engine.plan import AnyNode, FlowNode, SleepNode, StepConfig, StepNode, WaitNode
+
+#: Options of a flow in a list of steps.
+IN_FLOWS = ("on_error", "compensate")
+
+
+@runtime_checkable
+class FlowSpec(Protocol):
+    """A flow in a list of steps."""
+
+    function: Callable[..., Any]
+    name: str
+    version: str | None
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """`delay_step(seconds=20)`."""
+
+    name: str
+    seconds: Any
+    #: What is wrong with what it was made of.
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class Leaves(Gathering):
+    def _leaf(self, thing: Any, scope: Scope) -> AnyNode | None:
+        if isinstance(thing, Sleep):
+            return self._sleep(thing, scope)
+        if isinstance(thing, WaitSpec):
+            return self._wait(thing, scope)
+        try:
+            spec = as_spec(thing)
+        except ValueError as error:
+            self._problem(str(error))
+            return None
+        return (
+            self._flow(spec, spec.function, scope) if isinstance(spec.function, FlowSpec) else self._step(spec, scope)
+        )
+
+    def _step(self, spec: StepSpec, scope: Scope) -> AnyNode:
+        name = spec.options.get("name") or name_of(spec.function)
+        found = list(spec.problems)
+        config = checked_config(ruled(self.rules, str(name), "step", spec.options), found)
+        called = checked_injection(spec.function, scope.allowed, name, found)
+        reactions = self._reactions(str(name), spec.options, scope, found)
+        if not is_name(name):
+            self.incomplete = True
+            found.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
+        for problem in found:
+            self._problem(problem, spec.function)
+        if called is not None:
+            self._add(scope.prefix + str(name), called)
+        return StepNode(name=str(name), config=config or StepConfig(), **reactions)
+
+    def _sleep(self, sleep: Sleep, scope: Scope) -> AnyNode | None:
+        for problem in sleep.problems:
+            self._problem(problem)
+        if not is_name(sleep.name):
+            self._problem(f"delay name {sleep.name!r}: use letters, digits, _ and -")
+        self._add(scope.prefix + sleep.name, Injection(_wake_up, (), ()))
+        try:
+            return SleepNode(type="sleep", name=sleep.name, seconds=sleep.seconds)
+        except ValidationError as error:
+            self._invalid(sleep.name, error)
+            return None
+
+    def _flow(self, spec: StepSpec, flow: FlowSpec, scope: Scope) -> AnyNode | None:
+        others = [key for key in spec.options if key not in IN_FLOWS]
+        found = [
+            f"unknown option {key!r}: a flow takes {', '.join(IN_FLOWS)}, its steps take the rest" for key in others
+        ]
+        reactions = self._reactions(flow.name, spec.options, scope, found)
+        called = checked_injection(flow.function, scope.allowed, flow.name, found)
+        for problem in found:
+            self._problem(problem, flow.function)
+        if called is None:
+            return None
+        place = scope.prefix + flow.name
+        self._add(place, called)
+        self.calls[place] = replace(self.calls[place], rules=tuple(self.rules))
+        return FlowNode(type="flow", name=flow.name, code=flow.version, **reactions)
+
+    def _wait(self, spec: WaitSpec, scope: Scope) -> AnyNode | None:
+        if not is_name(spec.name):
+            self._problem(f"step name {spec.name!r}: use letters, digits, _ and -; give one with name=…")
+            return None
+        with self._at(f" {spec.name!r}"):
+            common = self._common(spec, scope)
+            place = scope.prefix + spec.name
+            key = None if callable(spec.key) else spec.key
+            if callable(spec.key):
+                self._ask(place, "key", spec.key, scope)
+            received = receive(spec.topic, spec.timeout, spec.on_timeout)
+            self.calls[place] = Call(Injection(received, ("event",), ()))
+            try:
+                return WaitNode(
+                    type="wait_event", topic=spec.topic, key=key, own_key=callable(spec.key),
+                    where=None if spec.where is None else dict(spec.where), timeout=spec.timeout,
+                    on_timeout=spec.on_timeout, **common,
+                )  # fmt: skip
+            except ValidationError as error:
+                self._invalid(spec.name, error)
+                return None
+
+
+def _wake_up() -> None:
+    """A sleep's function."""

@@ -1,0 +1,126 @@
+"""Undoing what was completed within a scope that has failed, in portable SQL: which step's turn it is.
+
+The row of the unwinding (`!compensate`, `pay!compensate`) counts the turns and keeps the next steps as its item. A
+compensation gets its row when its turn comes, as every step does: rows that waited for one another would have to be
+locked in another order than from the leaves up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, true, update
+
+from rival_client.history import Telling
+from rival_client.payload import Json, serialise
+from rival_client.tables import now, steps
+from rival_workers.engine import effects as fx
+from rival_workers.engine.effects import Effect, Opening
+from rival_workers.engine.paths import COMPENSATION, place_of
+from rival_workers.engine.plan import StepConfig
+from rival_workers.engine.transitions import step_sources
+from rival_workers.store.scopes import begins
+
+#: Steps that the row keeps; when their turns are over, the next ones are looked for.
+AT_ONCE = 500
+
+Compensations = Mapping[str, StepConfig]
+
+
+@dataclass
+class Unwinding:
+    connection: Connection
+    run_id: str
+    #: What new rows begin with.
+    token: int
+    telling: Telling
+
+    def begin(self, effect: fx.Unwind) -> tuple[Effect, ...]:
+        """What follows now: the first compensation, or, where there is nothing to undo, what comes after the last."""
+        done = self._to_undo(effect.scope, effect.compensations)
+        if not done:
+            return effect.then
+        path = effect.scope + COMPENSATION
+        item = _as_item(done)
+        self.connection.execute(
+            insert(steps).values(
+                run_id=self.run_id, path=path, kind="unwinding", status="waiting", created_at=now(), started_at=now(),
+                execution_token=self.token, timeout_token=self.token, item=item, total=len(done), opened=1,
+                remaining=len(done),
+            )
+        )  # fmt: skip
+        self.telling.add("unwinding", path, kind="unwinding", item=item)
+        return (self._turn_of(done[0], effect.compensations),)
+
+    def go_on(self, effect: fx.Undone) -> tuple[Effect, ...]:
+        """A compensation has ended: the next one, or what comes after the last."""
+        row = self._under_way(effect)
+        left = row.remaining - 1
+        values: dict[str, Any] = {"remaining": left, "opened": row.opened + (left > 0)}
+        if left == 0:
+            self._update(row.path, values)
+            return fx.Close(row.path, "completed", fx.Nothing()), *effect.then[row.path]
+        steps_kept = row.item
+        if row.opened % AT_ONCE == 0:
+            steps_kept = self._to_undo(row.path.removesuffix(COMPENSATION), effect.compensations)[:AT_ONCE]
+            values["item"] = _as_item(steps_kept)
+            self.telling.add("unwinding", row.path, item=values["item"])
+        self._update(row.path, values)
+        return (self._turn_of(steps_kept[row.opened % AT_ONCE], effect.compensations),)
+
+    def _turn_of(self, step: str, compensations: Compensations) -> Opening:
+        path = step + COMPENSATION
+        return Opening(path, "compensation", compensations[place_of(step)], token=self._forget_cancelled(path))
+
+    def _forget_cancelled(self, path: str) -> int | None:
+        """A workflow's unwinding that was cancelled when something beside it failed is taken over by the run's. The
+        row's successor has tokens that nobody can have held.
+        """
+        was = self.connection.execute(
+            delete(steps)
+            .where(steps.c.run_id == self.run_id, steps.c.path == path, steps.c.status == "cancelled")
+            .returning(steps.c.execution_token, steps.c.timeout_token)
+        ).first()
+        return None if was is None else max(was.execution_token, was.timeout_token, self.token) + 1
+
+    # -- which rows ---------------------------------------------------------------------------------------
+
+    def _to_undo(self, scope: str, compensations: Compensations) -> list[str]:
+        """The completed steps of the scope that can be undone and have not been, the last one first."""
+        found = self.connection.scalars(
+            select(steps.c.path)
+            .where(
+                steps.c.run_id == self.run_id, steps.c.kind.in_(("step", "external", "flow")),
+                steps.c.status == "completed", begins(f"{scope}/") if scope else true(), ~_is_undone(),
+            )
+            .order_by(steps.c.completed_at.desc(), steps.c.path.desc())
+        )  # fmt: skip
+        return [path for path in found if place_of(path) in compensations]
+
+    def _under_way(self, effect: fx.Undone) -> Any:
+        return self.connection.execute(
+            select(steps.c.path, steps.c.opened, steps.c.remaining, steps.c.item)
+            .where(self._waits(steps.c.path.in_(list(effect.then))))
+            .with_for_update()
+        ).one()
+
+    def _update(self, path: str, values: dict[str, Any]) -> None:
+        self.connection.execute(update(steps).where(self._waits(steps.c.path == path)).values(values))
+
+    def _waits(self, which: ColumnElement[bool]) -> ColumnElement[bool]:
+        return (steps.c.run_id == self.run_id) & which & steps.c.status.in_(step_sources("close_step"))
+
+
+def _is_undone() -> ColumnElement[bool]:
+    compensation = steps.alias()
+    return exists().where(
+        compensation.c.run_id == steps.c.run_id,
+        compensation.c.path == steps.c.path + COMPENSATION,
+        compensation.c.status.in_(("completed", "skipped", "failed")),
+    )
+
+
+def _as_item(paths: list[str]) -> Json:
+    return Json(serialise(paths[:AT_ONCE]))

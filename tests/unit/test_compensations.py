@@ -1,0 +1,156 @@
+"""Where a step may have something that undoes it, what is said where it may not, and what follows from a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rival_workers import (
+    DefinitionError,
+    branch,
+    create_workflow,
+    delay_step,
+    flow,
+    for_each,
+    parallel,
+    step,
+    wait_event_step,
+    workflow,
+)
+from rival_workers.definition.workflow import define_workflow
+from rival_workers.engine.decisions import End
+from rival_workers.engine.effects import Close, EndRun, FailRun, Opening, Recall, Undone, Unwind
+from rival_workers.engine.interpreter import advance, config_of
+from rival_workers.engine.plan import FlowNode, Plan, StepConfig, StepNode
+from rival_workers.runtime.flows import _checked
+
+HARD = End("failed", error={"message": "hard"}, hard=True)
+OK = End("completed")
+
+
+def work() -> None: ...
+def undo(result: Any, error: Any, failed_step: Any, workflow_state: Any, input: Any) -> None: ...
+
+
+@flow("journey", register=False)
+def journey(ctx: Any) -> None: ...
+
+
+def plan_of(*steps: Any, **options: Any) -> Plan:
+    return define_workflow("w", steps, **options).plan
+
+
+# -- definitions ------------------------------------------------------------------------------------------
+
+
+def test_a_list_a_dict_and_the_builder_make_the_same_step_that_can_be_undone() -> None:
+    listed = define_workflow("w", [step(work, compensate=undo)])
+    built = create_workflow("w").step(work, compensate=undo).build()
+    assert listed.plan == built.plan == plan_of({"fn": work, "compensate": undo})
+    [node] = listed.plan.nodes
+    assert isinstance(node, StepNode)
+    assert node.compensate
+    assert set(listed.calls) == {"work", "work!compensate"}
+
+
+def test_it_is_another_version_and_without_it_the_version_is_what_it_always_was() -> None:
+    assert plan_of(step(work, compensate=undo)).version != plan_of(work).version
+    assert "compensate" not in plan_of(work).model_dump_json(exclude_defaults=True)
+
+
+def test_a_flow_in_a_list_can_be_undone_and_takes_nothing_else_of_a_step() -> None:
+    [node] = plan_of(step(journey, compensate=undo)).nodes
+    assert isinstance(node, FlowNode)
+    assert node.compensate
+    with pytest.raises(DefinitionError, match="unknown option 'timeout': a flow takes on_error, compensate"):
+        plan_of(step(journey, timeout=3))
+
+
+def test_a_nested_workflow_brings_its_compensations_along() -> None:
+    inner = define_workflow("inner", [step(work, compensate=undo)])
+    outer = define_workflow("w", [workflow(inner)])
+    assert "inner/work!compensate" in outer.calls
+    assert list(outer.plan.compensations) == ["inner/work"]
+
+
+@pytest.mark.parametrize(
+    ("thing", "cure"),
+    [
+        (branch("b", when=lambda: True, then=[work], compensate=undo), "give compensate to the steps"),
+        (parallel("p", [work], compensate=undo), "give compensate to the steps"),
+        (for_each("f", items=list, do=[work], compensate=undo), "give compensate to the steps"),
+        (workflow(define_workflow("v", [work]), compensate=undo), "a workflow has nothing to undo by itself"),
+        (wait_event_step("paid", compensate=undo), "a wait_event has nothing to undo by itself"),
+        (delay_step(seconds=1, compensate=undo), "nothing that could be retried or undone"),
+        (step(work, compensate=lambda payment, why: None), "work's compensate: cannot inject parameters 'payment'"),
+        (step(work, compensate="undo"), "'undo' is not a function"),
+        (step(lambda result: None, name="x"), "x"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_where_it_makes_no_sense_it_is_refused_with_its_cure(thing: Any, cure: str) -> None:
+    if cure == "x":
+        # Its only parameter: the whole context, whatever it is called.
+        assert plan_of(thing)
+        return
+    with pytest.raises(DefinitionError, match=cure) as refused:
+        plan_of(thing)
+    assert len(refused.value.problems) == 1
+
+
+def test_only_what_undoes_a_step_may_ask_for_its_result() -> None:
+    with pytest.raises(DefinitionError, match="'result'"):
+        plan_of(step(work, on_error=lambda result, error: None))
+
+
+def test_what_undoes_an_item_may_ask_for_it() -> None:
+    assert plan_of(for_each("f", items=list, do=[step(work, compensate=lambda item, index, result: None)]))
+
+
+def test_a_flow_is_told_how_it_undoes_its_own_steps() -> None:
+    with pytest.raises(ValueError, match=r"^a flow undoes what it has done by itself: try: … except: ctx\.step"):
+        _checked({"compensate": undo})
+
+
+# -- what follows -----------------------------------------------------------------------------------------
+
+
+def test_it_has_the_retries_and_the_timeout_of_its_step_and_nothing_of_its_being_external() -> None:
+    options: dict[str, Any] = {"max_attempts": 5, "backoff": "exponential", "timeout": 9, "on_timeout": "retry"}
+    external = {"execution_mode": "external", "deadline": 60, "heartbeat": 30}
+    plan = plan_of(step(work, compensate=undo, **options, **external))
+    assert config_of(plan, "work!compensate") == StepConfig(**options)
+
+
+def test_a_plan_in_which_nothing_can_be_undone_fails_as_it_always_did() -> None:
+    assert advance(plan_of(work), "work", HARD, "step").effects == (FailRun(), EndRun("failed"))
+    kept = plan_of(workflow(define_workflow("v", [work]), propagate_failure=False), step(work, compensate=undo))
+    assert advance(kept, "v/work", HARD, "step").effects == (Close("v", "failed"), Opening("work", "step"))
+
+
+def test_a_run_that_fails_is_unwound_after_the_steps_handler_and_before_its_own() -> None:
+    plan = plan_of(step(work, name="a", compensate=undo), step(work, name="b", on_error=work), on_error=work)
+    failing, handler = advance(plan, "b", HARD, "step").effects
+    assert (failing, handler.path) == (FailRun(), "b!on_error")  # type: ignore[union-attr]
+    recall, unwind = advance(plan, "b!on_error", OK, "handler").effects
+    assert recall == Recall("b")
+    assert isinstance(unwind, Unwind)
+    assert (unwind.scope, list(unwind.compensations)) == ("", ["a"])
+    assert [effect.path for effect in unwind.then if isinstance(effect, Opening)] == ["!on_error"]
+
+
+def test_a_soft_failure_unwinds_nothing() -> None:
+    plan = plan_of(step(work, name="a", compensate=undo), step(work, name="b"), step(work, name="c"))
+    assert advance(plan, "b", End("failed", error={}), "step").effects == (Opening("c", "step"),)
+
+
+@pytest.mark.parametrize("end", [OK, HARD, End("skipped")])
+def test_however_a_compensation_ends_the_next_one_follows(end: End) -> None:
+    inner = define_workflow("inner", [step(work, name="a", compensate=undo), work])
+    plan = plan_of(for_each("f", items=list, do=[workflow(inner, propagate_failure=False)]))
+    [undone] = advance(plan, "f[3]/inner/a!compensate", end, "compensation").effects
+    assert isinstance(undone, Undone)
+    assert list(undone.then) == ["f[3]/inner!compensate", "!compensate"]
+    assert undone.then["!compensate"] == (EndRun("failed"),)
+    assert undone.then["f[3]/inner!compensate"][0] == Recall("f[3]/inner")

@@ -16,8 +16,8 @@ from rival_workers.definition.steps import StepSpec, as_spec, checked_config, ch
 from rival_workers.definition.waits import WaitSpec, receive
 from rival_workers.engine.plan import AnyNode, FlowNode, SleepNode, StepConfig, StepNode, WaitNode
 
-#: Options of a flow in a list of steps.
-IN_FLOWS = ("on_error", "compensate")
+#: A flow waits for somebody outside by itself.
+NOT_FOR_FLOWS = ("execution_mode", "deadline")
 
 
 @runtime_checkable
@@ -59,16 +59,33 @@ class Leaves(Gathering):
         name = spec.options.get("name") or name_of(spec.function)
         found = list(spec.problems)
         config = checked_config(ruled(self.rules, str(name), "step", spec.options), found)
-        called = checked_injection(spec.function, scope.allowed, name, found)
-        reactions = self._reactions(str(name), spec.options, scope, found)
+        return StepNode(config=config or StepConfig(), **self._called(spec, spec.function, name, scope, found))
+
+    def _flow(self, spec: StepSpec, flow: FlowSpec, scope: Scope) -> AnyNode:
+        """Its options are for the function as a whole, from one stop to the next; policies are for its steps."""
+        name = spec.options.get("name") or flow.name
+        found = list(spec.problems)
+        config = checked_config(spec.options, found, not_known=NOT_FOR_FLOWS)
+        common = self._called(spec, flow.function, name, scope, found)
+        place = scope.prefix + str(name)
+        if place in self.calls:
+            self.calls[place] = replace(self.calls[place], rules=tuple(self.rules))
+        return FlowNode(type="flow", code=flow.version, config=config or StepConfig(), **common)
+
+    def _called(
+        self, spec: StepSpec, function: Callable[..., Any], name: Any, scope: Scope, problems: list[str]
+    ) -> dict[str, Any]:
+        """What steps and flows have: a name, a function, and what hangs on them."""
+        called = checked_injection(function, scope.allowed, name, problems)
+        reactions = self._reactions(str(name), spec.options, scope, problems)
         if not is_name(name):
             self.incomplete = True
-            found.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
-        for problem in found:
-            self._problem(problem, spec.function)
+            problems.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
+        for problem in problems:
+            self._problem(problem, function)
         if called is not None:
             self._add(scope.prefix + str(name), called)
-        return StepNode(name=str(name), config=config or StepConfig(), **reactions)
+        return {"name": str(name), **reactions}
 
     def _sleep(self, sleep: Sleep, scope: Scope) -> AnyNode | None:
         for problem in sleep.problems:
@@ -81,22 +98,6 @@ class Leaves(Gathering):
         except ValidationError as error:
             self._invalid(sleep.name, error)
             return None
-
-    def _flow(self, spec: StepSpec, flow: FlowSpec, scope: Scope) -> AnyNode | None:
-        others = [key for key in spec.options if key not in IN_FLOWS]
-        found = [
-            f"unknown option {key!r}: a flow takes {', '.join(IN_FLOWS)}, its steps take the rest" for key in others
-        ]
-        reactions = self._reactions(flow.name, spec.options, scope, found)
-        called = checked_injection(flow.function, scope.allowed, flow.name, found)
-        for problem in found:
-            self._problem(problem, flow.function)
-        if called is None:
-            return None
-        place = scope.prefix + flow.name
-        self._add(place, called)
-        self.calls[place] = replace(self.calls[place], rules=tuple(self.rules))
-        return FlowNode(type="flow", name=flow.name, code=flow.version, **reactions)
 
     def _wait(self, spec: WaitSpec, scope: Scope) -> AnyNode | None:
         if not is_name(spec.name):

@@ -499,6 +499,32 @@ def test_a_flow_that_was_taken_over_meanwhile_can_change_nothing_any_more(inline
     assert inline.rival.history("r")[-1].what == "late_result_refused"
 
 
+def test_what_a_flow_does_forgives_its_losses_and_a_new_beginning_its_attempts(inline: Inline) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def body(ctx: Any, input: Any, run: Any) -> Any:
+        if input == 0 and run.attempt == 1:
+            raise StepError("again", behavior="retry")
+        [running] = inline.store.running_on(inline.process.executor.id)
+        if not seen:
+            seen.append((running.attempts, running.lost))
+            inline.store.release_step(running.held, "lost")
+            return None
+        before = (running.attempts, running.lost)
+        ctx.step(once, "turn")
+        [running] = inline.store.running_on(inline.process.executor.id)
+        seen.extend([before, (running.attempts, running.lost)])
+        return "end" if input else ctx.continue_as(1)
+
+    inline.define("w", step(flow("f", register=False)(body), max_attempts=2, backoff="none"))
+    start(inline, 0, workflow="w")
+    inline.rival.recover()
+    inline.keeper.run_once()
+    inline.drain()
+    assert inline.rival.result("r").result == "end"
+    assert seen == [(2, 0), (2, 1), (2, 0), (1, 0), (1, 0)]
+
+
 def test_a_message_for_a_flow_that_comes_again_changes_nothing(timed: Inline) -> None:
     define(timed, lambda ctx: [ctx.step(once, "a"), ctx.sleep(10), ctx.step(once, "b")])
     timed.rival.run("f", run_id="r")

@@ -59,12 +59,12 @@ def test_it_is_another_version_and_without_it_the_version_is_what_it_always_was(
     assert "compensate" not in plan_of(work).model_dump_json(exclude_defaults=True)
 
 
-def test_a_flow_in_a_list_can_be_undone_and_takes_nothing_else_of_a_step() -> None:
-    [node] = plan_of(step(journey, compensate=undo)).nodes
+def test_a_flow_in_a_list_can_be_undone_and_takes_the_options_of_a_step_but_for_those_of_external_ones() -> None:
+    [node] = plan_of(step(journey, compensate=undo, name="trip", timeout=3, max_retries=2)).nodes
     assert isinstance(node, FlowNode)
-    assert node.compensate
-    with pytest.raises(DefinitionError, match="unknown option 'timeout': a flow takes on_error, compensate"):
-        plan_of(step(journey, timeout=3))
+    assert (node.compensate, node.name, node.config.timeout, node.config.max_attempts) == (True, "trip", 3, 3)
+    with pytest.raises(DefinitionError, match="unknown option 'deadline'"):
+        plan_of(step(journey, deadline=3))
 
 
 def test_a_nested_workflow_brings_its_compensations_along() -> None:

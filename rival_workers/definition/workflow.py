@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -142,22 +142,13 @@ def define_workflow(
 
     `source` is the file that it is; `origin` says where else it was written.
     """
-    assembly = Assembly(resolve=resolve)
-    try:
-        assembly.rules = read_rules(policies)
-    except ValueError as error:
-        assembly.problems.append(str(error))
+    assembly = _ruled_by(policies, resolve)
     body = _body(assembly, steps)
     problems = assembly.problems
     handler = None if on_error is None else checked_injection(on_error, HANDLER_NAMES, "on_error", problems)
-    if not isinstance(name, str) or not name:
-        problems.append(f"name: the name must be a non-empty string, not {name!r}")
-    if input is not None and not _is_type(input):
-        problems.append(f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}")
-    planned = planned_schedule(schedule, name, _reader_of(input), problems)
     kept = seconds(retention)
-    if kept is not None and not _is_duration(kept):
-        problems.append(f"retention: give seconds or a timedelta (0: for ever), not {retention!r}")
+    problems += _what_is_wrong(name, input, kept)
+    planned = planned_schedule(schedule, name, _reader_of(input), problems)
     reading = _look_through(assembly, body, results)
 
     def told(problem: str) -> str:
@@ -171,6 +162,24 @@ def define_workflow(
         returns=assembly.returns, unseen=[told(problem) for problem in reading.unseen],
         schedule=planned, retention=kept,
     )  # fmt: skip
+
+
+def _ruled_by(policies: Any, resolve: Resolve) -> Assembly:
+    assembly = Assembly(resolve=resolve)
+    try:
+        assembly.rules = read_rules(policies)
+    except ValueError as error:
+        assembly.problems.append(str(error))
+    return assembly
+
+
+def _what_is_wrong(name: Any, input: Any, retention: Any) -> Iterator[str]:
+    if not isinstance(name, str) or not name:
+        yield f"name: the name must be a non-empty string, not {name!r}"
+    if input is not None and not _is_type(input):
+        yield f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}"
+    if retention is not None and not _is_duration(retention):
+        yield f"retention: give seconds or a timedelta (0: for ever), not {retention!r}"
 
 
 def _look_through(assembly: Assembly, body: Body, results: Any) -> Reading:

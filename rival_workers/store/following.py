@@ -12,20 +12,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, select, update
 
 from rival_client.history import Telling
 from rival_client.orphans import leave_awaited
-from rival_client.payload import NULL, Json, serialise
+from rival_client.payload import NULL, Json
 from rival_client.tables import STEP_TERMINAL, after, now, runs, steps
 from rival_client.waking import Woken, run_stops, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, Opening
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import NEVER_RUNG, Followed
+from rival_workers.store.composite_results import CompositeResults
 from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.guards import after_or_never
-from rival_workers.store.scopes import WHOLE_RUN, ScopeNeeded, begins, below, is_below
+from rival_workers.store.scopes import WHOLE_RUN, ScopeNeeded, below, is_below
 from rival_workers.store.unwinding import Unwinding
 
 #: A far timer is rung this long before it is due, so that a countdown can make it precise.
@@ -69,6 +70,10 @@ class Following:
         """
         row = self.connection.execute(select(runs.c.token, runs.c.paused_at).where(runs.c.id == self.run_id)).one()
         return row.token - 1, row.paused_at is not None
+
+    @property
+    def _results(self) -> CompositeResults:
+        return CompositeResults(self.connection, self.run_id, self.max_payload)
 
     @property
     def _unwinding(self) -> Unwinding:
@@ -232,30 +237,11 @@ class Following:
     def _last_lane(self, join: fx.Join, error: dict[str, Any] | None) -> None:
         if error is not None:
             self.outcome = _failed(error, join.path)
-        elif (problem := self._too_large(join)) is not None:
+        elif (problem := self._results.too_large(join.completes[0])) is not None:
             self.outcome = _failed(problem, join.path)
         else:
             return self.apply(join.completes)
         return self.apply(join.fails)
-
-    def _too_large(self, join: fx.Join) -> dict[str, Any] | None:
-        """A list of results has the same limit as any result; what would not fit is not even read."""
-        close = join.completes[0]
-        if not isinstance(close, fx.Close) or not isinstance(close.result, fx.ResultsOfItems):
-            return None
-        size = self.connection.scalar(
-            select(func.coalesce(func.sum(func.length(cast(steps.c.result, Text)) + 1), 0)).where(
-                self._is_item_of(close.path)
-            )
-        )
-        if size is None or size <= self.max_payload:
-            return None
-        return {
-            "type": "InvalidPayload",
-            "message": f"the results of {close.path!r}'s items are {size:,} bytes together, over the limit of "
-            f"{self.max_payload:,}. Use for_each(…, collect=False) and read the items' own results, or raise "
-            "RIVAL_MAX_PAYLOAD.",
-        }
 
     def _cancel_items(self, path: str, opened: int, total: int) -> None:
         """Those whose turn will not come."""
@@ -270,7 +256,7 @@ class Following:
             self.outcome.result = NULL
             values: dict[str, Any] = {"error": self._blamed()}
         else:
-            self.outcome.result = self._result(effect)
+            self.outcome.result = self._results.of(effect, self.outcome.result)
             values = {"result": self.outcome.result}
         closed = self.connection.execute(
             update(steps)
@@ -283,36 +269,6 @@ class Following:
         if closed.rowcount != 1:
             raise RuntimeError(f"run {self.run_id!r}: composite {effect.path!r} is not open, but a step below it was")
         self.telling.add(effect.status, effect.path, **values)
-
-    def _result(self, effect: fx.Close) -> Json:
-        match effect.result:
-            case fx.Carried():
-                return self.outcome.result
-            case fx.Nothing():
-                return NULL
-            case fx.ResultOf(path):
-                return self._results([path]).get(path, NULL)
-            case fx.ResultsByName(of):
-                found = self._results([path for _, path in of])
-                pairs = (f"{serialise(name)}:{found.get(path, NULL)}" for name, path in of)
-                return Json("{" + ",".join(pairs) + "}")
-            case fx.ResultsOfItems():
-                return self._items_results(effect.path)
-
-    def _results(self, paths: list[str]) -> dict[str, Json]:
-        found = self.connection.execute(
-            select(steps.c.path, steps.c.result).where(steps.c.run_id == self.run_id, steps.c.path.in_(paths))
-        )
-        return {row.path: Json(serialise(row.result)) for row in found}
-
-    def _items_results(self, path: str) -> Json:
-        found = self.connection.execute(
-            select(steps.c.result)
-            .where(self._is_item_of(path))
-            # Numbers of the same length compare like their digits.
-            .order_by(func.length(steps.c.path), steps.c.path)
-        )
-        return Json("[" + ",".join(serialise(row.result) for row in found) + "]")
 
     def _recall(self, path: str) -> None:
         error = self.connection.scalar(select(steps.c.error).where(steps.c.run_id == self.run_id, steps.c.path == path))
@@ -351,14 +307,6 @@ class Following:
 
     def _waits(self, path: str) -> ColumnElement[bool]:
         return and_(steps.c.run_id == self.run_id, steps.c.path == path, steps.c.status.in_(step_sources("close_step")))
-
-    def _is_item_of(self, path: str) -> ColumnElement[bool]:
-        begin = f"{path}["
-        return and_(
-            steps.c.run_id == self.run_id, steps.c.kind == "item", begins(begin),
-            # Those of another for_each, within an item of this one, are further down.
-            func.substr(steps.c.path, len(begin) + 1).not_like("%/%"),
-        )  # fmt: skip
 
 
 def _failed(error: dict[str, Any], path: str) -> Outcome:

@@ -1,0 +1,78 @@
+"""What a composite returns when it ends, read from the rows of its steps and items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Text, and_, cast, func, select
+
+from rival_client.payload import NULL, Json, serialise
+from rival_client.tables import steps
+from rival_workers.engine import effects as fx
+from rival_workers.engine.effects import Effect
+from rival_workers.store.scopes import begins
+
+
+@dataclass(frozen=True)
+class CompositeResults:
+    connection: Connection
+    run_id: str
+    max_payload: int
+
+    def of(self, close: fx.Close, carried: Json) -> Json:
+        """`carried`: the result of what ended last."""
+        match close.result:
+            case fx.Carried():
+                return carried
+            case fx.Nothing():
+                return NULL
+            case fx.ResultOf(path):
+                return self._at([path]).get(path, NULL)
+            case fx.ResultsByName(of):
+                found = self._at([path for _, path in of])
+                pairs = (f"{serialise(name)}:{found.get(path, NULL)}" for name, path in of)
+                return Json("{" + ",".join(pairs) + "}")
+            case fx.ResultsOfItems():
+                return self._of_items(close.path)
+
+    def too_large(self, end: Effect) -> dict[str, Any] | None:
+        """A list of results has the same limit as any result; what would not fit is not even read."""
+        if not isinstance(end, fx.Close) or not isinstance(end.result, fx.ResultsOfItems):
+            return None
+        size = self.connection.scalar(
+            select(func.coalesce(func.sum(func.length(cast(steps.c.result, Text)) + 1), 0)).where(
+                self._is_item_of(end.path)
+            )
+        )
+        if size is None or size <= self.max_payload:
+            return None
+        return {
+            "type": "InvalidPayload",
+            "message": f"the results of {end.path!r}'s items are {size:,} bytes together, over the limit of "
+            f"{self.max_payload:,}. Use for_each(…, collect=False) and read the items' own results, or raise "
+            "RIVAL_MAX_PAYLOAD.",
+        }
+
+    def _at(self, paths: list[str]) -> dict[str, Json]:
+        found = self.connection.execute(
+            select(steps.c.path, steps.c.result).where(steps.c.run_id == self.run_id, steps.c.path.in_(paths))
+        )
+        return {row.path: Json(serialise(row.result)) for row in found}
+
+    def _of_items(self, path: str) -> Json:
+        found = self.connection.execute(
+            select(steps.c.result)
+            .where(self._is_item_of(path))
+            # Numbers of the same length compare like their digits.
+            .order_by(func.length(steps.c.path), steps.c.path)
+        )
+        return Json("[" + ",".join(serialise(row.result) for row in found) + "]")
+
+    def _is_item_of(self, path: str) -> ColumnElement[bool]:
+        begin = f"{path}["
+        return and_(
+            steps.c.run_id == self.run_id, steps.c.kind == "item", begins(begin),
+            # Those of another for_each, within an item of this one, are further down.
+            func.substr(steps.c.path, len(begin) + 1).not_like("%/%"),
+        )  # fmt: skip

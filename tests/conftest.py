@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from rival_client import Rival
@@ -28,16 +27,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
     with open_stack(ROOT / ".rival" / "test") as opened:
-        _forget_the_disk(opened.database_url)
         yield opened
-
-
-def _forget_the_disk(database_url: str) -> None:
-    """Tests kill processes, never the machine: what Postgres has handed to the system need not be on the disk. Each
-    DROP DATABASE would wait for all that the other tests have written."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture(scope="session")

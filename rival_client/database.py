@@ -8,11 +8,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.util import LRUCache
 
 from rival_client.errors import ConfigurationError, DatabaseUnavailable
 from rival_client.holding import is_held
@@ -135,7 +137,7 @@ def _backend(url: str) -> str:
 def _engine(url: str, pool_size: int) -> Engine:
     options: dict[str, Any] = {"json_serializer": serialise, "json_deserializer": json.loads}
     if _backend(url) == "sqlite":
-        return create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options)
+        return _knowing(create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options))
     return create_engine(
         url,
         pool_size=pool_size,
@@ -146,6 +148,22 @@ def _engine(url: str, pool_size: int) -> Engine:
         connect_args={**LIBPQ_OPTIONS, "application_name": "rival"},
         **options,
     )
+
+
+def _knowing(engine: Engine) -> Engine:
+    """The same engine, which knows all that others of the process have compiled: SQLite is one library, whatever the
+    file, and whoever opens a file for each test would compile everything each time."""
+    dialect, compiled = _sqlite_knowledge()
+    return Engine(engine.pool, dialect, engine.url, execution_options={"compiled_cache": compiled})
+
+
+@cache
+def _sqlite_knowledge() -> tuple[Dialect, LRUCache[Any, Any]]:
+    engine = create_engine("sqlite://", json_serializer=serialise, json_deserializer=json.loads)
+    # A dialect learns of its library with the first connection.
+    engine.connect().close()
+    engine.dispose()
+    return engine.dialect, LRUCache(500)
 
 
 def teach_sqlite(connection: Any, clock: Clock = time.time) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Row, insert, select
 
 from rival_client.payload import Json, serialise
 from rival_client.records import HistoryEntry
@@ -52,4 +52,8 @@ def as_json(detail: Mapping[str, Any]) -> Json:
 
 def read_history(connection: Connection, run_id: str) -> list[HistoryEntry]:
     found = connection.execute(select(history).where(history.c.run_id == run_id).order_by(history.c.id))
-    return [HistoryEntry(row.at, row.what, row.path, row.detail or {}, row.actor) for row in found]
+    return [as_entry(row) for row in found]
+
+
+def as_entry(row: Row[Any]) -> HistoryEntry:
+    return HistoryEntry(row.at, row.what, row.path, row.detail or {}, row.actor)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, literal, select, text, update
+from sqlalchemy import Connection, Select, Text, bindparam, select, text, update
 from sqlalchemy.dialects import sqlite
 
 from rival_client import orphans
@@ -62,21 +62,22 @@ def insert_runs(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[
     them, the keeper must."""
     if connection.dialect.name == "postgresql":
         return set(connection.scalars(_INSERT_RUNS_POSTGRES, insert_parameters(workflow, inputs, grace)))
-    created: set[str] = set()
+    given = [{"id": run_id, "given_input": str(its_input)} for run_id, its_input in inputs.items()]
+    return set(connection.scalars(_insert_on_sqlite(workflow, grace), given)) if given else set()
+
+
+def _insert_on_sqlite(workflow: WorkflowInfo, grace: float) -> Any:
     # As text: a producer's own engine has a JSON serialiser of its own, which would make a string of it again.
-    for run_id, its_input in inputs.items():
-        statement = (
-            sqlite.insert(runs)
-            .values(
-                id=run_id, workflow=workflow.name, version=workflow.version, status="pending",
-                input=literal(str(its_input), Text), created_at=now(), ring_at=after(grace),
-                rings=-1 if grace == 0 else 0,
-            )
-            .on_conflict_do_nothing()
-            .returning(runs.c.id)
-        )  # fmt: skip
-        created.update(connection.scalars(statement))
-    return created
+    return (
+        sqlite.insert(runs)
+        .values(
+            id=bindparam("id"), workflow=workflow.name, version=workflow.version, status="pending",
+            input=bindparam("given_input", type_=Text), created_at=now(), ring_at=after(grace),
+            rings=-1 if grace == 0 else 0,
+        )
+        .on_conflict_do_nothing()
+        .returning(runs.c.id)
+    )  # fmt: skip
 
 
 def existing_inputs(connection: Connection, run_ids: Sequence[str]) -> list[tuple[str, str, Any]]:

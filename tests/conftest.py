@@ -14,6 +14,7 @@ from rival_client.database import Database
 from rival_client.settings import Settings
 from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
 from rival_workers.store import migrations
+from rival_workers.testing.template import migrated
 from tests.support.workers import ROOT, Workers, worker_env
 from tests.support.zygote import Zygote
 
@@ -50,11 +51,9 @@ def database_url(stack: Stack, template: str) -> Iterator[str]:
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path / 'rival.db'}"
-    database = Database(url)
-    migrations.upgrade(database)
-    database.dispose()
-    return url
+    file = tmp_path / "rival.db"
+    file.write_bytes(migrated())
+    return f"sqlite:///{file}"
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
-import sys
+import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from rival_workers.definition.files import register_workflows_from_directory
 from rival_workers.definition.registry import Registry
 from tests.support.documents import Block, Page, pages
 from tests.support.workers import ROOT, Workers
+from tests.support.zygote import Zygote
 
 PAGES = pages()
 TIMEOUT = 60
@@ -31,29 +32,24 @@ def write_files(page: Page, directory: Path) -> None:
             target.write_text(block.text)
 
 
-def run_blocks(page: Page, how: str, directory: Path, env: dict[str, str]) -> None:
+def run_blocks(page: Page, how: str, directory: Path, env: dict[str, str], zygote: Zygote) -> None:
     """In the page's order, each in an interpreter of its own; what a page says is printed must be."""
     printed = ""
     for block in page.blocks():
         if block.run == how:
-            printed = run(page, block, directory, env)
+            printed = run(page, block, directory, env, zygote)
         elif block.mark == "prints":
             for line in block.text.splitlines():
                 assert line in printed, f"{page.name}:{block.line}: {line!r} is not in\n{printed}"
 
 
-def run(page: Page, block: Block, directory: Path, env: dict[str, str]) -> str:
+def run(page: Page, block: Block, directory: Path, env: dict[str, str], zygote: Zygote) -> str:
     script = directory / "snippet.py"
     script.write_text(block.text)
-    command = [sys.executable, str(script)]
-    try:
-        done = subprocess.run(
-            command, cwd=directory, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False
-        )
-    except subprocess.TimeoutExpired as late:
-        pytest.fail(f"{page.name}:{block.line} did not end within {TIMEOUT} s:\n{late.stdout!r}\n{late.stderr!r}")
-    assert done.returncode == 0, f"{page.name}:{block.line} failed:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    code, out, err = zygote.run([str(script)], directory, env, be="script", timeout=TIMEOUT)
+    assert code != -signal.SIGALRM, f"{page.name}:{block.line} did not end within {TIMEOUT} s:\n{out}\n{err}"
+    assert code == 0, f"{page.name}:{block.line} failed:\n{out}\n{err}"
+    return out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -71,6 +67,16 @@ def test_every_python_block_compiles(page: Page) -> None:
             compile(block.text, f"{page.name}:{block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_block_uses_of_rival_it_takes_by_name(page: Page) -> None:
+    """The process that blocks are forked from has imported every module: `rival_workers.testing` would be found in it
+    also by a block that imports `rival_workers` only."""
+    for block in page.blocks():
+        assert not re.search(r"^\s*import rival", block.text, re.MULTILINE), (
+            f"{page.name}:{block.line}: from … import …"
+        )
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if any(b.file for b in page.blocks())], ids=lambda p: p.name)
 def test_every_workflow_file_that_is_shown_can_be_registered(page: Page, tmp_path: Path) -> None:
     write_files(page, tmp_path)
@@ -78,18 +84,18 @@ def test_every_workflow_file_that_is_shown_can_be_registered(page: Page, tmp_pat
 
 
 @pytest.mark.parametrize("page", runs_as("library"), ids=lambda page: page.name)
-def test_library_snippets_run(page: Page, tmp_path: Path) -> None:
+def test_library_snippets_run(page: Page, tmp_path: Path, zygote: Zygote) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
     write_files(page, tmp_path)
-    run_blocks(page, "library", tmp_path, {**env, "PYTHONPATH": str(ROOT)})
+    run_blocks(page, "library", tmp_path, {**env, "PYTHONPATH": str(ROOT)}, zygote)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", runs_as("producer"), ids=lambda page: page.name)
-def test_producer_snippets_run(page: Page, tmp_path: Path, workers: Workers) -> None:
+def test_producer_snippets_run(page: Page, tmp_path: Path, workers: Workers, zygote: Zygote) -> None:
     write_files(page, tmp_path)
     [worker] = workers.start(tmp_path / "workflows")
     try:
-        run_blocks(page, "producer", tmp_path, workers.env)
+        run_blocks(page, "producer", tmp_path, workers.env, zygote)
     finally:
         print(worker.log)  # shown when it fails

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,13 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> set[str]:
     """Every module that the file imports, wherever in it, but not what only the type checker sees."""
+    return set(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     tree = tree_of(path)
     for_types = {
         id(inner)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from rival_client.message import EventRing
 from rival_client.tables import after, attempts, deliveries, events, history, runs, steps, waits
 from rival_workers import flow, wait_event_step
 from rival_workers.definition.registry import Registry
+from rival_workers.testing.template import migrated
 from tests.support.inline import Clock, Inline
 
 TOPICS = ["a", "b"]
@@ -356,9 +356,9 @@ class Events(RuleBasedStateMachine):
 
 
 @pytest.fixture(scope="module")
-def shared_file(migrated_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def shared_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     file = tmp_path_factory.mktemp("any-events") / "rival.db"
-    file.write_bytes(migrated_file.read_bytes())
+    file.write_bytes(migrated())
     return f"sqlite:///{file}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from rival_workers import StepError, branch, for_each, loop, parallel, step, workflow
 from rival_workers.definition.workflow import define_workflow
+from rival_workers.testing.template import migrated
 from tests.support.inline import Clock, Inline
 
 
@@ -150,9 +150,9 @@ def function(end: str, name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def shared_file(migrated_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def shared_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     file = tmp_path_factory.mktemp("any") / "rival.db"
-    file.write_bytes(migrated_file.read_bytes())
+    file.write_bytes(migrated())
     return f"sqlite:///{file}"
 
 

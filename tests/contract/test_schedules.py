@@ -174,8 +174,8 @@ def test_keepers_that_fire_the_same_ticks_at_once_start_one_run_of_each(
 
 
 def test_a_keeper_passes_over_what_another_is_firing(pg_stage: Stage, rivals_of_one: list[PostgresStore]) -> None:
-    put(pg_stage, Rule(every=10), "last")
-    pg_stage.time_passes(10)
+    put(pg_stage, at_another_hour(pg_stage), "last")
+    pg_stage.time_passes(DAY)
     with pg_stage.database.transaction() as connection:
         connection.execute(select(schedules).with_for_update()).all()
         assert rivals_of_one[0].fire_schedules(10) == []

@@ -17,10 +17,10 @@ from rival_workers.definition.workflow import WorkflowDefinition, define_workflo
 from rival_workers.runtime.coordinator import Verdict
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
-from rival_workers.store import open_store
 from rival_workers.testing.clock import Clock
 from rival_workers.testing.delivery import deliver
 from tests.support.histories import assert_histories_tell_all
+from tests.support.lending import store_at, with_kept_line
 
 __all__ = ["Clock", "CollectingDoorbell", "Inline", "opened"]
 
@@ -71,11 +71,13 @@ class Inline:
         self.doorbell = CollectingDoorbell()
         self.later: list[tuple[float, Ring]] = []
         self.settings = WorkerSettings(database_url=url, **settings)
-        self.store = open_store(url, clock=clock or time.time, durable=False, **self.settings.store_options)
+        self.store = store_at(url, clock=clock or time.time, **self.settings.store_options)
         self.process = Process(self.settings, self.registry, "inline@test", store=self.store, doorbell=self.doorbell)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self.process.executor.start()
-        self.rival = Rival(settings=Settings(database_url=url), database=self.store.database, doorbell=self.doorbell)
+        self.rival = with_kept_line(
+            Rival(settings=Settings(database_url=url), database=self.store.database, doorbell=self.doorbell)
+        )
 
     def define(self, name: str, *steps: Any, **options: Any) -> WorkflowDefinition:
         workflow = self.registry.add(define_workflow(name, steps, **options))

@@ -1,5 +1,5 @@
-"""Many `rival` commands and workers, each a process of its own, without paying for the imports each time: they are
-forked from a process that has done them. `python -m tests.support.zygote` is that process."""
+"""Many `rival` commands, workers and scripts, each a process of its own, without paying for the imports each time: they
+are forked from a process that has done them. `python -m tests.support.zygote` is that process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-Being = Literal["command", "worker"]
+Being = Literal["command", "worker", "script"]
 
 
 class Zygote:
@@ -29,12 +30,15 @@ class Zygote:
         )
         self._one_at_a_time = threading.Lock()
 
-    def run(self, args: Sequence[str], cwd: Path, env: dict[str, str], stdin: str) -> tuple[int, str, str]:
-        """A `rival` command, to its end."""
+    def run(
+        self, args: Sequence[str], cwd: Path, env: dict[str, str], stdin: str = "", *,
+        be: Being = "command", timeout: int = 0,
+    ) -> tuple[int, str, str]:  # fmt: skip
+        """A `rival` command, or `python` with a script, to its end; after `timeout` seconds SIGALRM ends it."""
         with tempfile.TemporaryDirectory() as place:
             files = [str(Path(place) / name) for name in ("stdin", "stdout", "stderr")]
             Path(files[0]).write_text(stdin)
-            code = self._ask(do="run", be="command", args=args, cwd=str(cwd), env=env, files=files)
+            code = self._ask(do="run", be=be, args=args, cwd=str(cwd), env=env, files=files, timeout=timeout)
             return code, Path(files[1]).read_text(), Path(files[2]).read_text()
 
     def start(self, be: Being, args: Sequence[str], cwd: Path, env: dict[str, str], log: str) -> Forked:
@@ -103,19 +107,25 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    signal.alarm(request.get("timeout", 0))
     if request["be"] == "worker":
         from rival_workers.runtime.worker_main import main
 
         sys.exit(main(request["args"]))
+    if request["be"] == "script":
+        sys.argv, sys.path[0] = request["args"], str(Path(request["args"][0]).parent)
+        runpy.run_path(request["args"][0], run_name="__main__")
+        sys.exit()
     from rival_workers.cli.main import cli
 
     cli(request["args"])
 
 
-#: What is otherwise imported on the way, by commands and by workers.
+#: What is otherwise imported on the way.
 _LATE = (
     "psycopg", "redis", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "rich.table",
-    "alembic.command", "celery.apps.worker", "celery.worker.components", "celery.app.control", "celery.app.log",
+    "rival_client.aio", "alembic.command", "alembic.config", "celery.app.amqp", "celery.app.events",
+    "celery.app.routes", "celery.apps.worker", "celery.worker.components", "celery.app.control", "celery.app.log",
     "celery.backends.base", "celery.events.receiver", "celery.fixups.django", "celery.loaders.app",
     "celery.worker.autoscale", "billiard.pool", "kombu.pidbox",
 )  # fmt: skip
@@ -125,7 +135,14 @@ def _import_all() -> None:
     from rival_workers.cli.main import COMMANDS
 
     commands = {f"cli.{module}" for module in COMMANDS.values()}
-    for module in (*commands, "runtime.worker_main", "runtime.careful_redis"):
+    for module in (
+        *commands,
+        "runtime.worker_main",
+        "runtime.careful_redis",
+        "library",
+        "testing",
+        "dev.inproc_worker",
+    ):
         importlib.import_module(f"rival_workers.{module}")
     for late in _LATE:
         importlib.import_module(late)

@@ -30,6 +30,8 @@ class Load:
     sleeping: int = 1_000_000
     #: How often one flow begins anew.
     continuations: int = 10_000
+    #: Steps of one flow.
+    checkpoints: int = 1_000
     system_limit_s: float = 3600.0
 
 
@@ -48,6 +50,7 @@ QUICK = Load(
     waiting=500,
     sleeping=20_000,
     continuations=100,
+    checkpoints=200,
     system_limit_s=180.0,
 )
 

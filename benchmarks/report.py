@@ -29,6 +29,8 @@ BIG_RUNS = (
     ("long_run_ms_per_step/last", "1,000-step run: ms per step, last tenth", False),
     ("continuations_per_s", "a flow that continues: turns per second", True),
     ("continuation_rows", "rows that its turns have left (all tables)", False),
+    ("checkpoints_per_s", "steps of one flow, one after the other, per second", True),
+    ("sleep_error_ms", "a flow's sleep: how late it wakes (ms)", False),
     ("events_per_s", "runs woken by events, per second", True),
     ("steps_per_s_beside_sleeping/none", "steps/s with no sleeping runs", True),
     ("steps_per_s_beside_sleeping/many", "steps/s with a million (quick: 20,000)", True),

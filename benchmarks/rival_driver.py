@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import redis
 
-from benchmarks import big_runs, continuing, databases, disciplines, finished_runs, waiting_runs
+from benchmarks import big_runs, continuing, databases, disciplines, finished_runs, flows, waiting_runs
 from benchmarks.disciplines import Done
 from benchmarks.driver import Surroundings, run_driver
 from benchmarks.fleet import Fleet, wait_until
@@ -157,7 +157,7 @@ def measure_takeover(load: Load, surroundings: Surroundings) -> None:
 
 
 def measure_big_runs(load: Load, surroundings: Surroundings) -> None:
-    """One run with many items, one with many steps, one that begins anew many times."""
+    """One run with many items, one with many steps, one that begins anew many times; flows that do much, and sleep."""
     with (
         closing(open_copy("big_runs", surroundings)) as system,
         disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
@@ -166,6 +166,8 @@ def measure_big_runs(load: Load, surroundings: Surroundings) -> None:
         big_runs.measure_items(system, fleet, load)
         big_runs.measure_steps(system, load)
         continuing.measure_continuations(system.producer, load.continuations)
+        flows.measure_checkpoints(system.producer, load.checkpoints, load.repeats)
+        flows.measure_naps(system.producer)
 
 
 def measure_waiting_runs(load: Load, surroundings: Surroundings) -> None:

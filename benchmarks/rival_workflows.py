@@ -87,3 +87,28 @@ def turns(ctx: Any, input: Turns) -> None:
     ctx.step(nothing)
     if input.left > 0:
         ctx.continue_as({"left": input.left - 1})
+
+
+class Nap(BaseModel):
+    """How long a flow sleeps."""
+
+    seconds: float
+
+
+@flow("nap", input=Nap)
+def nap(ctx: Any, input: Nap) -> None:
+    """Wakes up, and is measured by when that was."""
+    ctx.sleep(input.seconds)
+
+
+class Checkpoints(BaseModel):
+    """How much a flow does."""
+
+    count: int
+
+
+@flow("checkpoints", input=Checkpoints)
+def checkpoints(ctx: Any, input: Checkpoints) -> None:
+    """One step after the other."""
+    for _ in range(input.count):
+        ctx.step(nothing)

@@ -1,0 +1,43 @@
+"""Rival alone: what a flow's checkpoint costs, and how precisely it sleeps."""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks.lines import emit
+from rival_client import Rival
+
+NAME = "rival"
+LIMIT_S = 120.0
+#: Seconds, each a little different, so that they do not all wake at once.
+_NAPS = [0.5 + n * 0.07 for n in range(30)]
+
+
+def measure_checkpoints(producer: Rival, count: int, repeats: int) -> None:
+    """Of one flow, which does one step after the other, each with a commit of its own."""
+    rates = []
+    for _ in range(repeats):
+        began = time.monotonic()
+        _run(producer, "checkpoints", {"count": count})
+        rates.append(count / (time.monotonic() - began))
+    emit(NAME, "checkpoints_per_s", rates)
+
+
+def measure_naps(producer: Rival) -> None:
+    """Milliseconds between the time that a flow wanted to be woken at and its next attempt's start."""
+    started = producer.run_many("nap", [{"seconds": seconds} for seconds in _NAPS])
+    late = []
+    for run in started:
+        producer.wait("nap", run.run_id, timeout=LIMIT_S)
+        flow = next(step for step in producer.state(run.run_id).steps if step.path == "nap")
+        assert flow.due_at is not None
+        assert flow.started_at is not None
+        late.append((flow.started_at - flow.due_at).total_seconds() * 1000)
+    emit(NAME, "sleep_error_ms", late)
+
+
+def _run(producer: Rival, workflow: str, its_input: dict[str, object]) -> None:
+    run_id = producer.run(workflow, its_input).run_id
+    result = producer.wait(workflow, run_id, timeout=LIMIT_S)
+    if result.status != "completed":
+        raise RuntimeError(f"run {run_id} of {workflow} ended {result.status}: {result.error}")

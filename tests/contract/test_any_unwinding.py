@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from rival_client.records import RunState
 from rival_workers import step
 from rival_workers.engine.paths import COMPENSATION
 from rival_workers.testing.clock import MOMENT
+from rival_workers.testing.template import migrated
 from tests.contract.test_any_plan import Node, build, deliver_all, function, nodes
 from tests.support.inline import Clock, Inline
 
@@ -56,11 +56,9 @@ class World:
 
 
 @pytest.fixture(scope="module", params=[1.0, 0.0], ids=["in place", "by messages"])
-def inline(
-    request: pytest.FixtureRequest, migrated_file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Inline]:
+def inline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inline]:
     file = tmp_path_factory.mktemp("any") / "rival.db"
-    file.write_bytes(migrated_file.read_bytes())
+    file.write_bytes(migrated())
     opened = Inline(f"sqlite:///{file}", clock=Clock(), continuation_budget=request.param)
     yield opened
     opened.close()

@@ -107,6 +107,8 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    # Whoever runs the tests in the background has Ctrl-C ignored, in all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.alarm(request.get("timeout", 0))
     if request["be"] == "worker":
         from rival_workers.runtime.worker_main import main

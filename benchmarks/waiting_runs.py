@@ -79,7 +79,7 @@ def analyse(system: Rivals) -> None:
         connection.execute("ANALYZE rival_runs, rival_steps")
 
 
-def sweeps_ms(systems: Mapping[str, Rivals], looks: int = 40) -> dict[str, list[float]]:
+def sweeps_ms(systems: Mapping[str, Rivals], looks: int = 200) -> dict[str, list[float]]:
     """How long a keeper looks, for all that it looks for. The systems take turns, look by look, so that whatever else
     the machine does hits all of them."""
     found: dict[str, list[float]] = {name: [] for name in systems}

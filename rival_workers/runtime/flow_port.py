@@ -112,6 +112,6 @@ class AttemptPort:
             self._doorbell.ring([self._position.ring(self._position.held.path, token, countdown=max(0.0, seconds))])
 
     def _ring_run(self, run_id: str) -> None:
-        started = self._store.started_run(run_id)
+        started = self._kept(lambda: self._store.started_run(run_id))
         if started is not None:
             self._doorbell.ring([Ring(run_id, None, *started)])

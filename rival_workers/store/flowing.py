@@ -100,6 +100,8 @@ class Flowing:
             telling = self._holds(connection, held)
             if telling is None:
                 return None
+            if (had := _said_before(connection, held, mark)) is not None:
+                return Suspended(event=had)
             # In one order, since each takes its topic's lock.
             for wait in sorted(waits_for, key=lambda one: (one.topic, one.key or "")):
                 event = begin_wait(connection, Waiting(held.run_id, mark.path), wait, telling)
@@ -137,12 +139,7 @@ class Flowing:
             telling = self._holds(connection, held)
             if telling is None:
                 return None
-            started = connection.scalar(
-                select(steps.c.result).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
-            )
-            if started is not None:
-                # Its answer was lost, and it is said again.
-                connection.rollback()
+            if (started := _said_before(connection, held, mark)) is not None:
                 return str(started)
             child_id = self._insert_child(connection, held, mark, child)
             telling.add("child", mark.path, run_id=child_id, workflow=child.workflow, awaited=awaited)
@@ -279,6 +276,16 @@ def _lock_leaf(connection: Connection, held: Held, mark: Mark) -> None:
     if mark.found is not None:
         leaf = select(steps.c.path).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
         connection.execute(leaf.with_for_update())
+
+
+def _said_before(connection: Connection, held: Held, mark: Mark) -> Any:
+    """The result of a checkpoint whose answer was lost, so that it is come to again: then nothing is done anew."""
+    result = connection.scalar(
+        select(steps.c.result).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
+    )
+    if result is not None:
+        connection.rollback()
+    return result
 
 
 def _forget_waits(connection: Connection, run_id: str, path: str) -> None:

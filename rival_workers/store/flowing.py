@@ -280,9 +280,7 @@ def _lock_leaf(connection: Connection, held: Held, mark: Mark) -> None:
 
 def _said_before(connection: Connection, held: Held, mark: Mark) -> Any:
     """The result of a checkpoint whose answer was lost, so that it is come to again: then nothing is done anew."""
-    result = connection.scalar(
-        select(steps.c.result).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
-    )
+    result = connection.scalar(select(steps.c.result).where(steps.c.run_id == held.run_id, steps.c.path == mark.path))
     if result is not None:
         connection.rollback()
     return result

@@ -19,6 +19,8 @@ _STEP_STATUS = {
     "retried": "waiting_retry", "completed": "completed", "skipped": "skipped", "failed": "failed",
     "timed_out": "failed", "lost": "failed", "skip": "skipped", "set_result": "completed",
 }  # fmt: skip
+#: What an operator ends a step with.
+_BY_HAND = ("skip", "set_result")
 #: With these a step's state is what the entry says, also if it says nothing.
 _STATING = ("completed", "skipped", "failed", "timed_out", "lost", "retried", "waits_outside")
 _ENDED = ("completed", "skipped", "failed", "cancelled")
@@ -149,7 +151,7 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
         flow.lost = 0
     if status == "waiting":
         run.status = detail.get("run", run.status)
-    elif status in ("running", "pending") and run.status == "suspended":
+    elif (status in ("running", "pending") or entry.what in _BY_HAND) and run.status == "suspended":
         run.status = "running"
 
 

@@ -20,6 +20,7 @@ from rival_client.errors import NotPossible, RivalError
 from rival_client.history import Telling, tell
 from rival_client.orphans import leave_awaited, leave_started_by
 from rival_client.tables import after, now, runs, steps, waits
+from rival_client.waking import run_awakes
 from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
@@ -184,7 +185,9 @@ class Operating:
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
             )
         )  # fmt: skip
-        connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path == path))
+        connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
+        # The whole run may have waited with the step.
+        run_awakes(connection, run_id)
         following = self._whole(connection, run_id, order)
         following.telling.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
         # What a flow was waiting for.

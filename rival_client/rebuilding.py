@@ -145,14 +145,20 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     step.completed_at = entry.at if status in _ENDED else None
     _keep(step, entry)
     _count(step, entry)
-    flow = run.steps.get(path.rpartition("/")[0])
-    if flow is not None and flow.kind == "flow":
+    for flow in _flows_above(run, path):
         # What a flow has done forgives its losses.
         flow.lost = 0
     if status == "waiting":
         run.status = detail.get("run", run.status)
     elif (status in ("running", "pending") or entry.what in _BY_HAND) and run.status == "suspended":
         run.status = "running"
+
+
+def _flows_above(run: RebuiltRun, path: str) -> Iterable[RebuiltStep]:
+    """One at the most. A checkpoint's name may have slashes of its own."""
+    ends = (at for at, sign in enumerate(path) if sign == "/")
+    above = (run.steps.get(path[:end]) for end in ends)
+    return (step for step in above if step is not None and step.kind == "flow")
 
 
 def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:

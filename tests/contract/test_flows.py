@@ -426,6 +426,31 @@ def test_a_flow_that_continues_keeps_its_run_and_leaves_no_rows_behind(inline: I
     assert rows(inline) == {"f": "completed", "f/once": "completed"}
 
 
+@pytest.mark.parametrize("place", ["f", "all/f"])
+def test_a_topic_or_a_name_with_slashes_is_like_any_other(inline: Inline, place: str) -> None:
+    def body(ctx: Any) -> Any:
+        return [ctx.step(once, "a", 1, name="x/y/z"), ctx.await_event("orders/eu/paid"), ctx.call("child")]
+
+    define(inline, lambda ctx: ctx.await_event("child/go"), "child")
+    its_flow = flow("f", register=False)(body)
+    inline.define("w", its_flow if place == "f" else parallel("all", [[its_flow], [wait_event_step("never")]]))
+    start(inline, workflow="w")
+    inline.rival.send_event("orders/eu/paid", 2)
+    inline.drain()
+    inline.rival.send_event("child/go", 3)
+    inline.drain()
+    [found] = [row for row in inline.rival.state("r").steps if row.path == place]
+    assert (found.status, found.result) == ("completed", [1, 2, 3])
+
+
+def test_a_topic_that_is_named_twice_is_waited_for_once(inline: Inline) -> None:
+    define(inline, lambda ctx: ctx.await_event(["go", "stop", "go"]).payload)
+    start(inline)
+    inline.rival.send_event("go", 7)
+    inline.drain()
+    assert inline.rival.result("r").result == 7
+
+
 def test_a_flow_that_continues_leaves_alone_what_others_have_done_and_wait_for(inline: Inline) -> None:
     """A lane that waits for an event, one that has failed once, children and logs of its own: all of that stays."""
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, false, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, false, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client import runs as run_statements
@@ -20,6 +20,7 @@ from rival_client.tables import (
     after,
     attempts,
     deliveries,
+    events,
     history,
     logs,
     now,
@@ -37,6 +38,11 @@ from rival_workers.store.following import LEAD
 from rival_workers.store.guards import chosen, guard, step_leaves_running
 from rival_workers.store.scopes import below
 
+#: What a flow that begins anew takes along: its own row, and what it has had of what is for each run once.
+_STAYS: dict[Table, ColumnElement[bool]] = {
+    steps: steps.c.kind == "flow",
+    deliveries: select(events.c.id).where(events.c.id == deliveries.c.event_id, events.c.delivery == "all").exists(),
+}
 #: So many children of one name are numbered one after the other.
 _NUMBERED = 10
 
@@ -191,8 +197,7 @@ class Flowing:
             # What other steps of the plan have gone through, and wait for, stays.
             for table in (steps, attempts, logs, waits, deliveries, history):
                 its_own = and_(table.c.run_id == held.run_id, below(held.path, table))
-                is_flow = steps.c.path == held.path if table is steps else false()
-                connection.execute(delete(table).where(its_own, ~is_flow))
+                connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
             tell(connection, held.run_id, held.path, "continued", by=row.executor_id, kind=row.kind, item=its_input)
             self._forget_children(connection, held)
             return int(row.execution_token)

@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from rival_client.tables import deliveries
 from rival_workers import ChildFailed, StepError, StepFailed, flow, parallel, step, wait_event_step
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.policies import default
@@ -449,6 +451,21 @@ def test_a_topic_that_is_named_twice_is_waited_for_once(inline: Inline) -> None:
     inline.rival.send_event("go", 7)
     inline.drain()
     assert inline.rival.result("r").result == 7
+
+
+def test_a_flow_that_continues_does_not_get_again_what_was_for_all(inline: Inline) -> None:
+    def body(ctx: Any, input: list[str]) -> Any:
+        got = [*input, ctx.await_event(["news", "mine"]).payload]
+        return got if got[-1] == "end" else ctx.continue_as(got)
+
+    define(inline, body)
+    start(inline, [])
+    for payload, delivery in (("one", "all"), ("two", "all"), ("mine", "one"), ("end", "all")):
+        inline.rival.send_event("mine" if delivery == "one" else "news", payload, delivery=delivery)  # type: ignore[arg-type]
+        inline.drain()
+    assert inline.rival.result("r").result == ["one", "two", "mine", "end"]
+    with inline.store.database.autocommit() as connection:
+        assert len(connection.execute(select(deliveries)).all()) == 3, "what is consumed need not be remembered"
 
 
 def test_a_flow_that_continues_leaves_alone_what_others_have_done_and_wait_for(inline: Inline) -> None:

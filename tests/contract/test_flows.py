@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from rival_client.tables import deliveries
-from rival_workers import ChildFailed, StepError, StepFailed, flow, parallel, step, wait_event_step
+from rival_workers import ChildFailed, StepError, StepFailed, delay_step, flow, parallel, step, wait_event_step
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.policies import default
 from rival_workers.definition.registry import Registry
@@ -451,6 +451,46 @@ def test_a_topic_that_is_named_twice_is_waited_for_once(inline: Inline) -> None:
     inline.rival.send_event("go", 7)
     inline.drain()
     assert inline.rival.result("r").result == 7
+
+
+@pytest.mark.parametrize("ends", ["fails", "returns", "fails in a lane"])
+def test_a_flow_that_has_ended_takes_no_event_for_a_wait_that_it_has_not_come_to_again(
+    timed: Inline, ends: str
+) -> None:
+    def body(ctx: Any) -> Any:
+        if once("came") is None and calls["came"] == 2:
+            return 1 if ends == "returns" else 1 / 0
+        return ctx.await_event("go", timeout=60)
+
+    its_flow, beside = flow("f", register=False)(body), delay_step(seconds=3600, name="beside")
+    timed.define("w", parallel("all", [[its_flow], [beside]]) if ends == "fails in a lane" else its_flow)
+    start(timed, workflow="w")
+    later(timed, 61)
+    assert timed.rival.state("r").status == ("completed" if ends == "returns" else "failed")
+    assert not {"waiting", "waiting_retry", "pending", "running"} & set(rows(timed).values())
+    timed.rival.send_event("go", 7)
+    timed.drain()
+    assert [event.status for event in timed.rival.events()] == ["kept"]
+    if ends == "fails":
+        timed.rival.retry("r")
+        timed.drain()
+        assert timed.rival.result("r").result == 7
+
+
+def test_an_event_for_one_that_a_flow_takes_at_the_last_moment_is_for_no_other(timed: Inline) -> None:
+    """Its time is up, so it runs again, but it has not come to its wait yet."""
+
+    def body(ctx: Any, input: Any) -> Any:
+        if input == "first" and once("came") is None and calls["came"] == 2:
+            timed.store.deliver_event(timed.rival.send_event("go", 7).event_id)
+        return ctx.await_event("go", timeout=60 if input == "first" else None)
+
+    define(timed, body)
+    start(timed, "first")
+    start(timed, "second", run_id="s")
+    later(timed, 61)
+    assert timed.rival.result("r").result == 7
+    assert timed.rival.state("s").status == "suspended"
 
 
 def test_a_flow_that_continues_does_not_get_again_what_was_for_all(inline: Inline) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, literal, select, text, update
+from sqlalchemy import Connection, Select, Text, delete, literal, select, text, update
 from sqlalchemy.dialects import sqlite
 
 from rival_client import orphans
@@ -18,7 +18,7 @@ from rival_client.holding import same
 from rival_client.hotline import Statement
 from rival_client.payload import Json, load
 from rival_client.records import WorkflowInfo
-from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, steps
+from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, steps, waits
 
 #: One statement for one run or a thousand.
 _INSERT_RUNS = """
@@ -146,6 +146,7 @@ def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
         .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL))
         .values(status="cancelled", completed_at=now(), ring_at=None, token=runs.c.token + 1)
     )
+    connection.execute(delete(waits).where(waits.c.run_id == run_id))
     tell(connection, run_id, None, "cancelled", by=by, open=locked.paths)
     orphans.forget(connection, run_id)
     orphans.leave_all(connection, run_id, by)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, delete, func, insert, select, update
 
 from rival_client.history import Telling
 from rival_client.orphans import leave_awaited
 from rival_client.payload import NULL, Json, serialise
-from rival_client.tables import STEP_TERMINAL, after, now, runs, steps
+from rival_client.tables import STEP_TERMINAL, after, now, runs, steps, waits
 from rival_client.waking import Woken, run_stops, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, Opening
@@ -317,6 +317,12 @@ class Following:
         leave_awaited(self.connection, self.run_id, below(path))
         self.cancel(path, and_(below(path), steps.c.path != path))
 
+    def end_checkpoints(self, flow: str) -> None:
+        """A flow that has ended waits for nothing any more, also if it did not come again to what it had waited for."""
+        is_open = and_(begins(f"{flow}/"), steps.c.status.not_in(STEP_TERMINAL))
+        if self.connection.scalar(select(steps.c.path).where(steps.c.run_id == self.run_id, is_open).limit(1)):
+            self._cancel_below(flow)
+
     def cancel(self, path: str, which: ColumnElement[bool]) -> None:
         """What is open of these, which belong to the given path."""
         cancelled = self.connection.scalars(
@@ -329,7 +335,13 @@ class Following:
             .returning(steps.c.path)
         )  # fmt: skip
         if paths := sorted(cancelled):
+            self._forget_waits(set(paths))
             self.telling.add("cancelled", path, open=paths)
+
+    def _forget_waits(self, ended: set[str]) -> None:
+        waiting = self.connection.scalars(select(waits.c.path).where(waits.c.run_id == self.run_id))
+        if gone := [path for path in waiting if path in ended]:
+            self.connection.execute(delete(waits).where(waits.c.run_id == self.run_id, waits.c.path.in_(gone)))
 
     def _need(self, path: str) -> None:
         if self.scope is None or not (self.scope == WHOLE_RUN or is_below(path, self.scope)):

@@ -113,7 +113,7 @@ class Moving:
             step = connection.execute(
                 step_leaves_running(held, verb, end.status)
                 .values(result=end.result, state=end.state, error=end.error, completed_at=now(), ring_at=None)
-                .returning(*ATTEMPT_COLUMNS)
+                .returning(*ATTEMPT_COLUMNS, steps.c.kind)
             ).first()
             if step is None:
                 return None
@@ -122,6 +122,8 @@ class Moving:
             following = self._following(connection, held.run_id, claim_for, scope, by=_who(held, step, end.outcome))
             what = end.outcome if end.status == "failed" else end.status
             following.telling.add(what, held.path, result=end.result, state=end.state, error=end.error)
+            if step.kind == "flow":
+                following.end_checkpoints(held.path)
             following.outcome = _outcome(held.path, end)
             following.apply(advance.effects)
             return following.conclude()

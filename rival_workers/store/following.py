@@ -54,6 +54,8 @@ class Following:
     telling: Telling
     #: The path below which everything is locked.
     scope: str | None = None
+    #: What rows that are opened again were about before, by their paths.
+    carried: dict[str, Any] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
     opened: list[Opening] = field(default_factory=list)
     claimed: Opening | None = None
@@ -137,12 +139,14 @@ class Following:
             if event is None:
                 return self._until(opening, opening.wait.timeout)
             return {**self._starting(opening, item=event), "item": event}
-        return self._until(opening, opening.delay) if opening.delay > 0 else self._starting(opening)
+        item = {"item": self.carried[opening.path]} if opening.path in self.carried else {}
+        begin = self._starting(opening, **item) if opening.delay <= 0 else self._until(opening, opening.delay, **item)
+        return {**begin, **item}
 
-    def _until(self, opening: Opening, seconds: float | None) -> dict[str, Any]:
+    def _until(self, opening: Opening, seconds: float | None, **item: Any) -> dict[str, Any]:
         """Waiting for a time, or for something that has no time."""
         stopped = run_stops(self.connection, self.run_id, opening.path)
-        self.telling.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped)
+        self.telling.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
         if seconds is None:
             return {"status": "waiting"}
         rung = seconds <= self.near

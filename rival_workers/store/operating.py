@@ -148,12 +148,14 @@ class Operating:
             opened=[one.path for one in cut.opens], revived=[one.path for one in cut.revived],
         )  # fmt: skip
         _open_run(connection, run_id, _highest_token(connection, run_id, cut.undone) + 2)
+        carried = _carried(connection, run_id, cut, order)
         for part in _parts(cut.undone):
             leave_started_by(connection, run_id, part)
             connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(part)))
             connection.execute(delete(steps).where(steps.c.run_id == run_id, steps.c.path.in_(part)))
         _revive(connection, run_id, cut.revived)
         following = self._whole(connection, run_id, order)
+        following.carried = carried
         following.apply(cut.opens)
         return following.conclude()
 
@@ -253,6 +255,15 @@ def _highest_token(connection: Connection, run_id: str, paths: Sequence[str]) ->
         for part in _parts(paths)
     )
     return max((token or 0 for row in found for token in row), default=0)
+
+
+def _carried(connection: Connection, run_id: str, cut: Cut, order: Order) -> dict[str, Any]:
+    """The inputs that flows have continued with: one that goes on with its checkpoints goes on with its input, too."""
+    rewound = order.step if order.verb == "rewind" else None
+    flows = [one.path for one in cut.opens if one.kind == "flow" and one.path != rewound]
+    columns = select(steps.c.path, steps.c.item).where(steps.c.run_id == run_id)
+    found = (row for part in _parts(flows) for row in connection.execute(columns.where(steps.c.path.in_(part))))
+    return {row.path: row.item for row in found if row.item is not None}
 
 
 def _open_run(connection: Connection, run_id: str, at_least: int) -> None:

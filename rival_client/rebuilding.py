@@ -103,8 +103,8 @@ def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
 
 
 def _cancelled(run: RebuiltRun, entry: HistoryEntry) -> None:
-    for path in entry.detail["open"]:
-        step = run.steps[path]
+    # One that the history knows no more was a checkpoint of a flow that has begun anew since.
+    for step in (run.steps[path] for path in entry.detail["open"] if path in run.steps):
         step.status, step.completed_at = "cancelled", entry.at
     if entry.path is None:
         run.status, run.completed_at = "cancelled", entry.at

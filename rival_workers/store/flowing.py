@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import UnknownWorkflow
-from rival_client.history import Telling, tell
+from rival_client.history import REOPENINGS, Telling, tell
 from rival_client.payload import Json, serialise
 from rival_client.tables import (
     RUN_TERMINAL,
@@ -38,10 +38,12 @@ from rival_workers.store.following import LEAD
 from rival_workers.store.guards import chosen, guard, step_leaves_running
 from rival_workers.store.scopes import below
 
-#: What a flow that begins anew takes along: its own row, and what it has had of what is for each run once.
+#: What a flow that begins anew takes along: its own row, what it has had of what is for each run once, and what has
+#: happened to its whole run.
 _STAYS: dict[Table, ColumnElement[bool]] = {
     steps: steps.c.kind == "flow",
     deliveries: select(events.c.id).where(events.c.id == deliveries.c.event_id, events.c.delivery == "all").exists(),
+    history: history.c.what.in_(REOPENINGS),
 }
 #: So many children of one name are numbered one after the other.
 _NUMBERED = 10

@@ -493,6 +493,50 @@ def test_an_event_for_one_that_a_flow_takes_at_the_last_moment_is_for_no_other(t
     assert timed.rival.state("s").status == "suspended"
 
 
+@pytest.mark.parametrize(("verb", "turns"), [("retry", [1, 2, 3, 3]), ("rewind", [1, 2, 3, 1, 2, 3])])
+def test_a_flow_that_has_continued_is_retried_with_its_last_input_and_rewound_to_its_first(
+    inline: Inline, verb: str, turns: list[int]
+) -> None:
+    seen: list[int] = []
+
+    def body(ctx: Any, input: int) -> Any:
+        assert ctx.step(once, "a", input) == input, "its checkpoints are those of its input"
+        seen.append(input)
+        if input < 3:
+            ctx.continue_as(input + 1)
+        return input if len(seen) > 3 else 1 / 0
+
+    define(inline, body)
+    start(inline, 1)
+    assert inline.rival.state("r").status == "failed"
+    inline.rival.retry("r") if verb == "retry" else inline.rival.rewind("r", "f")
+    inline.drain()
+    assert (inline.rival.result("r").result, seen) == (3, turns)
+
+
+@pytest.mark.parametrize("lanes", [False, True])
+def test_what_an_operator_did_to_a_run_is_told_of_flows_that_continue_later_too(timed: Inline, lanes: bool) -> None:
+    """The rebuild from the history, at the end, agrees with the tables."""
+
+    def body(ctx: Any, input: Any) -> Any:
+        ctx.sleep(60)
+        return input if input == "again" else ctx.continue_as("again")
+
+    its_flow = flow("f", register=False)(body)
+    timed.define("w", parallel("all", [[its_flow], [wait_event_step("never")]]) if lanes else its_flow)
+    start(timed, workflow="w")
+    timed.rival.cancel("r")
+    timed.rival.retry("r")
+    timed.drain()
+    timed.rival.rewind("r", "all/f" if lanes else "f", by="ann")
+    timed.drain()
+    later(timed, 61)
+    later(timed, 61)
+    [rewound] = [entry for entry in timed.rival.history("r") if entry.what == "rewind_run"]
+    assert rewound.by == "ann"
+    assert rows(timed)["all/f" if lanes else "f"] == "completed"
+
+
 def test_a_flow_that_continues_does_not_get_again_what_was_for_all(inline: Inline) -> None:
     def body(ctx: Any, input: list[str]) -> Any:
         got = [*input, ctx.await_event(["news", "mine"]).payload]

@@ -113,7 +113,9 @@ class Coordinator:
         with self.executor.claiming():
             claimed = self.store.claim_step(Held(run_id, path, token), timeout, self.executor.id)
         if isinstance(claimed, NotYet):
-            self.doorbell.ring([Ring(run_id, path, token, workflow, version, countdown=claimed.seconds)])
+            # What is far, since a beat has put it off, is the keeper's: no message waits that long.
+            if claimed.seconds <= self.settings.near:
+                self.doorbell.ring([Ring(run_id, path, token, workflow, version, countdown=claimed.seconds)])
             return Verdict("stale")
         if claimed is None:
             log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)

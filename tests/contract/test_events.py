@@ -309,6 +309,27 @@ def test_a_wait_may_go_on_without_its_event(timed: Inline) -> None:
     assert got(timed, "r") == "on"
 
 
+def test_a_wait_whose_time_is_up_is_forgotten_and_makes_no_room_in_a_full_topic(timed: Inline) -> None:
+    timed.define("w", wait_event_step("paid", timeout=20, on_timeout="continue"))
+    started(timed, "r")
+    pass_time(timed, 31)
+    assert status(timed, "r") == "completed"
+    assert timed.rival.recover().waiting_for_events == 0
+    bounded(timed, 1)
+    timed.rival.send_event("paid", 1)
+    settle(timed)
+    with pytest.raises(TopicFull):
+        timed.rival.send_event("paid", 2)
+
+
+def test_a_cancelled_run_waits_for_no_event(inline: Inline) -> None:
+    inline.define("w", parallel("all", [[wait_event_step("paid")], [wait_event_step("sent")]]))
+    started(inline, "r")
+    assert inline.rival.recover().waiting_for_events == 2
+    inline.rival.cancel("r")
+    assert inline.rival.recover().waiting_for_events == 0
+
+
 def test_of_timeout_and_delivery_the_first_wins(timed: Inline) -> None:
     timed.define("w", wait_event_step("paid", timeout=20, on_timeout="continue"))
     started(timed, "late", "early")

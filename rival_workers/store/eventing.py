@@ -231,7 +231,8 @@ def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
         .values(execution_token=steps.c.execution_token + 1)
         .returning(steps.c.kind)
     )  # fmt: skip
-    connection.execute(delete(waits).where(waits.c.run_id == row.run_id, waits.c.path == row.path))
+    its_own = (waits.c.run_id == row.run_id, waits.c.path == row.path, waits.c.token == row.token)
+    connection.execute(delete(waits).where(*its_own))
     return kind
 
 

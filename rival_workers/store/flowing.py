@@ -112,7 +112,7 @@ class Flowing:
                 return Suspended(event=had)
             # In one order, since each takes its topic's lock.
             for wait in sorted(waits_for, key=lambda one: (one.topic, one.key or "")):
-                event = begin_wait(connection, Waiting(held.run_id, mark.path), wait, telling)
+                event = begin_wait(connection, Waiting(held.run_id, mark.path, held.token), wait, telling)
                 if event is not None:
                     _forget_waits(connection, held.run_id, mark.path)
                     self._write(connection, held, Ending(mark, "completed", _json(event)), telling)
@@ -245,8 +245,8 @@ class Flowing:
         ).first()  # fmt: skip
 
     def _write(self, connection: Connection, held: Held, ending: Ending, telling: Telling, item: Any = None) -> None:
-        """The checkpoint's row: new, or one that was waiting for another try. What is over stays as it is. `item`: the
-        child that it waits for."""
+        """The checkpoint's row: new, with a token that none before it at its path has had, or one that was waiting for
+        another try. What is over stays as it is. `item`: the child that it waits for."""
         over, mark = ending.status in STEP_TERMINAL, ending.mark
         changes: dict[str, Any] = {
             "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
@@ -254,7 +254,7 @@ class Flowing:
         }  # fmt: skip
         dialect: Any = postgresql if self.database.is_postgres else sqlite
         statement = dialect.insert(steps).values(
-            run_id=held.run_id, path=mark.path, kind=mark.kind, opened=mark.number,
+            run_id=held.run_id, path=mark.path, kind=mark.kind, opened=mark.number, execution_token=held.token,
             created_at=now(), started_at=now(), item=item, **changes,
         )  # fmt: skip
         written = connection.execute(

@@ -346,6 +346,13 @@ def test_of_timeout_and_delivery_the_first_wins(timed: Inline) -> None:
     assert [event.status for event in timed.rival.events()] == ["kept", "consumed"]
 
 
+def until(inline: Inline, is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not is_so() and time.monotonic() < end:
+        inline.drain()
+        time.sleep(0.01)
+
+
 # -- at the same moment -----------------------------------------------------------------------------------
 
 
@@ -439,6 +446,38 @@ def test_of_cancel_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline)
             settle(pg)
             ended = status(pg, f"r{n}")
             assert ended == ("cancelled" if cancelled.result(10) else "completed")
+
+
+@pytest.mark.parametrize("again", ["rewind", "continue"])
+def test_an_event_on_its_way_to_a_wait_that_comes_again_with_another_key_is_not_taken_for_that(
+    pg: Inline, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """Whoever delivers has found the wait, and is slow; meanwhile the flow is at the same place with another key."""
+    keys = ["first", "second"]
+
+    def body(ctx: Any) -> Any:
+        key = keys.pop(0) if keys else "second"
+        got = ctx.await_event("paid", key=key, timeout=0.2 if key == "first" else None)
+        return ctx.continue_as(1) if got is None else got
+
+    def overtaken(connection: Connection, row: Any) -> str | None:
+        monkeypatch.setattr(eventing, "_kind_that_takes", real)
+        if again == "rewind":
+            pg.rival.rewind("r", "f")
+        until(pg, lambda: not keys)
+        return real(connection, row)
+
+    real = eventing._kind_that_takes
+    pg.define("w", flow("f", register=False)(body))
+    started(pg, "r")
+    monkeypatch.setattr(eventing, "_kind_that_takes", overtaken)
+    sent = pg.rival.send_event("paid", "old", key="first")
+    pg.doorbell.take()
+    pg.store.deliver_event(sent.event_id)
+    assert [event.status for event in pg.rival.events()] == ["kept"]
+    pg.rival.send_event("paid", "new", key="second")
+    until(pg, lambda: status(pg, "r") == "completed")
+    assert got(pg, "r") == "new"
 
 
 @pytest.mark.parametrize("key", [None, "k"])

@@ -213,7 +213,7 @@ class Operating:
 
 
 def _locked(connection: Connection, run_id: str) -> Any:
-    if not run_statements.LockedRun(connection, run_id).settled:
+    if not run_statements.LockedRun(connection, run_id, ended_too=True).settled:
         raise _Moved
     return connection.execute(
         select(runs.c.id, runs.c.workflow, runs.c.version, runs.c.status, runs.c.token).where(runs.c.id == run_id)

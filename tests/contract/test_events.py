@@ -19,11 +19,12 @@ from sqlalchemy.orm import Session
 from rival_client import TopicFull
 from rival_client.database import libpq_url
 from rival_client.message import EventRing
-from rival_client.tables import after, events, waits
+from rival_client.tables import after, events, steps, waits
 from rival_workers import flow, parallel, step, wait_event_step
 from rival_workers.store import eventing
 from rival_workers.store.base import ClaimBy
 from tests.support.inline import Clock, Inline
+from tests.support.locks import until_blocked
 
 
 def settle(inline: Inline) -> None:
@@ -800,3 +801,20 @@ def test_a_step_is_only_woken_where_it_cannot_be_gone_on_with(pg: Inline, hindra
     for one in delivered.woken:
         pg.deliver(one.ring)
     assert got(pg, "r") == 7
+
+
+def test_a_flow_that_begins_to_wait_holds_no_step_while_it_waits_for_the_topic(pg: Inline) -> None:
+    """Whoever delivers has the topic, and then wants steps: the other way round the two would wait for one another."""
+    pg.define("w", flow("f", register=False)(lambda ctx: ctx.await_event("paid")))
+    pg.rival.run("w", run_id="r")
+    with pg.store.database.transaction() as connection:
+        eventing.lock_topic(connection, "paid", None)
+        beginning = threading.Thread(target=pg.drain)
+        beginning.start()
+        until_blocked(pg.store.database)
+        row = select(steps.c.path).where(steps.c.run_id == "r", steps.c.path == "f")
+        assert connection.scalar(row.with_for_update(nowait=True)) == "f"
+    beginning.join()
+    pg.rival.send_event("paid", 1)
+    pg.drain()
+    assert got(pg, "r") == 1

@@ -13,6 +13,9 @@ from rival_client.payload import Json, serialise
 from rival_client.records import HistoryEntry
 from rival_client.tables import history, now
 
+#: Entries that name a step, and are about the whole run: an operator has opened it again.
+REOPENINGS = ("retry_run", "rewind_run")
+
 
 class Telling:
     """What one transaction does to one run: told as it goes, written once."""

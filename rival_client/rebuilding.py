@@ -20,6 +20,8 @@ _STEP_STATUS = {
     "retried": "waiting_retry", "completed": "completed", "skipped": "skipped", "failed": "failed",
     "timed_out": "failed", "lost": "failed", "skip": "skipped", "set_result": "completed",
 }  # fmt: skip
+#: What an operator ends a step with.
+_BY_HAND = ("skip", "set_result")
 #: With these a step's state is what the entry says, also if it says nothing.
 _STATING = ("completed", "skipped", "failed", "timed_out", "lost", "retried", "waits_outside")
 _ENDED = ("completed", "skipped", "failed", "cancelled")
@@ -102,8 +104,8 @@ def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
 
 
 def _cancelled(run: RebuiltRun, entry: HistoryEntry) -> None:
-    for path in entry.detail["open"]:
-        step = run.steps[path]
+    # One that the history knows no more was a checkpoint of a flow that has begun anew since.
+    for step in (run.steps[path] for path in entry.detail["open"] if path in run.steps):
         step.status, step.completed_at = "cancelled", entry.at
     if entry.path is None:
         run.status, run.completed_at = "cancelled", entry.at
@@ -145,14 +147,20 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     step.completed_at = entry.at if status in _ENDED else None
     _keep(step, entry)
     _count(step, entry)
-    flow = run.steps.get(path.rpartition("/")[0])
-    if flow is not None and flow.kind == "flow":
+    for flow in _flows_above(run, path):
         # What a flow has done forgives its losses.
         flow.lost = 0
     if status == "waiting":
         run.status = detail.get("run", run.status)
-    elif status in ("running", "pending") and run.status == "suspended":
+    elif (status in ("running", "pending") or entry.what in _BY_HAND) and run.status == "suspended":
         run.status = "running"
+
+
+def _flows_above(run: RebuiltRun, path: str) -> Iterable[RebuiltStep]:
+    """One at the most. A checkpoint's name may have slashes of its own."""
+    ends = (at for at, sign in enumerate(path) if sign == "/")
+    above = (run.steps.get(path[:end]) for end in ends)
+    return (step for step in above if step is not None and step.kind == "flow")
 
 
 def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:

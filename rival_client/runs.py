@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, bindparam, select, text, update
+from sqlalchemy import Connection, Select, Text, bindparam, delete, select, text, update
 from sqlalchemy.dialects import sqlite
 
 from rival_client import orphans
@@ -18,7 +18,7 @@ from rival_client.holding import same
 from rival_client.hotline import Statement
 from rival_client.payload import Json, load
 from rival_client.records import WorkflowInfo
-from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, steps
+from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, steps, waits
 
 #: One statement for one run or a thousand.
 _INSERT_RUNS = """
@@ -102,10 +102,14 @@ class LockedRun:
     """A run and all its open steps, locked in the one order that every transition keeps: steps from the leaves
     up, then the run. Steps are only ever added by a transition of an open step or of a pending run, so once all
     of those are locked the set cannot change; `settled` says whether it had changed before that.
+
+    `ended_too`: for one who will also change steps that have ended. Another who has waited for such a step's end may
+    hold its lock, and go on to the run.
     """
 
-    def __init__(self, connection: Connection, run_id: str) -> None:
-        self.paths = list(connection.scalars(_open_paths(run_id).with_for_update()))
+    def __init__(self, connection: Connection, run_id: str, *, ended_too: bool = False) -> None:
+        paths = _paths(run_id) if ended_too else _open_paths(run_id)
+        self.paths = list(connection.scalars(paths.with_for_update()))
         row = connection.execute(
             select(runs.c.workflow, runs.c.status, runs.c.token).where(runs.c.id == run_id).with_for_update()
         ).first()
@@ -113,16 +117,16 @@ class LockedRun:
             raise RunNotFound(run_id)
         self.workflow, self.status = row.workflow, row.status
         # Only a look: a step that is new since may be locked by a finish that waits for this very run.
-        self.settled = list(connection.scalars(_open_paths(run_id))) == self.paths
+        self.settled = list(connection.scalars(paths)) == self.paths
+
+
+def _paths(run_id: str) -> Select[Any]:
+    # Descending paths put "a/b" before "a": descendants before ancestors.
+    return select(steps.c.path).where(steps.c.run_id == run_id).order_by(steps.c.path.desc())
 
 
 def _open_paths(run_id: str) -> Select[Any]:
-    # Descending paths put "a/b" before "a": descendants before ancestors.
-    return (
-        select(steps.c.path)
-        .where(steps.c.run_id == run_id, steps.c.status.not_in(STEP_TERMINAL))
-        .order_by(steps.c.path.desc())
-    )
+    return _paths(run_id).where(steps.c.status.not_in(STEP_TERMINAL))
 
 
 def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
@@ -147,6 +151,7 @@ def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
         .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL))
         .values(status="cancelled", completed_at=now(), ring_at=None, token=runs.c.token + 1)
     )
+    connection.execute(delete(waits).where(waits.c.run_id == run_id))
     tell(connection, run_id, None, "cancelled", by=by, open=locked.paths)
     orphans.forget(connection, run_id)
     orphans.leave_all(connection, run_id, by)

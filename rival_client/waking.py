@@ -94,7 +94,18 @@ def end_checkpoint(
     if ended.rowcount == 0:
         return None
     tell(connection, run_id, path, status, by=by, result=result, error=error)
-    return wake(connection, run_id, path.rpartition("/")[0], grace, by)
+    return wake(connection, run_id, _flow_of(connection, run_id, path), grace, by)
+
+
+def _flow_of(connection: Connection, run_id: str, checkpoint: str) -> str:
+    """A checkpoint's name may have slashes of its own: that of a topic `orders/paid`."""
+    above, _, _ = checkpoint.rpartition("/")
+    parts = above.split("/")
+    if len(parts) == 1:
+        return above
+    paths = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    its_flow = select(steps.c.path).where(steps.c.run_id == run_id, steps.c.path.in_(paths), steps.c.kind == "flow")
+    return connection.scalar(its_flow) or above
 
 
 def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | None:

@@ -37,7 +37,7 @@ from rival_workers.runtime.log_stream import LogStream
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.redaction import Redaction
-from rival_workers.runtime.suspending import Again, Moved, Suspend
+from rival_workers.runtime.suspending import Again, Moved, OutOfReach, Suspend
 from rival_workers.runtime.telemetry import AttemptObserver, NoObserver, counters
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import ClaimBy, Claimed, Followed, Held, NotYet, Store
@@ -113,7 +113,9 @@ class Coordinator:
         with self.executor.claiming():
             claimed = self.store.claim_step(Held(run_id, path, token), timeout, self.executor.id)
         if isinstance(claimed, NotYet):
-            self.doorbell.ring([Ring(run_id, path, token, workflow, version, countdown=claimed.seconds)])
+            # What is far, since a beat has put it off, is the keeper's: no message waits that long.
+            if claimed.seconds <= self.settings.near:
+                self.doorbell.ring([Ring(run_id, path, token, workflow, version, countdown=claimed.seconds)])
             return Verdict("stale")
         if claimed is None:
             log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)
@@ -173,6 +175,8 @@ class Coordinator:
         claimed, name = attempt.claimed, attempt.definition.name
         observer = self.observer if observed else NoObserver()
         with (
+            # Without a committed outcome it would run in the table only: the next beats look for it, and give it back.
+            self.executor.claiming(),
             # Held until its outcome is committed, however long that takes: nobody must think it a stray before.
             self.executor.holds(attempt.held),
             observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost) as report,
@@ -189,6 +193,8 @@ class Coordinator:
             return Verdict("suspended"), self._begun_anew(attempt, again.token, deadline)
         except Suspend:
             return Verdict("suspended"), None
+        except OutOfReach as lost:
+            raise lost.__cause__ or lost from None
         except Moved:
             return self._late(attempt.position), None
         decision = decide(attempt.position.config, attempt.claimed.attempt, outcome, random.random())

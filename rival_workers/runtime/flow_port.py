@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from rival_client.doorbell import Doorbell
+from rival_client.errors import DatabaseUnavailable
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_workers.engine.effects import WaitFor
@@ -19,7 +20,7 @@ from rival_workers.runtime.flow_limits import FlowStepLimit
 from rival_workers.runtime.limits import TimeLimits
 from rival_workers.runtime.moves import Position
 from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.suspending import Again, Moved, Suspend
+from rival_workers.runtime.suspending import Again, Moved, OutOfReach, Suspend
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import ChildRun, Store
 
@@ -37,7 +38,7 @@ class AttemptPort:
 
     def checkpoints(self) -> list[Checkpoint]:
         held = self._position.held
-        return self._patience.keep(lambda: self._store.read_checkpoints(held.run_id, held.path))
+        return self._kept(lambda: self._store.read_checkpoints(held.run_id, held.path))
 
     def record(self, ending: Ending) -> None:
         if not self._kept(lambda: self._store.record_checkpoint(self._position.held, ending)):
@@ -101,8 +102,12 @@ class AttemptPort:
     # -- committing and ringing ---------------------------------------------------------------------------
 
     def _kept(self, operation: Callable[[], T]) -> T:
-        """Each is guarded by the token, so that it may be tried again when the database was away."""
-        return self._patience.keep(operation)
+        """Each is guarded by the token, so that it may be tried again when the database was away. If it was
+        away for too long, that is not the flow's failure."""
+        try:
+            return self._patience.keep(operation)
+        except DatabaseUnavailable as away:
+            raise OutOfReach from away
 
     def _suspended(self, token: int | None, seconds: float | None) -> None:
         if token is None:
@@ -112,6 +117,6 @@ class AttemptPort:
             self._doorbell.ring([self._position.ring(self._position.held.path, token, countdown=max(0.0, seconds))])
 
     def _ring_run(self, run_id: str) -> None:
-        started = self._store.started_run(run_id)
+        started = self._kept(lambda: self._store.started_run(run_id))
         if started is not None:
             self._doorbell.ring([Ring(run_id, None, *started)])

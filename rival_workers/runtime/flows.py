@@ -163,7 +163,7 @@ class FlowContext(Context):
         topics = [_topic(one) for one in topic] if several else [_topic(topic)]  # type: ignore[union-attr]
         mark = self._replay.come_to(f"event:{'|'.join(topics)}", "flow_wait")
         wanted = None if where is None else dict(where)
-        waits = [WaitFor(one, None if key is None else str(key), wanted) for one in topics]
+        waits = [WaitFor(one, None if key is None else str(key), wanted) for one in dict.fromkeys(topics)]
         event = self._event(mark, waits, None if timeout is None else seconds(timeout))
         if event is None or not several:
             return None if event is None else event["payload"]

@@ -17,3 +17,7 @@ class Again(Suspend):
 
 class Moved(BaseException):
     """The flow has gone on without this attempt: timed out, cancelled, taken over."""
+
+
+class OutOfReach(Moved):
+    """The database was away for longer than the attempt could wait: what it has done last may have landed or not."""

@@ -156,33 +156,26 @@ class Eventing:
         while True:
             found = connection.execute(_waiting_for(event, last)).all()
             for last in found:
-                if last.run_id not in told and (last.filter is None or holds(event.payload, last.filter)):
-                    one = self._wake(connection, event, last)
-                    woken += [one] if one else []
-                    told |= {last.run_id} if one else set()
-                    if one and event.delivery == "one":
-                        return woken
+                if last.run_id in told or not (last.filter is None or holds(event.payload, last.filter)):
+                    continue
+                kind = _kind_that_takes(connection, last)
+                if kind is None:
+                    continue
+                one = self._wake(connection, event, last, kind)
+                woken += [one] if one else []
+                told.add(last.run_id)
+                if event.delivery == "one":
+                    return woken
             if len(found) < _BATCH:
                 return woken
 
-    def _wake(self, connection: Connection, event: Row[Any], row: Row[Any]) -> Woken | None:
-        """Under the wait's token: a step that has moved on since, by its timeout or a cancel, is not woken."""
-        step = connection.execute(
-            update(steps)
-            .where(
-                steps.c.run_id == row.run_id, steps.c.path == row.path,
-                steps.c.execution_token == row.token, steps.c.status == "waiting",
-            )
-            .values(execution_token=steps.c.execution_token + 1)
-            .returning(steps.c.kind)
-        ).first()  # fmt: skip
-        connection.execute(delete(waits).where(waits.c.run_id == row.run_id, waits.c.path == row.path))
-        if step is None:
-            return None
+    def _wake(self, connection: Connection, event: Row[Any], row: Row[Any], kind: str) -> Woken | None:
+        """The event is the wait's. None: nobody need be rung for; a flow whose time is up at this very moment runs
+        already, and finds it."""
         telling, by = Telling(connection, row.run_id), by_event(event.id)
         delivered = _hand_over(connection, event, Waiting(row.run_id, row.path), telling)
         telling.write()
-        if step.kind == FLOW_WAIT:
+        if kind == FLOW_WAIT:
             return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, by=by, result=delivered)
         return wake(connection, row.run_id, row.path, self.ring_grace, by, item=delivered)
 
@@ -224,6 +217,23 @@ class Eventing:
             connection.execute(delete(deliveries).where(deliveries.c.event_id.in_(ids)))
             connection.execute(delete(events).where(events.c.id.in_(ids)))
             return len(ids)
+
+
+def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
+    """Of the step that waits, under the wait's token: one that has moved on since, by its timeout or a cancel, takes no
+    event any more."""
+    kind: str | None = connection.scalar(
+        update(steps)
+        .where(
+            steps.c.run_id == row.run_id, steps.c.path == row.path,
+            steps.c.execution_token == row.token, steps.c.status == "waiting",
+        )
+        .values(execution_token=steps.c.execution_token + 1)
+        .returning(steps.c.kind)
+    )  # fmt: skip
+    its_own = (waits.c.run_id == row.run_id, waits.c.path == row.path, waits.c.token == row.token)
+    connection.execute(delete(waits).where(*its_own))
+    return kind
 
 
 def _oldest_sent(topic: str, key: str | None) -> Select[Any]:

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, false, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, false, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import UnknownWorkflow
-from rival_client.history import Telling, tell
+from rival_client.history import REOPENINGS, Telling, tell
 from rival_client.payload import Json, serialise
 from rival_client.tables import (
     RUN_TERMINAL,
@@ -20,6 +20,7 @@ from rival_client.tables import (
     after,
     attempts,
     deliveries,
+    events,
     history,
     logs,
     now,
@@ -32,11 +33,18 @@ from rival_client.workflows import current_workflow, workflow_names
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended, WaitOver
-from rival_workers.store.eventing import Waiting, begin_wait
+from rival_workers.store.eventing import Waiting, begin_wait, lock_topic
 from rival_workers.store.following import LEAD
 from rival_workers.store.guards import chosen, guard, step_leaves_running
 from rival_workers.store.scopes import below
 
+#: What a flow that begins anew takes along: its own row, what it has had of what is for each run once, and what has
+#: happened to its whole run.
+_STAYS: dict[Table, ColumnElement[bool]] = {
+    steps: steps.c.kind == "flow",
+    deliveries: select(events.c.id).where(events.c.id == deliveries.c.event_id, events.c.delivery == "all").exists(),
+    history: history.c.what.in_(REOPENINGS),
+}
 #: So many children of one name are numbered one after the other.
 _NUMBERED = 10
 
@@ -96,13 +104,19 @@ class Flowing:
     def suspend_for_event(
         self, held: Held, mark: Mark, waits_for: Sequence[WaitFor], timeout: float | None
     ) -> Suspended | None:
+        # In one order, since each takes its topic's lock.
+        in_order = sorted(waits_for, key=lambda one: (one.topic, one.key or ""))
         with self.database.transaction() as connection:
+            # Before any step's: whoever delivers has the topic's lock when it comes to the steps.
+            for wait in in_order:
+                lock_topic(connection, wait.topic, wait.key)
             telling = self._holds(connection, held)
             if telling is None:
                 return None
-            # In one order, since each takes its topic's lock.
-            for wait in sorted(waits_for, key=lambda one: (one.topic, one.key or "")):
-                event = begin_wait(connection, Waiting(held.run_id, mark.path), wait, telling)
+            if (had := _said_before(connection, held, mark)) is not None:
+                return Suspended(event=had)
+            for wait in in_order:
+                event = begin_wait(connection, Waiting(held.run_id, mark.path, held.token), wait, telling)
                 if event is not None:
                     _forget_waits(connection, held.run_id, mark.path)
                     self._write(connection, held, Ending(mark, "completed", _json(event)), telling)
@@ -137,12 +151,7 @@ class Flowing:
             telling = self._holds(connection, held)
             if telling is None:
                 return None
-            started = connection.scalar(
-                select(steps.c.result).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
-            )
-            if started is not None:
-                # Its answer was lost, and it is said again.
-                connection.rollback()
+            if (started := _said_before(connection, held, mark)) is not None:
                 return str(started)
             child_id = self._insert_child(connection, held, mark, child)
             telling.add("child", mark.path, run_id=child_id, workflow=child.workflow, awaited=awaited)
@@ -194,8 +203,7 @@ class Flowing:
             # What other steps of the plan have gone through, and wait for, stays.
             for table in (steps, attempts, logs, waits, deliveries, history):
                 its_own = and_(table.c.run_id == held.run_id, below(held.path, table))
-                is_flow = steps.c.path == held.path if table is steps else false()
-                connection.execute(delete(table).where(its_own, ~is_flow))
+                connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
             tell(connection, held.run_id, held.path, "continued", by=row.executor_id, kind=row.kind, item=its_input)
             self._forget_children(connection, held)
             return int(row.execution_token)
@@ -241,8 +249,8 @@ class Flowing:
         ).first()  # fmt: skip
 
     def _write(self, connection: Connection, held: Held, ending: Ending, telling: Telling, item: Any = None) -> None:
-        """The checkpoint's row: new, or one that was waiting for another try. What is over stays as it is. `item`: the
-        child that it waits for."""
+        """The checkpoint's row: new, with a token that none before it at its path has had, or one that was waiting for
+        another try. What is over stays as it is. `item`: the child that it waits for."""
         over, mark = ending.status in STEP_TERMINAL, ending.mark
         changes: dict[str, Any] = {
             "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
@@ -250,7 +258,7 @@ class Flowing:
         }  # fmt: skip
         dialect: Any = postgresql if self.database.is_postgres else sqlite
         statement = dialect.insert(steps).values(
-            run_id=held.run_id, path=mark.path, kind=mark.kind, opened=mark.number,
+            run_id=held.run_id, path=mark.path, kind=mark.kind, opened=mark.number, execution_token=held.token,
             created_at=now(), started_at=now(), item=item, **changes,
         )  # fmt: skip
         written = connection.execute(
@@ -279,6 +287,14 @@ def _lock_leaf(connection: Connection, held: Held, mark: Mark) -> None:
     if mark.found is not None:
         leaf = select(steps.c.path).where(steps.c.run_id == held.run_id, steps.c.path == mark.path)
         connection.execute(leaf.with_for_update())
+
+
+def _said_before(connection: Connection, held: Held, mark: Mark) -> Any:
+    """The result of a checkpoint whose answer was lost, so that it is come to again: then nothing is done anew."""
+    result = connection.scalar(select(steps.c.result).where(steps.c.run_id == held.run_id, steps.c.path == mark.path))
+    if result is not None:
+        connection.rollback()
+    return result
 
 
 def _forget_waits(connection: Connection, run_id: str, path: str) -> None:

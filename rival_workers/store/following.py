@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
 
 from rival_client.history import Telling
 from rival_client.orphans import leave_awaited
 from rival_client.payload import NULL, Json
-from rival_client.tables import STEP_TERMINAL, after, now, runs, steps
+from rival_client.tables import STEP_TERMINAL, after, now, runs, steps, waits
 from rival_client.waking import Woken, run_stops, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, Opening
@@ -26,7 +26,7 @@ from rival_workers.store.base import NEVER_RUNG, Followed
 from rival_workers.store.composite_results import CompositeResults
 from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.guards import after_or_never
-from rival_workers.store.scopes import WHOLE_RUN, ScopeNeeded, below, is_below
+from rival_workers.store.scopes import WHOLE_RUN, ScopeNeeded, begins, below, is_below
 from rival_workers.store.unwinding import Unwinding
 
 #: A far timer is rung this long before it is due, so that a countdown can make it precise.
@@ -56,6 +56,8 @@ class Following:
     telling: Telling
     #: The path below which everything is locked.
     scope: str | None = None
+    #: What rows that are opened again were about before, by their paths.
+    carried: dict[str, Any] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
     opened: list[Opening] = field(default_factory=list)
     claimed: Opening | None = None
@@ -154,12 +156,14 @@ class Following:
             if event is None:
                 return self._until(opening, opening.wait.timeout)
             return {**self._starting(opening, item=event), "item": event}
-        return self._until(opening, opening.delay) if opening.delay > 0 else self._starting(opening)
+        item = {"item": self.carried[opening.path]} if opening.path in self.carried else {}
+        begin = self._starting(opening, **item) if opening.delay <= 0 else self._until(opening, opening.delay, **item)
+        return {**begin, **item}
 
-    def _until(self, opening: Opening, seconds: float | None) -> dict[str, Any]:
+    def _until(self, opening: Opening, seconds: float | None, **item: Any) -> dict[str, Any]:
         """Waiting for a time, or for something that has no time."""
         stopped = run_stops(self.connection, self.run_id, opening.path)
-        self.telling.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped)
+        self.telling.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
         if seconds is None:
             return {"status": "waiting"}
         rung = seconds <= self.near
@@ -285,6 +289,12 @@ class Following:
         leave_awaited(self.connection, self.run_id, below(path))
         self.cancel(path, and_(below(path), steps.c.path != path))
 
+    def end_checkpoints(self, flow: str) -> None:
+        """A flow that has ended waits for nothing any more, also if it did not come again to what it had waited for."""
+        is_open = and_(begins(f"{flow}/"), steps.c.status.not_in(STEP_TERMINAL))
+        if self.connection.scalar(select(steps.c.path).where(steps.c.run_id == self.run_id, is_open).limit(1)):
+            self._cancel_below(flow)
+
     def cancel(self, path: str, which: ColumnElement[bool]) -> None:
         """What is open of these, which belong to the given path."""
         cancelled = self.connection.scalars(
@@ -297,7 +307,13 @@ class Following:
             .returning(steps.c.path)
         )  # fmt: skip
         if paths := sorted(cancelled):
+            self._forget_waits(set(paths))
             self.telling.add("cancelled", path, open=paths)
+
+    def _forget_waits(self, ended: set[str]) -> None:
+        waiting = self.connection.scalars(select(waits.c.path).where(waits.c.run_id == self.run_id))
+        if gone := [path for path in waiting if path in ended]:
+            self.connection.execute(delete(waits).where(waits.c.run_id == self.run_id, waits.c.path.in_(gone)))
 
     def _need(self, path: str) -> None:
         if self.scope is None or not (self.scope == WHOLE_RUN or is_below(path, self.scope)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, or_, select, update
+from sqlalchemy import Connection, Row, delete, or_, select, update
 
 from rival_client import reading
 from rival_client.database import Database
@@ -15,7 +15,7 @@ from rival_client.errors import RivalError
 from rival_client.history import Telling, tell
 from rival_client.payload import NULL
 from rival_client.records import Step
-from rival_client.tables import after, now, runs, steps
+from rival_client.tables import after, now, runs, steps, waits
 from rival_client.waking import run_awakes
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
@@ -80,6 +80,9 @@ class Moving:
                 return self._too_early(connection, held)
             # A timer's row is claimed as it waits; with it the whole run may have.
             run_awakes(connection, held.run_id)
+            if step.kind == "wait":
+                # Its time is up: no event is for it any more.
+                connection.execute(delete(waits).where(waits.c.run_id == held.run_id, waits.c.path == held.path))
             tell(connection, held.run_id, held.path, "claimed", by=executor, attempt=step.attempts)
             run_input = connection.scalar(select(runs.c.input).where(runs.c.id == held.run_id))
             token, timeout_token, attempt, lost, kind = step
@@ -113,7 +116,7 @@ class Moving:
             step = connection.execute(
                 step_leaves_running(held, verb, end.status)
                 .values(result=end.result, state=end.state, error=end.error, completed_at=now(), ring_at=None)
-                .returning(*ATTEMPT_COLUMNS)
+                .returning(*ATTEMPT_COLUMNS, steps.c.kind)
             ).first()
             if step is None:
                 return None
@@ -122,6 +125,8 @@ class Moving:
             following = self._following(connection, held.run_id, claim_for, scope, by=_who(held, step, end.outcome))
             what = end.outcome if end.status == "failed" else end.status
             following.telling.add(what, held.path, result=end.result, state=end.state, error=end.error)
+            if step.kind == "flow":
+                following.end_checkpoints(held.path)
             following.outcome = _outcome(held.path, end)
             following.apply(advance.effects)
             return following.conclude()

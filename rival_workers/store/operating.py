@@ -20,6 +20,7 @@ from rival_client.errors import NotPossible, RivalError
 from rival_client.history import Telling, tell
 from rival_client.orphans import leave_awaited, leave_started_by
 from rival_client.tables import after, now, runs, steps, waits
+from rival_client.waking import run_awakes
 from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
@@ -147,12 +148,14 @@ class Operating:
             opened=[one.path for one in cut.opens], revived=[one.path for one in cut.revived],
         )  # fmt: skip
         _open_run(connection, run_id, _highest_token(connection, run_id, cut.undone) + 2)
+        carried = _carried(connection, run_id, cut, order)
         for part in _parts(cut.undone):
             leave_started_by(connection, run_id, part)
             connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(part)))
             connection.execute(delete(steps).where(steps.c.run_id == run_id, steps.c.path.in_(part)))
         _revive(connection, run_id, cut.revived)
         following = self._whole(connection, run_id, order)
+        following.carried = carried
         following.apply(cut.opens)
         return following.conclude()
 
@@ -184,7 +187,9 @@ class Operating:
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
             )
         )  # fmt: skip
-        connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path == path))
+        connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
+        # The whole run may have waited with the step.
+        run_awakes(connection, run_id)
         following = self._whole(connection, run_id, order)
         following.telling.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
         # What a flow was waiting for.
@@ -208,7 +213,7 @@ class Operating:
 
 
 def _locked(connection: Connection, run_id: str) -> Any:
-    if not run_statements.LockedRun(connection, run_id).settled:
+    if not run_statements.LockedRun(connection, run_id, ended_too=True).settled:
         raise _Moved
     return connection.execute(
         select(runs.c.id, runs.c.workflow, runs.c.version, runs.c.status, runs.c.token).where(runs.c.id == run_id)
@@ -250,6 +255,15 @@ def _highest_token(connection: Connection, run_id: str, paths: Sequence[str]) ->
         for part in _parts(paths)
     )
     return max((token or 0 for row in found for token in row), default=0)
+
+
+def _carried(connection: Connection, run_id: str, cut: Cut, order: Order) -> dict[str, Any]:
+    """The inputs that flows have continued with: one that goes on with its checkpoints goes on with its input, too."""
+    rewound = order.step if order.verb == "rewind" else None
+    flows = [one.path for one in cut.opens if one.kind == "flow" and one.path != rewound]
+    columns = select(steps.c.path, steps.c.item).where(steps.c.run_id == run_id)
+    found = (row for part in _parts(flows) for row in connection.execute(columns.where(steps.c.path.in_(part))))
+    return {row.path: row.item for row in found if row.item is not None}
 
 
 def _open_run(connection: Connection, run_id: str, at_least: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rival_client.history import as_json
+from rival_client.history import REOPENINGS, as_json
 from rival_client.hotline import HotLine, Statement, Value
 from rival_client.payload import Json, serialise
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL
@@ -48,7 +48,8 @@ _HANGS_ON_IT = " OR ".join(_BELOW.format(sign, chr(ord(sign) + 1)) for sign in "
 _ITS_OWN = f"(path = %(flow)s OR {_HANGS_ON_IT})"
 _ITS_RUN = "run_id = %(run_id)s AND EXISTS (SELECT FROM step)"
 
-# What other steps of the plan have gone through, and wait for, stays. Children that have ended are no part of what is
+# What other steps of the plan have gone through, and wait for, stays; so does what has happened to the whole run, and
+# the knowledge of what it has had of what is for each run once. Children that have ended are no part of what is
 # to come: a run that goes on for ever must not keep them all.
 _CONTINUE = f"""
 WITH step AS (
@@ -68,8 +69,9 @@ WITH step AS (
     DELETE FROM rival_waits WHERE {_ITS_RUN} AND {_ITS_OWN}
 ), received AS (
     DELETE FROM rival_deliveries WHERE {_ITS_RUN} AND {_ITS_OWN}
+      AND NOT EXISTS (SELECT FROM rival_events WHERE id = event_id AND delivery = 'all')
 ), entries AS (
-    DELETE FROM rival_history WHERE {_ITS_RUN} AND {_ITS_OWN}
+    DELETE FROM rival_history WHERE {_ITS_RUN} AND {_ITS_OWN} AND what NOT IN ({_list(REOPENINGS)})
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, path, 'continued', jsonb_build_object('kind', kind, 'item', %(input)s::jsonb), executor_id, now()

@@ -19,11 +19,12 @@ from sqlalchemy.orm import Session
 from rival_client import TopicFull
 from rival_client.database import libpq_url
 from rival_client.message import EventRing
-from rival_client.tables import after, events, waits
+from rival_client.tables import after, events, steps, waits
 from rival_workers import flow, parallel, step, wait_event_step
 from rival_workers.store import eventing
 from rival_workers.store.base import ClaimBy
 from tests.support.inline import Clock, Inline
+from tests.support.locks import until_blocked
 
 
 def settle(inline: Inline) -> None:
@@ -309,6 +310,27 @@ def test_a_wait_may_go_on_without_its_event(timed: Inline) -> None:
     assert got(timed, "r") == "on"
 
 
+def test_a_wait_whose_time_is_up_is_forgotten_and_makes_no_room_in_a_full_topic(timed: Inline) -> None:
+    timed.define("w", wait_event_step("paid", timeout=20, on_timeout="continue"))
+    started(timed, "r")
+    pass_time(timed, 31)
+    assert status(timed, "r") == "completed"
+    assert timed.rival.recover().waiting_for_events == 0
+    bounded(timed, 1)
+    timed.rival.send_event("paid", 1)
+    settle(timed)
+    with pytest.raises(TopicFull):
+        timed.rival.send_event("paid", 2)
+
+
+def test_a_cancelled_run_waits_for_no_event(inline: Inline) -> None:
+    inline.define("w", parallel("all", [[wait_event_step("paid")], [wait_event_step("sent")]]))
+    started(inline, "r")
+    assert inline.rival.recover().waiting_for_events == 2
+    inline.rival.cancel("r")
+    assert inline.rival.recover().waiting_for_events == 0
+
+
 def test_of_timeout_and_delivery_the_first_wins(timed: Inline) -> None:
     timed.define("w", wait_event_step("paid", timeout=20, on_timeout="continue"))
     started(timed, "late", "early")
@@ -323,6 +345,13 @@ def test_of_timeout_and_delivery_the_first_wins(timed: Inline) -> None:
     settle(timed)
     assert (status(timed, "late"), got(timed, "late")) == ("completed", None)
     assert [event.status for event in timed.rival.events()] == ["kept", "consumed"]
+
+
+def until(inline: Inline, is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not is_so() and time.monotonic() < end:
+        inline.drain()
+        time.sleep(0.01)
 
 
 # -- at the same moment -----------------------------------------------------------------------------------
@@ -418,6 +447,38 @@ def test_of_cancel_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline)
             settle(pg)
             ended = status(pg, f"r{n}")
             assert ended == ("cancelled" if cancelled.result(10) else "completed")
+
+
+@pytest.mark.parametrize("again", ["rewind", "continue"])
+def test_an_event_on_its_way_to_a_wait_that_comes_again_with_another_key_is_not_taken_for_that(
+    pg: Inline, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """Whoever delivers has found the wait, and is slow; meanwhile the flow is at the same place with another key."""
+    keys = ["first", "second"]
+
+    def body(ctx: Any) -> Any:
+        key = keys.pop(0) if keys else "second"
+        got = ctx.await_event("paid", key=key, timeout=0.2 if key == "first" else None)
+        return ctx.continue_as(1) if got is None else got
+
+    def overtaken(connection: Connection, row: Any) -> str | None:
+        monkeypatch.setattr(eventing, "_kind_that_takes", real)
+        if again == "rewind":
+            pg.rival.rewind("r", "f")
+        until(pg, lambda: not keys)
+        return real(connection, row)
+
+    real = eventing._kind_that_takes
+    pg.define("w", flow("f", register=False)(body))
+    started(pg, "r")
+    monkeypatch.setattr(eventing, "_kind_that_takes", overtaken)
+    sent = pg.rival.send_event("paid", "old", key="first")
+    pg.doorbell.take()
+    pg.store.deliver_event(sent.event_id)
+    assert [event.status for event in pg.rival.events()] == ["kept"]
+    pg.rival.send_event("paid", "new", key="second")
+    until(pg, lambda: status(pg, "r") == "completed")
+    assert got(pg, "r") == "new"
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -740,3 +801,20 @@ def test_a_step_is_only_woken_where_it_cannot_be_gone_on_with(pg: Inline, hindra
     for one in delivered.woken:
         pg.deliver(one.ring)
     assert got(pg, "r") == 7
+
+
+def test_a_flow_that_begins_to_wait_holds_no_step_while_it_waits_for_the_topic(pg: Inline) -> None:
+    """Whoever delivers has the topic, and then wants steps: the other way round the two would wait for one another."""
+    pg.define("w", flow("f", register=False)(lambda ctx: ctx.await_event("paid")))
+    pg.rival.run("w", run_id="r")
+    with pg.store.database.transaction() as connection:
+        eventing.lock_topic(connection, "paid", None)
+        beginning = threading.Thread(target=pg.drain)
+        beginning.start()
+        until_blocked(pg.store.database)
+        row = select(steps.c.path).where(steps.c.run_id == "r", steps.c.path == "f")
+        assert connection.scalar(row.with_for_update(nowait=True)) == "f"
+    beginning.join()
+    pg.rival.send_event("paid", 1)
+    pg.drain()
+    assert got(pg, "r") == 1

@@ -467,6 +467,27 @@ def test_a_beat_from_outside_puts_the_time_off_but_not_beyond_the_deadline(file_
         inline.close()
 
 
+def test_a_beat_after_the_ring_for_its_deadline_puts_off_no_message_for_long(file_url: str) -> None:
+    """What is far is a row and the keeper's look; a message that waits for an hour would not outlive its broker's
+    patience."""
+    clock = Clock()
+    inline = Inline(file_url, clock=clock)
+    try:
+        define(inline, heartbeat=3600)
+        token = start(inline)
+        clock.advance(3597)
+        keep(inline)
+        inline.rival.heartbeat_step(token)
+        clock.advance(4)
+        inline.drain()
+        assert (inline.later, the_step(inline).waits_outside) == ([], True)
+        clock.advance(3597)
+        keep(inline)
+        assert inline.rival.state("r").status == "failed"
+    finally:
+        inline.close()
+
+
 def test_a_missed_beat_from_outside_is_a_timeout_that_says_when_the_last_one_was(file_url: str) -> None:
     clock = Clock()
     inline = Inline(file_url, clock=clock)

@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
-from rival_workers import ChildFailed, StepError, StepFailed, flow, parallel, step, wait_event_step
+from rival_client.tables import deliveries
+from rival_workers import ChildFailed, StepError, StepFailed, delay_step, flow, parallel, step, wait_event_step
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.policies import default
 from rival_workers.definition.registry import Registry
@@ -424,6 +426,130 @@ def test_a_flow_that_continues_keeps_its_run_and_leaves_no_rows_behind(inline: I
     start(inline, {"n": 0})
     assert (inline.rival.result("r").result, calls["turn"]) == (20, 20)
     assert rows(inline) == {"f": "completed", "f/once": "completed"}
+
+
+@pytest.mark.parametrize("place", ["f", "all/f"])
+def test_a_topic_or_a_name_with_slashes_is_like_any_other(inline: Inline, place: str) -> None:
+    def body(ctx: Any) -> Any:
+        return [ctx.step(once, "a", 1, name="x/y/z"), ctx.await_event("orders/eu/paid"), ctx.call("child")]
+
+    define(inline, lambda ctx: ctx.await_event("child/go"), "child")
+    its_flow = flow("f", register=False)(body)
+    inline.define("w", its_flow if place == "f" else parallel("all", [[its_flow], [wait_event_step("never")]]))
+    start(inline, workflow="w")
+    inline.rival.send_event("orders/eu/paid", 2)
+    inline.drain()
+    inline.rival.send_event("child/go", 3)
+    inline.drain()
+    [found] = [row for row in inline.rival.state("r").steps if row.path == place]
+    assert (found.status, found.result) == ("completed", [1, 2, 3])
+
+
+def test_a_topic_that_is_named_twice_is_waited_for_once(inline: Inline) -> None:
+    define(inline, lambda ctx: ctx.await_event(["go", "stop", "go"]).payload)
+    start(inline)
+    inline.rival.send_event("go", 7)
+    inline.drain()
+    assert inline.rival.result("r").result == 7
+
+
+@pytest.mark.parametrize("ends", ["fails", "returns", "fails in a lane"])
+def test_a_flow_that_has_ended_takes_no_event_for_a_wait_that_it_has_not_come_to_again(
+    timed: Inline, ends: str
+) -> None:
+    def body(ctx: Any) -> Any:
+        if once("came") is None and calls["came"] == 2:
+            return 1 if ends == "returns" else 1 / 0
+        return ctx.await_event("go", timeout=60)
+
+    its_flow, beside = flow("f", register=False)(body), delay_step(seconds=3600, name="beside")
+    timed.define("w", parallel("all", [[its_flow], [beside]]) if ends == "fails in a lane" else its_flow)
+    start(timed, workflow="w")
+    later(timed, 61)
+    assert timed.rival.state("r").status == ("completed" if ends == "returns" else "failed")
+    assert not {"waiting", "waiting_retry", "pending", "running"} & set(rows(timed).values())
+    timed.rival.send_event("go", 7)
+    timed.drain()
+    assert [event.status for event in timed.rival.events()] == ["kept"]
+    if ends == "fails":
+        timed.rival.retry("r")
+        timed.drain()
+        assert timed.rival.result("r").result == 7
+
+
+def test_an_event_for_one_that_a_flow_takes_at_the_last_moment_is_for_no_other(timed: Inline) -> None:
+    """Its time is up, so it runs again, but it has not come to its wait yet."""
+
+    def body(ctx: Any, input: Any) -> Any:
+        if input == "first" and once("came") is None and calls["came"] == 2:
+            timed.store.deliver_event(timed.rival.send_event("go", 7).event_id)
+        return ctx.await_event("go", timeout=60 if input == "first" else None)
+
+    define(timed, body)
+    start(timed, "first")
+    start(timed, "second", run_id="s")
+    later(timed, 61)
+    assert timed.rival.result("r").result == 7
+    assert timed.rival.state("s").status == "suspended"
+
+
+@pytest.mark.parametrize(("verb", "turns"), [("retry", [1, 2, 3, 3]), ("rewind", [1, 2, 3, 1, 2, 3])])
+def test_a_flow_that_has_continued_is_retried_with_its_last_input_and_rewound_to_its_first(
+    inline: Inline, verb: str, turns: list[int]
+) -> None:
+    seen: list[int] = []
+
+    def body(ctx: Any, input: int) -> Any:
+        assert ctx.step(once, "a", input) == input, "its checkpoints are those of its input"
+        seen.append(input)
+        if input < 3:
+            ctx.continue_as(input + 1)
+        return input if len(seen) > 3 else 1 / 0
+
+    define(inline, body)
+    start(inline, 1)
+    assert inline.rival.state("r").status == "failed"
+    inline.rival.retry("r") if verb == "retry" else inline.rival.rewind("r", "f")
+    inline.drain()
+    assert (inline.rival.result("r").result, seen) == (3, turns)
+
+
+@pytest.mark.parametrize("lanes", [False, True])
+def test_what_an_operator_did_to_a_run_is_told_of_flows_that_continue_later_too(timed: Inline, lanes: bool) -> None:
+    """The rebuild from the history, at the end, agrees with the tables."""
+
+    def body(ctx: Any, input: Any) -> Any:
+        ctx.sleep(60)
+        return input if input == "again" else ctx.continue_as("again")
+
+    its_flow = flow("f", register=False)(body)
+    timed.define("w", parallel("all", [[its_flow], [wait_event_step("never")]]) if lanes else its_flow)
+    start(timed, workflow="w")
+    timed.rival.cancel("r")
+    timed.rival.retry("r")
+    timed.drain()
+    timed.rival.rewind("r", "all/f" if lanes else "f", by="ann")
+    timed.drain()
+    later(timed, 61)
+    later(timed, 61)
+    [rewound] = [entry for entry in timed.rival.history("r") if entry.what == "rewind_run"]
+    assert rewound.by == "ann"
+    assert rows(timed)["all/f" if lanes else "f"] == "completed"
+
+
+def test_a_flow_that_continues_does_not_get_again_what_was_for_all(inline: Inline) -> None:
+    def body(ctx: Any, input: list[str]) -> Any:
+        got = [*input, ctx.await_event(["news", "mine"]).payload]
+        return got if got[-1] == "end" else ctx.continue_as(got)
+
+    define(inline, body)
+    start(inline, [])
+    for payload, delivery in (("one", "all"), ("two", "all"), ("mine", "one"), ("end", "all")):
+        inline.rival.send_event("mine" if delivery == "one" else "news", payload, delivery=delivery)  # type: ignore[arg-type]
+        inline.drain()
+    assert inline.rival.result("r").result == ["one", "two", "mine", "end"]
+    with inline.store.database.autocommit() as connection:
+        assert len(connection.execute(select(deliveries)).all()) == 3, "what is consumed need not be remembered"
 
 
 def test_a_flow_that_continues_leaves_alone_what_others_have_done_and_wait_for(inline: Inline) -> None:

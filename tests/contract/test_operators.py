@@ -4,22 +4,26 @@ before is refused all the same.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from rival_client.errors import NotPossible, RunNotFound
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_client.records import RunState
+from rival_client.tables import runs, steps
 from rival_workers import StepError, branch, for_each, loop, parallel, step, wait_event_step, workflow
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
 from rival_workers.store.base import Held
 from tests.support.inline import Clock, Inline
+from tests.support.locks import until_blocked
 
 Make = Callable[..., Inline]
 LATE = End("completed", Json('"late"'))
@@ -659,3 +663,30 @@ def test_only_an_open_step_can_be_skipped(make: Make, world: World) -> None:
         inline.rival.skip(run_id, "p", reason="")
     with pytest.raises(NotPossible, match="there is no step 'x'"):
         inline.rival.set_result(run_id, "x", 1, reason="")
+
+
+@pytest.mark.parametrize("verb", ["rewind", "set_result"])
+def test_an_operator_and_another_who_has_waited_for_a_steps_end_do_not_wait_for_one_another(
+    postgres_url: str, verb: str
+) -> None:
+    """The other has the ended step's lock, and goes on to the run."""
+    inline = Inline(postgres_url)
+    inline.define("w", step(lambda: 1, name="a"), wait_event_step("go", name="b"))
+    inline.rival.run("w", run_id="r")
+    inline.drain()
+    inline.rival.cancel("r")
+    act = {
+        "rewind": lambda: inline.rival.rewind("r", "a"),
+        "set_result": lambda: inline.rival.set_result("r", "b", 1, reason="enough"),
+    }
+    with inline.store.database.transaction() as connection:
+        ended = select(steps.c.path).where(steps.c.run_id == "r", steps.c.path == "b")
+        assert connection.scalar(ended.with_for_update()) == "b"
+        acting = threading.Thread(target=act[verb])
+        acting.start()
+        until_blocked(inline.store.database)
+        connection.execute(select(runs.c.id).where(runs.c.id == "r").with_for_update(nowait=True))
+    acting.join()
+    inline.drain()
+    assert inline.rival.state("r").status == {"rewind": "suspended", "set_result": "completed"}[verb]
+    inline.close()

@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from rival_client.tables import waits
 from rival_workers import branch, delay_step, flow, for_each, loop, parallel, step, wait_event_step, workflow
 from rival_workers.definition.workflow import define_workflow
 from tests.contract.test_flows import define, later
@@ -108,3 +110,31 @@ def test_a_suspended_run_deep_within_can_be_cancelled_paused_and_rewound(inline:
     inline.drain()
     assert inline.rival.state("r").status == "suspended"
     assert inline.rival.cancel("r")
+
+
+NEXT = {
+    "a step": (lambda: step(one, name="next"), "running"),
+    "a timer": (lambda: delay_step(seconds=3600, name="next"), "suspended"),
+    "lanes that wait": (lambda: parallel("next", [[delay_step(seconds=3600, name=name)] for name in "ab"]), "running"),
+}
+
+
+@pytest.mark.parametrize("verb", ["skip", "set_result"])
+@pytest.mark.parametrize("following", NEXT)
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_suspended_run_is_what_follows_when_its_step_is_ended_by_hand(
+    inline: Inline, wait: str, following: str, verb: str
+) -> None:
+    """Attempts of suspended runs are looked for by nobody: one that dies in such a run would be lost."""
+    make, status = NEXT[following]
+    assert started(inline, WAITS[wait](), make()) == "suspended"
+    path = inline.rival.state("r").steps[0].path
+    by_hand = {
+        "skip": inline.rival.skip,
+        "set_result": lambda *at, reason: inline.rival.set_result(*at, 1, reason=reason),
+    }
+    by_hand[verb]("r", path, reason="enough")
+    assert inline.rival.state("r").status == status
+    with inline.store.database.autocommit() as connection:
+        left = connection.execute(select(waits).where(waits.c.run_id == "r")).all()
+    assert not left

@@ -1,0 +1,149 @@
+"""The database takes a commit, and its answer is lost: what is then said again is done once all the same, and a run
+goes on however long the database was away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from rival_client.errors import DatabaseUnavailable
+from rival_client.tables import waits
+from rival_workers import flow, step
+from rival_workers.definition.registry import Registry
+from tests.support.inline import Inline
+
+
+def define_flow(inline: Inline, function: Callable[..., Any]) -> None:
+    made = flow("f", registry=Registry())(function)
+    assert made.definition is not None
+    inline.registry.renew(made.definition)
+    inline.process.register_workflows()
+
+
+def lose_answer(inline: Inline, operation: str) -> None:
+    """Of the store's next operation of that name: it is done, and nobody hears of it."""
+    real = getattr(inline.store, operation)
+
+    def unheard(*args: Any, **options: Any) -> None:
+        setattr(inline.store, operation, real)
+        real(*args, **options)
+        raise DatabaseUnavailable("the answer was lost")
+
+    setattr(inline.store, operation, unheard)
+
+
+def started(inline: Inline, workflow: str = "f") -> None:
+    inline.rival.run(workflow, run_id="r")
+    inline.drain()
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_flow_gets_the_event_that_was_there_although_the_answer_was_lost(inline: Inline, kept: int) -> None:
+    """It is not taken for a wait that goes on, and no other event is taken in its place."""
+    define_flow(inline, lambda ctx: ctx.await_event("go"))
+    for number in range(kept):
+        inline.rival.send_event("go", number)
+    inline.drain()
+    lose_answer(inline, "suspend_for_event")
+    started(inline)
+    assert inline.rival.result("r").result == 0
+    assert sorted(event.status for event in inline.rival.events()) == ["consumed", *["kept"] * (kept - 1)]
+    with inline.store.database.autocommit() as connection:
+        assert connection.scalar(select(func.count()).select_from(waits)) == 0
+
+
+def test_a_flow_that_has_spawned_a_child_does_not_fail_since_its_ring_was_not_heard(inline: Inline) -> None:
+    inline.define("child", step(lambda: 1, name="one"))
+    define_flow(inline, lambda ctx: ctx.spawn("child"))
+    lose_answer(inline, "started_run")
+    started(inline)
+    assert inline.rival.result("r").result == "r/spawn:child"
+    assert inline.rival.result("r/spawn:child").status == "completed"
+
+
+# -- away for longer than anybody waits -------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(inline: Inline) -> Inline:
+    """One that does not wait for a database that is away."""
+    inline.coordinator._patience._seconds = 0.0
+    return inline
+
+
+def make_away(inline: Inline, operation: str) -> None:
+    """For the store's next operation of that name: it is not even done."""
+    real = getattr(inline.store, operation)
+
+    def away(*args: Any, **options: Any) -> None:
+        setattr(inline.store, operation, real)
+        raise DatabaseUnavailable("away")
+
+    setattr(inline.store, operation, away)
+
+
+def pass_time(inline: Inline) -> None:
+    if inline.clock is None:
+        time.sleep(0.01)
+    else:
+        inline.clock.advance(0.1)
+    inline.drain()
+
+
+def start_and_lose_contact(inline: Inline, workflow: str) -> None:
+    with pytest.raises(DatabaseUnavailable):
+        started(inline, workflow)
+    for _ in range(3):
+        inline.process.executor.beat_once()
+    inline.drain()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ["read_checkpoints", "record_checkpoint", "suspend_step", "suspend_for_event", "give_up_wait", "start_child",
+     "continue_flow"],
+)  # fmt: skip
+def test_a_flow_goes_on_after_the_database_was_away_for_longer_than_its_patience(
+    impatient: Inline, operation: str
+) -> None:
+    """Nobody has failed: the attempt is handed back, and another one goes on from what was committed."""
+
+    def body(ctx: Any, input: Any) -> Any:
+        ctx.step(lambda: 1, name="one")
+        ctx.gather(lambda: 2, lambda: 3)
+        ctx.sleep(0.05)
+        ctx.await_event("never", timeout=0)
+        ctx.call("child")
+        return input if input else ctx.continue_as("again")
+
+    impatient.define("child", step(lambda: 1, name="one"))
+    define_flow(impatient, body)
+    make_away(impatient, operation)
+    impatient.rival.run("f", run_id="r")
+    lost = 0
+    for _ in range(40):
+        try:
+            pass_time(impatient)
+        except DatabaseUnavailable:
+            lost += 1
+        impatient.process.executor.beat_once()
+    assert (lost, impatient.rival.result("r").result) == (1, "again")
+
+
+@pytest.mark.parametrize("operation", ["suspend_outside", "read_step"])
+def test_an_external_step_is_not_left_running_when_the_database_was_away_for_too_long(
+    impatient: Inline, operation: str
+) -> None:
+    impatient.define("w", step(lambda ctx: tokens.append(ctx.completion_token), name="out", execution_mode="external"))
+    tokens: list[str] = []
+    make_away(impatient, operation)
+    start_and_lose_contact(impatient, "w")
+    assert [found.status for found in impatient.rival.state("r").steps] == ["waiting"]
+    assert impatient.rival.complete_step(tokens[-1], 7)
+    impatient.drain()
+    assert impatient.rival.result("r").result == 7

@@ -1,0 +1,22 @@
+"""Postgres' locks, for tests that force two transactions to meet."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import text
+
+from rival_client.database import Database
+
+_BLOCKED = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+
+
+def until_blocked(database: Database) -> None:
+    """Some transaction waits for a lock."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        with database.autocommit() as connection:
+            if connection.scalar(_BLOCKED):
+                return
+        time.sleep(0.01)
+    raise AssertionError("nobody waits for a lock")

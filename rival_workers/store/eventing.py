@@ -4,7 +4,7 @@ the two sees the other: an event that came just before, during or after the wait
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,16 +23,41 @@ _BATCH = 100
 _ANY_DUE = select(any_is_past(events.c.ring_at))
 
 
+class TopicNeeded(Exception):
+    """The topic's lock must be taken before any step's: whoever delivers has it when it comes to the steps."""
+
+    def __init__(self, wait: WaitFor) -> None:
+        super().__init__(wait.topic)
+        self.wait = wait
+
+
+def lock_topics(connection: Connection, waits_for: Iterable[WaitFor]) -> list[WaitFor]:
+    """The waits, in the one order in which their topics are locked."""
+    in_order = sorted(waits_for, key=lambda one: (one.topic, one.key or ""))
+    for wait in in_order:
+        lock_topic(connection, wait.topic, wait.key)
+    return in_order
+
+
+def need_topic(connection: Connection, wait: WaitFor) -> None:
+    """For one who has locked steps already, and so must not wait for it."""
+    if connection.dialect.name == "postgresql" and not all(_locks(connection, wait.topic, wait.key, "pg_try_advisory")):
+        raise TopicNeeded(wait)
+
+
 def lock_topic(connection: Connection, topic: str, key: str | None) -> None:
     """Those with a key share the topic and have the key for themselves; one without a key has all of the topic."""
-    if connection.dialect.name != "postgresql":
-        return  # a transaction there is alone anyway
+    if connection.dialect.name == "postgresql":  # elsewhere a transaction is alone anyway
+        _locks(connection, topic, key, "pg_advisory")
+
+
+def _locks(connection: Connection, topic: str, key: str | None, how: str) -> Row[Any]:
+    exclusive, shared = getattr(func, f"{how}_xact_lock"), getattr(func, f"{how}_xact_lock_shared")
     number = func.hashtext(topic)
     if key is None:
-        connection.execute(select(func.pg_advisory_xact_lock(TOPICS, number)))
-        return
-    shared = func.pg_advisory_xact_lock_shared(TOPICS, number)
-    connection.execute(select(shared, func.pg_advisory_xact_lock(KEYS, func.hashtext(f"{topic}{BETWEEN}{key}"))))
+        return connection.execute(select(exclusive(TOPICS, number))).one()
+    of_key = exclusive(KEYS, func.hashtext(f"{topic}{BETWEEN}{key}"))
+    return connection.execute(select(shared(TOPICS, number), of_key)).one()
 
 
 #: Two arbitrary numbers that only Rival's events use, and what stands between a topic and a key.

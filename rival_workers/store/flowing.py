@@ -33,7 +33,7 @@ from rival_client.workflows import current_workflow, workflow_names
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import NEVER_RUNG, ChildRun, Held, Suspended, WaitOver
-from rival_workers.store.eventing import Waiting, begin_wait, lock_topic
+from rival_workers.store.eventing import Waiting, begin_wait, lock_topics
 from rival_workers.store.following import LEAD
 from rival_workers.store.guards import chosen, guard, step_leaves_running
 from rival_workers.store.scopes import below
@@ -104,12 +104,9 @@ class Flowing:
     def suspend_for_event(
         self, held: Held, mark: Mark, waits_for: Sequence[WaitFor], timeout: float | None
     ) -> Suspended | None:
-        # In one order, since each takes its topic's lock.
-        in_order = sorted(waits_for, key=lambda one: (one.topic, one.key or ""))
         with self.database.transaction() as connection:
-            # Before any step's: whoever delivers has the topic's lock when it comes to the steps.
-            for wait in in_order:
-                lock_topic(connection, wait.topic, wait.key)
+            # Before any step: whoever delivers has the topic's lock when it comes to the steps.
+            in_order = lock_topics(connection, waits_for)
             telling = self._holds(connection, held)
             if telling is None:
                 return None

@@ -24,7 +24,7 @@ from rival_workers.engine.effects import Effect, Opening
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import NEVER_RUNG, Followed
 from rival_workers.store.composite_results import CompositeResults
-from rival_workers.store.eventing import Waiting, begin_wait
+from rival_workers.store.eventing import Waiting, begin_wait, need_topic
 from rival_workers.store.guards import after_or_never
 from rival_workers.store.scopes import WHOLE_RUN, ScopeNeeded, begins, below, is_below
 from rival_workers.store.unwinding import Unwinding
@@ -151,6 +151,8 @@ class Following:
             self.telling.add("opened", opening.path, kind=opening.kind)
             return {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
         if opening.wait is not None:
+            if self.scope is not None:
+                need_topic(self.connection, opening.wait)
             waiting = Waiting(self.run_id, opening.path, self._run[0])
             event = begin_wait(self.connection, waiting, opening.wait, self.telling)
             if event is None:

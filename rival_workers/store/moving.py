@@ -18,10 +18,11 @@ from rival_client.records import Step
 from rival_client.tables import after, now, runs, steps, waits
 from rival_client.waking import run_awakes
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.effects import Advance
+from rival_workers.engine.effects import Advance, WaitFor
 from rival_workers.engine.paths import is_reaction
 from rival_workers.engine.transitions import run_sources
 from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, NotYet, ReleaseReason, RunningAttempt
+from rival_workers.store.eventing import TopicNeeded, lock_topics
 from rival_workers.store.following import LEAD, Following, Outcome
 from rival_workers.store.guards import (
     ATTEMPT_COLUMNS,
@@ -97,20 +98,24 @@ class Moving:
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         """The step is over, and what follows from that has happened. None: it had moved on before."""
         scope: str | None = None
+        topics: list[WaitFor] = []
         for _ in range(_SCOPE_TRIES):
             try:
-                return self._finish(held, end, advance, claim_for, scope)
+                return self._finish(held, end, advance, claim_for, scope, topics)
             except ScopeNeeded as needed:
                 scope = needed.path
+            except TopicNeeded as needed:
+                topics.append(needed.wait)
             except Unsettled:
                 continue
         raise RivalError(f"Run {held.run_id!r} kept moving below {scope!r} while it was being stopped. Try again.")
 
     def _finish(
-        self, held: Held, end: End, advance: Advance, claim_for: str | None, scope: str | None
+        self, held: Held, end: End, advance: Advance, claim_for: str | None, scope: str | None, topics: list[WaitFor]
     ) -> Followed | None:
         verb = "finish_step" if held.guard == "execution_token" else "time_out_finish"
         with self.database.transaction() as connection:
+            lock_topics(connection, topics)
             if scope is not None:
                 lock_scope(connection, held.run_id, scope)
             step = connection.execute(

@@ -24,11 +24,12 @@ from rival_client.waking import run_awakes
 from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import REACTIONS, Advance
+from rival_workers.engine.effects import REACTIONS, Advance, WaitFor
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
 from rival_workers.store.base import Followed, Held
+from rival_workers.store.eventing import TopicNeeded, lock_topics
 from rival_workers.store.following import Following, Outcome
 from rival_workers.store.guards import guard
 from rival_workers.store.scopes import WHOLE_RUN, below
@@ -99,10 +100,14 @@ class Operating:
         return self._tried(run_id, once)
 
     def _tried(self, run_id: str, once: Callable[[Connection], Operated]) -> Operated:
+        topics: list[WaitFor] = []
         for _ in range(_TRIES):
             try:
                 with self.database.transaction() as connection:
+                    lock_topics(connection, topics)
                     return once(connection)
+            except TopicNeeded as needed:
+                topics.append(needed.wait)
             except _Moved:
                 continue
         raise RivalError(f"Run {run_id!r} kept moving while an operator wanted to change it. Pause it, and try again.")

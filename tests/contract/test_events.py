@@ -818,3 +818,22 @@ def test_a_flow_that_begins_to_wait_holds_no_step_while_it_waits_for_the_topic(p
     pg.rival.send_event("paid", 1)
     pg.drain()
     assert got(pg, "r") == 1
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_an_operator_who_opens_a_wait_again_holds_no_step_while_another_has_the_topic(
+    pg: Inline, key: str | None
+) -> None:
+    pg.define("w", wait_event_step("paid", key=key))
+    started(pg, "r")
+    with pg.store.database.transaction() as connection:
+        eventing.lock_topic(connection, "paid", key)
+        rewinding = threading.Thread(target=pg.rival.rewind, args=("r", "wait_paid"))
+        rewinding.start()
+        until_blocked(pg.store.database)
+        row = select(steps.c.path).where(steps.c.run_id == "r", steps.c.path == "wait_paid")
+        assert connection.scalar(row.with_for_update(nowait=True)) == "wait_paid"
+    rewinding.join()
+    pg.rival.send_event("paid", 1, key=key)
+    pg.drain()
+    assert got(pg, "r") == 1

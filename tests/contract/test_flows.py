@@ -199,7 +199,7 @@ def test_a_flow_whose_code_has_changed_under_its_run_stops_and_overwrites_nothin
     assert state.error["type"] == "FlowChanged"
     assert "'f/another'" in state.error["message"]
     assert "'f/once'" in state.error["message"]
-    assert rows(timed) == before | {"f": "failed"}
+    assert rows(timed) == before | {"f": "failed", "f/sleep": "cancelled"}, "what it has waited for ends with it"
     assert calls == {"a": 1}
 
 

@@ -42,6 +42,8 @@ class Mark:
     kind: str
     number: int
     found: Checkpoint | None = None
+    #: The number of the last of those that were gathered with it.
+    gathered: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rival_workers.engine.replay import Ending
@@ -26,6 +27,8 @@ AT_ONCE = 8
 def gather(steps: Sequence[FlowStep], port: AttemptPort) -> list[Any]:
     """Their results, in their order."""
     slots = threading.Semaphore(AT_ONCE)
+    last = max((step.mark.number for step in steps), default=0)
+    steps = [replace(step, mark=replace(step.mark, gathered=last)) for step in steps]
     gathered = [_Gathered(step, port, slots.release) for step in steps]
     for one in gathered:
         slots.acquire()

@@ -106,7 +106,8 @@ class FlowContext(Context):
         """Several steps at once: each a function, or a tuple of a function and its arguments. All end before it does;
         then the first failure is raised."""
         split = [(one, ()) if callable(one) else (one[0], tuple(one[1:])) for one in calls]
-        return gather([self._made(name_of(function), function, args, options) for function, args in split], self.port)
+        steps = [self._made(name_of(function), function, args, options) for function, args in split]
+        return gather(steps, self.port)
 
     # -- time ---------------------------------------------------------------------------------------------
 

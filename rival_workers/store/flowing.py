@@ -255,8 +255,8 @@ class Flowing:
         }  # fmt: skip
         dialect: Any = postgresql if self.database.is_postgres else sqlite
         statement = dialect.insert(steps).values(
-            run_id=held.run_id, path=mark.path, kind=mark.kind, opened=mark.number, execution_token=held.token,
-            created_at=now(), started_at=now(), item=item, **changes,
+            run_id=held.run_id, path=mark.path, kind=mark.kind, opened=mark.number, total=mark.gathered,
+            execution_token=held.token, created_at=now(), started_at=now(), item=item, **changes,
         )  # fmt: skip
         written = connection.execute(
             statement.on_conflict_do_update(

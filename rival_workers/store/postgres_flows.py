@@ -22,11 +22,11 @@ WITH held AS (
     WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
     FOR UPDATE
 ), written AS (
-    INSERT INTO rival_steps AS step (run_id, path, kind, opened, status, result, error, attempts, due_at,
+    INSERT INTO rival_steps AS step (run_id, path, kind, opened, total, status, result, error, attempts, due_at,
                                      created_at, started_at, completed_at)
-    SELECT run_id, %(path)s::text, %(kind)s::text, %(number)s::int, %(status)s::text, %(result)s::jsonb,
-           %(error)s::jsonb, %(attempts)s::int, now() + make_interval(secs => %(delay)s), now(), now(),
-           CASE WHEN %(status)s::text IN ({_list(STEP_TERMINAL)}) THEN now() END
+    SELECT run_id, %(path)s::text, %(kind)s::text, %(number)s::int, %(gathered)s::int, %(status)s::text,
+           %(result)s::jsonb, %(error)s::jsonb, %(attempts)s::int, now() + make_interval(secs => %(delay)s),
+           now(), now(), CASE WHEN %(status)s::text IN ({_list(STEP_TERMINAL)}) THEN now() END
     FROM held
     ON CONFLICT (run_id, path) DO UPDATE
     SET status = excluded.status, result = excluded.result, error = excluded.error, attempts = excluded.attempts,
@@ -94,7 +94,8 @@ CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
 def record_checkpoint(hot: HotLine, held: Held, ending: Ending) -> bool:
     mark = ending.mark
     values: dict[str, Value] = {
-        **_of(held), "path": mark.path, "kind": mark.kind, "number": mark.number, "status": ending.status,
+        **_of(held), "path": mark.path, "kind": mark.kind, "number": mark.number,
+        "gathered": mark.gathered, "status": ending.status,
         "result": ending.result, "error": None if ending.error is None else serialise(ending.error),
         "attempts": ending.attempts, "delay": ending.delay, "what": ending.what, "detail": as_json(ending.told),
     }  # fmt: skip

@@ -651,6 +651,31 @@ def test_what_a_flow_does_forgives_its_losses_and_a_new_beginning_its_attempts(i
     assert seen == [(2, 0), (2, 1), (2, 0), (1, 0), (1, 0)]
 
 
+def test_a_retry_does_not_try_again_what_the_flow_has_caught(inline: Inline) -> None:
+    def fails_once(name: str) -> str:
+        calls[name] += 1
+        if calls[name] == 1:
+            raise ValueError("not this time")
+        return name
+
+    def body(ctx: Any) -> Any:
+        try:
+            found = ctx.step(fails_once, "first choice")
+        except StepFailed:
+            found = ctx.step(once, "second choice", "second choice")
+        return [found, *ctx.gather((fails_once, "gathered"), (once, "beside it", "beside it"))]
+
+    define(inline, body)
+    start(inline)
+    assert inline.rival.state("r").status == "failed"
+    preview = inline.rival.retry("r", dry_run=True)
+    assert preview.runs_again == ("f", "f/fails_once~2")
+    inline.rival.retry("r")
+    inline.drain()
+    assert inline.rival.result("r").result == ["second choice", "gathered", "beside it"]
+    assert calls == {"first choice": 1, "second choice": 1, "gathered": 2, "beside it": 1}
+
+
 def test_a_message_for_a_flow_that_comes_again_changes_nothing(timed: Inline) -> None:
     define(timed, lambda ctx: [ctx.step(once, "a"), ctx.sleep(10), ctx.step(once, "b")])
     timed.rival.run("f", run_id="r")

@@ -20,7 +20,7 @@ from rival_client.errors import RivalError
 from rival_client.holding import holds
 from rival_client.reading import run_of
 from rival_client.records import Run
-from rival_client.tables import RUN_STATUSES, runs
+from rival_client.tables import RUN_STATUSES, in_status, runs
 
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
 _WITH_ERROR = ("failed", "running", "suspended", "cancelled")
@@ -152,8 +152,8 @@ def _newest(statement: Select[Any], table: FromClause, limit: int) -> Select[Any
 def _with_status(statement: Select[Any], wanted: tuple[str, ...], limit: int) -> Select[Any]:
     """Of several statuses, the newest of each and then of all: the index has each of them in order, but not their
     mixture."""
-    parts = [statement.where(runs.c.status == status).subquery() for status in wanted]
+    parts = [statement.where(in_status(status)).subquery() for status in wanted]
     if len(parts) == 1:
-        return statement.where(runs.c.status == wanted[0])
+        return statement.where(in_status(wanted[0]))
     together = union_all(*(select(part) for part in parts)).subquery()
     return _newest(select(together), together, limit)

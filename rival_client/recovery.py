@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple_, update
 
 from rival_client.database import Database
-from rival_client.tables import after, events, executors, now, one_of, orphans, runs, steps, waits
+from rival_client.tables import after, events, executors, in_status, now, one_of, orphans, runs, steps, waits
 
 #: Seconds after which a row that waits for a worker is looked at again at the latest.
 _LONGEST_BACKOFF = 600.0
@@ -117,7 +117,7 @@ def _forget_rings(connection: Connection, table: Table) -> Sequence[str]:
 
 def _counted(connection: Connection, rung: Sequence[str]) -> Recovery:
     living = select(executors.c.id).where(executors.c.id == steps.c.executor_id, executors.c.expires_at > now())
-    running = select(runs.c.id).where(runs.c.status == "running")
+    running = select(runs.c.id).where(in_status("running"))
     in_flight = one_of(steps.c.run_id, running) & (steps.c.status == "running")
     timers = (
         steps.c.status.in_(("waiting", "waiting_retry"))
@@ -127,7 +127,7 @@ def _counted(connection: Connection, rung: Sequence[str]) -> Recovery:
     return Recovery(
         rung=len(rung),
         resumed=sum(status == "waiting" for status in rung),
-        suspended=_count(connection, runs, runs.c.status == "suspended"),
+        suspended=_count(connection, runs, in_status("suspended")),
         orphans=_count(connection, orphans),
         lost=_count(connection, steps, in_flight, ~living.exists()),
         # Whatever waits has a time to be looked at again: that makes it the partial index's work.

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func, insert, literal, select, true, update
 
 from rival_client.recovery import chosen as chosen
-from rival_client.tables import RUN_TERMINAL, after, attempts, now, one_of, runs, steps
+from rival_client.tables import RUN_TERMINAL, after, attempts, in_status, now, one_of, runs, steps
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import Due, Held, Look, RunningAttempt
 
@@ -16,9 +16,7 @@ ATTEMPT_COLUMNS = (
 )  # fmt: skip
 
 #: An attempt in flight is found through the running runs: see the tables' indexes.
-IN_FLIGHT = and_(
-    one_of(steps.c.run_id, select(runs.c.id).where(runs.c.status == "running")), steps.c.status == "running"
-)
+IN_FLIGHT = and_(one_of(steps.c.run_id, select(runs.c.id).where(in_status("running"))), steps.c.status == "running")
 RUNNING = (
     select(
         steps.c.run_id, steps.c.path, steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id,

@@ -189,6 +189,9 @@ class explained:
             one = parameters[0] if isinstance(parameters, list) else parameters
             cursor.execute("EXPLAIN (FORMAT JSON) " + statement, one)
             self._plans.append((statement, cursor.fetchone()[0]))
+            # And as it will be for any values, once it has been used some times.
+            cursor.execute("EXPLAIN (GENERIC_PLAN, FORMAT JSON) " + Statement.of("", statement).sql.replace("%%", "%"))
+            self._plans.append((statement, cursor.fetchone()[0]))
 
     def _undo(self, connection: Any) -> None:
         connection.connection.rollback()

@@ -72,6 +72,16 @@ class Database:
             yield connection
 
     @contextmanager
+    def by_index(self) -> Iterator[Connection]:
+        """A transaction in which Postgres reads no table from end to end that has an index which will do, whatever it
+        guesses of rows that it has no statistics of yet. For what is looked for among very many, and is rarely there.
+        """
+        with self.transaction() as connection:
+            if self.is_postgres:
+                connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+            yield connection
+
+    @contextmanager
     def autocommit(self) -> Iterator[Connection]:
         """For a single statement: on Postgres it saves the round trips of BEGIN and COMMIT, and on SQLite a mere
         read does not wait for whoever writes."""

@@ -98,14 +98,14 @@ class Keeping:
 
     def lost_attempts(self, dead: Sequence[str], limit: int) -> list[RunningAttempt]:
         """What the given executors were running."""
-        with self.database.autocommit() as connection:
+        with self.database.by_index() as connection:
             found = connection.execute(RUNNING.where(steps.c.executor_id.in_(dead)).limit(limit))
             return [running_of(row) for row in found]
 
     def stray_attempts(self, limit: int) -> list[RunningAttempt]:
         """Running attempts of executors that nobody knows any more: a claim that landed after its executor's burial."""
         known = select(executors.c.id).where(executors.c.id == steps.c.executor_id).exists()
-        with self.database.autocommit() as connection:
+        with self.database.by_index() as connection:
             return [running_of(row) for row in connection.execute(RUNNING.where(~known).limit(limit))]
 
     def ring_all(self, within: float, limit: int) -> int:
@@ -140,7 +140,7 @@ class Keeping:
         """What still runs under an executor's old id goes on under its new one: a database that was away for longer
         than a lease is no reason to start everything again.
         """
-        with self.database.transaction() as connection:
+        with self.database.by_index() as connection:
             adopted = connection.execute(
                 update(steps)
                 .where(IN_FLIGHT, steps.c.executor_id == executor)

@@ -230,7 +230,7 @@ class Moving:
         return None if row is None else (row.status, row.execution_token, row.executor_id)
 
     def running_on(self, executor: str) -> list[RunningAttempt]:
-        with self.database.autocommit() as connection:
+        with self.database.by_index() as connection:
             found = connection.execute(RUNNING.where(steps.c.executor_id == executor))
             return [running_of(row) for row in found]
 

@@ -13,6 +13,7 @@ from benchmarks.fleet import Fleet
 from benchmarks.lines import emit
 from benchmarks.loads import Load
 from benchmarks.process_trees import memory_mb
+from benchmarks.single_runs import run_to_its_end
 from rival_client import Rival
 
 NAME = "rival"
@@ -49,10 +50,7 @@ def measure_steps(system: Rivals, load: Load) -> None:
 
 
 def _times(system: Rivals, workflow: str, its_input: dict[str, object]) -> list[float]:
-    run_id = system.producer.run(workflow, its_input).run_id
-    result = system.producer.wait(workflow, run_id, timeout=LIMIT_S)
-    if result.status != "completed":
-        raise RuntimeError(f"run {run_id} of {workflow} ended {result.status}: {result.error}")
+    run_id = run_to_its_end(system.producer, workflow, its_input, LIMIT_S)
     with psycopg.connect(system.url, autocommit=True) as connection:
         return [float(row[0]) for row in connection.execute(COMMITTED, [run_id])]
 

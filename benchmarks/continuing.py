@@ -11,6 +11,7 @@ import time
 from sqlalchemy import func, select
 
 from benchmarks.lines import emit, progress
+from benchmarks.single_runs import run_to_its_end
 from rival_client import Rival
 from rival_client.tables import metadata
 
@@ -32,10 +33,7 @@ def measure_continuations(producer: Rival, count: int) -> None:
 def _run(producer: Rival, count: int) -> tuple[dict[str, int], float]:
     """The rows that this run alone has left, and how long it took."""
     before, began = _rows(producer), time.monotonic()
-    run_id = producer.run("turns", {"left": count}).run_id
-    result = producer.wait("turns", run_id, timeout=LIMIT_S)
-    if result.status != "completed":
-        raise RuntimeError(f"run {run_id} ended {result.status}: {result.error}")
+    run_to_its_end(producer, "turns", {"left": count}, LIMIT_S)
     took = time.monotonic() - began
     after = _rows(producer)
     return {name: after[name] - before[name] for name in after}, took

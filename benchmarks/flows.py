@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from benchmarks.lines import emit
+from benchmarks.single_runs import run_to_its_end
 from rival_client import Rival
 
 NAME = "rival"
@@ -18,7 +19,7 @@ def measure_checkpoints(producer: Rival, count: int, repeats: int) -> None:
     rates = []
     for _ in range(repeats):
         began = time.monotonic()
-        _run(producer, "checkpoints", {"count": count})
+        run_to_its_end(producer, "checkpoints", {"count": count}, LIMIT_S)
         rates.append(count / (time.monotonic() - began))
     emit(NAME, "checkpoints_per_s", rates)
 
@@ -34,10 +35,3 @@ def measure_naps(producer: Rival) -> None:
         assert flow.started_at is not None
         late.append((flow.started_at - flow.due_at).total_seconds() * 1000)
     emit(NAME, "sleep_error_ms", late)
-
-
-def _run(producer: Rival, workflow: str, its_input: dict[str, object]) -> None:
-    run_id = producer.run(workflow, its_input).run_id
-    result = producer.wait(workflow, run_id, timeout=LIMIT_S)
-    if result.status != "completed":
-        raise RuntimeError(f"run {run_id} of {workflow} ended {result.status}: {result.error}")

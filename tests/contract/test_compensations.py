@@ -21,6 +21,7 @@ from rival_workers.engine.effects import Advance, EndRun
 from rival_workers.store import unwinding
 from rival_workers.store.base import Held
 from rival_workers.testing.clock import MOMENT
+from tests.contract.test_operators import settled
 from tests.support.inline import Clock, Inline
 
 Make = Callable[..., Inline]
@@ -98,9 +99,14 @@ def world() -> World:
     return World()
 
 
-def settled(inline: Inline, run_id: str) -> RunState:
-    inline.drain()
-    return inline.rival.state(run_id)
+def retried_after_cancel(inline: Inline, world: World, *steps: Any) -> RunState:
+    """The run is cancelled while it is being undone, and then it is tried again with all of it mended."""
+    run_id = world.start(inline, *steps)
+    assert settled(inline, run_id).status == "cancelled"
+    world.broken.clear()
+    world.take()
+    inline.rival.retry(run_id)
+    return settled(inline, run_id)
 
 
 def status_of(state: RunState) -> dict[str, str]:
@@ -588,12 +594,7 @@ def test_a_retry_goes_back_to_the_turn_of_a_loop_that_was_undone(make: Make, wor
     undo = cancel_at(world, "turns[1]/x!compensate")
     turns = loop("turns", do=[world.step("x", compensate=undo)], max_iterations=3)
     world.broken = {"last"}
-    run_id = world.start(inline, turns, world.plain("last"))
-    assert settled(inline, run_id).status == "cancelled"
-    world.broken.clear()
-    world.take()
-    inline.rival.retry(run_id)
-    assert settled(inline, run_id).status == "completed"
+    assert retried_after_cancel(inline, world, turns, world.plain("last")).status == "completed"
     assert world.done == ["turns[1]/x", "turns[2]/x", "last"]
 
 
@@ -619,12 +620,7 @@ def test_a_workflow_whose_unwinding_was_cancelled_is_tried_again(make: Make, wor
     undo = cancel_at(world, "pay/x!compensate")
     pay = world.nested("pay", world.step("w"), world.step("x", compensate=undo), world.plain("y"))
     world.broken = {"y"}
-    run_id = world.start(inline, pay, world.plain("b"))
-    assert settled(inline, run_id).status == "cancelled"
-    world.broken.clear()
-    world.take()
-    inline.rival.retry(run_id)
-    assert settled(inline, run_id).status == "completed"
+    assert retried_after_cancel(inline, world, pay, world.plain("b")).status == "completed"
     assert world.done == ["pay/x", "pay/y", "b"]
 
 

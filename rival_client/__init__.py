@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from rival_client.errors import (
     ConfigurationError,
+    DatabaseError,
     DatabaseUnavailable,
+    InvalidArgument,
     InvalidInput,
     InvalidPayload,
     InvalidToken,
@@ -52,9 +54,11 @@ __all__ = [
     "Bulk",
     "BulkOutcome",
     "ConfigurationError",
+    "DatabaseError",
     "DatabaseUnavailable",
     "EventRecord",
     "HistoryEntry",
+    "InvalidArgument",
     "InvalidInput",
     "InvalidPayload",
     "InvalidToken",

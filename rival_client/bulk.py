@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from rival_client.errors import ConfigurationError, DatabaseUnavailable, NotPossible, RivalError
+from rival_client.errors import ConfigurationError, DatabaseError, NotPossible, RivalError
 from rival_client.listing import RunFilter, list_runs
 from rival_client.looking import Looking
 from rival_client.operating import Operating
@@ -102,7 +102,7 @@ class InBulk(Looking, Operating):
     def _outcome(self, run: Run, order: _Order) -> BulkOutcome:
         try:
             return BulkOutcome(run, reopened=self._act(run, order))
-        except (DatabaseUnavailable, ConfigurationError):
+        except (DatabaseError, ConfigurationError):
             raise
         except RivalError as error:
             return BulkOutcome(run, why=str(error))

@@ -13,13 +13,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.util import LRUCache
 
-from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 from rival_client.holding import is_held
+from rival_client.masking import masked, without_secrets
 from rival_client.payload import serialise
-from rival_client.settings import masked
 
 CONNECT_TIMEOUT = 5
 #: libpq gives up on a silent peer after this, so that nothing hangs on a cut cable.
@@ -107,13 +108,15 @@ class Database:
         try:
             yield
         except DBAPIError as error:
+            forget_statement(error)
             if error.connection_invalidated or self._is_away(error):
                 raise unavailable(self.url, error) from error
-            if _lacks_tables(error):
-                raise ConfigurationError(
-                    f"The database at {masked(self.url)} has no Rival tables yet. Run `rival db upgrade`."
-                ) from error
-            raise
+            raise rejected(self.url, error) from error
+        except PoolTimeout as error:
+            raise unavailable(self.url, error) from error
+        except SQLAlchemyError as error:
+            forget_statement(error)
+            raise rejected(self.url, error) from error
 
     def _is_away(self, error: DBAPIError) -> bool:
         if self.is_postgres:
@@ -123,16 +126,52 @@ class Database:
 
 
 def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
-    cause = str(getattr(error, "orig", None) or error).strip().splitlines()
     return DatabaseUnavailable(
-        f"The database at {masked(url)} does not answer ({cause[0] if cause else type(error).__name__}). "
-        "Check that it runs and that RIVAL_DATABASE_URL is right; `rival doctor` looks further."
+        f"The database at {masked(url)} does not answer ({_first_line(error, url)}). "
+        "Check that it runs and that RIVAL_DATABASE_URL is right; `rival doctor` looks further.",
+        _sqlstate(error),
     )
 
 
-def _lacks_tables(error: DBAPIError) -> bool:
+def rejected(url: str, error: Exception) -> ConfigurationError | DatabaseError:
+    """An error that no argument of a caller should cause: shown by its class and the server's first line, without SQL
+    and values."""
+    if _lacks_tables(error):
+        return ConfigurationError(f"The database at {masked(url)} has no Rival tables yet. Run `rival db upgrade`.")
+    return DatabaseError(
+        f"The database at {masked(url)} has rejected a statement ({type(_of_driver(error)).__name__}: "
+        f"{_first_line(error, url)}). Nothing was changed by it. `rival doctor` checks the database and its schema.",
+        _sqlstate(error),
+    )
+
+
+def _of_driver(error: Exception) -> BaseException:
+    """SQLAlchemy wraps the driver's errors."""
+    return getattr(error, "orig", None) or error
+
+
+def _first_line(error: Exception, url: str) -> str:
+    """The lines after the first may quote the statement."""
+    lines = str(_of_driver(error)).strip().splitlines()
+    return without_secrets(lines[0], url) if lines else type(error).__name__
+
+
+def _sqlstate(error: Exception) -> str | None:
+    return getattr(_of_driver(error), "sqlstate", None)
+
+
+def forget_statement(error: Exception) -> None:
+    """SQLAlchemy adds the SQL to the text of its errors, and Postgres quotes it and the values after the first line;
+    tracebacks and logs would show it."""
+    if isinstance(error, StatementError):
+        error.statement = error.params = None
+    for one in (error, _of_driver(error)):
+        one.args = tuple(arg.strip().partition("\n")[0] if isinstance(arg, str) else arg for arg in one.args)
+
+
+def _lacks_tables(error: Exception) -> bool:
     """Postgres' undefined_table, or SQLite's words for it."""
-    return getattr(error.orig, "sqlstate", None) == "42P01" or "no such table: rival_" in str(error.orig)
+    return _sqlstate(error) == "42P01" or "no such table: rival_" in str(_of_driver(error))
 
 
 def _backend(url: str) -> str:
@@ -145,7 +184,9 @@ def _backend(url: str) -> str:
 
 
 def _engine(url: str, pool_size: int) -> Engine:
-    options: dict[str, Any] = {"json_serializer": serialise, "json_deserializer": json.loads}
+    options: dict[str, Any] = {
+        "json_serializer": serialise, "json_deserializer": json.loads, "hide_parameters": True,
+    }  # fmt: skip
     if _backend(url) == "sqlite":
         return _knowing(create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options))
     return create_engine(
@@ -164,7 +205,8 @@ def _knowing(engine: Engine) -> Engine:
     """The same engine, which knows all that others of the process have compiled: SQLite is one library, whatever the
     file, and whoever opens a file for each test would compile everything each time."""
     dialect, compiled = _sqlite_knowledge()
-    return Engine(engine.pool, dialect, engine.url, execution_options={"compiled_cache": compiled})
+    known = {"compiled_cache": compiled}
+    return Engine(engine.pool, dialect, engine.url, execution_options=known, hide_parameters=True)
 
 
 @cache

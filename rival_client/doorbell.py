@@ -21,8 +21,9 @@ from typing import Any, Protocol
 import kombu
 import redis
 
+from rival_client.errors import ConfigurationError
+from rival_client.masking import masked, without_secrets
 from rival_client.message import AnyRing, celery_body, celery_headers, redis_envelope
-from rival_client.settings import masked
 
 log = logging.getLogger("rival.doorbell")
 
@@ -266,6 +267,13 @@ def is_redis(url: str) -> bool:
 def open_doorbell(url: str | None, queue: str, key_prefix: str = "") -> Doorbell:
     if not url:
         return SilentDoorbell()
-    if is_redis(url):
-        return RedisDoorbell(url, queue, key_prefix)
-    return KombuDoorbell(url, queue, {"global_keyprefix": key_prefix} if key_prefix else None)
+    try:
+        if is_redis(url):
+            return RedisDoorbell(url, queue, key_prefix)
+        return KombuDoorbell(url, queue, {"global_keyprefix": key_prefix} if key_prefix else None)
+    except Exception as error:
+        # Nothing is connected yet: redis and kombu have only read the URL, each with errors of its own.
+        raise ConfigurationError(
+            f"{masked(url)!r} is not a broker URL ({type(error).__name__}: {without_secrets(str(error), url)}). "
+            "Give RIVAL_BROKER_URL as in redis://user:password@host:6379/0 or amqp://user:password@host:5672//."
+        ) from None

@@ -2,6 +2,7 @@
 
 RivalError
 ├── ConfigurationError        a setting is missing or makes no sense
+├── InvalidArgument           an argument has a wrong type or value; also a ValueError
 ├── UnknownWorkflow           nobody has registered that name
 ├── InvalidInput              the input does not fit the workflow's schema; `.problems` lists all of it
 ├── InvalidPayload            a value is not JSON, or too large
@@ -14,7 +15,8 @@ RivalError
 ├── WaitTimeout               the run is still going on; waiting gave up
 ├── RunFailed                 raised by `RunResult.unwrap()`
 │   └── RunCancelled
-└── DatabaseUnavailable       Postgres did not answer; nothing was changed
+└── DatabaseError             the database has rejected a statement; nothing was changed
+    └── DatabaseUnavailable   the database did not answer
 """
 
 from __future__ import annotations
@@ -28,6 +30,14 @@ class RivalError(Exception):
 
 class ConfigurationError(RivalError):
     pass
+
+
+class InvalidArgument(RivalError, ValueError):
+    """`argument` names it. The message shows a short form of the value, and says what to give instead."""
+
+    def __init__(self, argument: str, problem: str) -> None:
+        super().__init__(f"Invalid argument {argument}: {problem}")
+        self.argument = argument
 
 
 class UnknownWorkflow(RivalError):
@@ -120,5 +130,14 @@ class RunCancelled(RunFailed):
         self.run_id, self.workflow, self.failed_step = run_id, workflow, None
 
 
-class DatabaseUnavailable(RivalError):
+class DatabaseError(RivalError):
+    """Never holds SQL or values. The driver's error is the cause; `sqlstate` is the server's code for it, if it has
+    given one."""
+
+    def __init__(self, message: str, sqlstate: str | None = None) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+class DatabaseUnavailable(DatabaseError):
     pass

@@ -18,7 +18,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import generators, pq, waiting
 
-from rival_client.database import LIBPQ_OPTIONS, libpq_url, unavailable
+from rival_client.database import LIBPQ_OPTIONS, forget_statement, libpq_url, rejected, unavailable
 
 #: Seconds after which somebody who waits for an answer looks whether the process was told to stop.
 WAIT_INTERVAL = 0.1
@@ -86,6 +86,9 @@ class HotLine:
                 line.connection.close()
             if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
                 raise unavailable(self._url, error) from error
+            if isinstance(error, psycopg.Error):
+                forget_statement(error)
+                raise rejected(self._url, error) from error
             raise
         self._idle.append(line)
 
@@ -153,7 +156,13 @@ def _error(result: Any) -> psycopg.Error:
 
 
 def _bytes(value: Value) -> bytes | None:
-    return None if value is None else str(value).encode()
+    if value is None:
+        return None
+    encoded = str(value).encode()
+    if b"\0" in encoded:
+        # libpq reads up to the first NUL: the rest would silently be cut off.
+        raise psycopg.DataError("a text holds a NUL character, which Postgres cannot store")
+    return encoded
 
 
 def _text(value: bytes | None) -> str | None:

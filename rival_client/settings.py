@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from rival_client.errors import ConfigurationError
+from rival_client.masking import masked as masked
 from rival_client.payload import DEFAULT_LIMIT
 
 #: Environment names per setting, first one set wins.
@@ -22,8 +22,9 @@ _NAMES = {
 class Settings:
     """Every field can be given as RIVAL_<FIELD> in the environment."""
 
-    database_url: str | None = None
-    broker_url: str | None = None
+    # Not in the repr, which ends up in logs: a URL may have a password.
+    database_url: str | None = field(default=None, repr=False)
+    broker_url: str | None = field(default=None, repr=False)
     #: The Celery queue that doorbells go to.
     queue: str = "rival"
     #: What the broker's keys begin with: the `global_keyprefix` of a Celery app that it is shared with.
@@ -42,10 +43,10 @@ class Settings:
         """Settings from the environment, with the arguments that are not None on top."""
         env = os.environ if environ is None else environ
         values: dict[str, Any] = {}
-        for field in fields(cls):
-            raw = _first(env, _NAMES.get(field.name, (f"RIVAL_{field.name.upper()}",)))
+        for one in fields(cls):
+            raw = _first(env, _NAMES.get(one.name, (f"RIVAL_{one.name.upper()}",)))
             if raw is not None:
-                values[field.name] = _parse(field.name, raw, field.default)
+                values[one.name] = _parse(one.name, raw, one.default)
         values.update({name: value for name, value in given.items() if value is not None})
         return cls(**values)
 
@@ -75,16 +76,3 @@ def _parse(name: str, raw: str, default: Any) -> Any:
         raise ConfigurationError(
             f"RIVAL_{name.upper()}={raw!r} is not a number. Give seconds or bytes, e.g. {default}."
         ) from None
-
-
-def masked(url: str | None) -> str:
-    """The URL without its password, for logs and errors."""
-    if not url:
-        return "(not set)"
-    url = re.sub(r"([?&]password=)[^&]*", r"\1***", url)
-    head, at, tail = url.rpartition("@")
-    if not at:
-        return url
-    scheme, sep, userinfo = head.partition("://")
-    user, colon, _ = userinfo.partition(":")
-    return f"{scheme}{sep}{user}{':***' if colon else ''}@{tail}"

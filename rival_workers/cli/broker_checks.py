@@ -11,7 +11,7 @@ import kombu
 import redis
 
 from rival_client.doorbell import REDIS_BOUNDS, is_redis, open_doorbell
-from rival_client.settings import masked
+from rival_client.masking import masked, without_secrets
 from rival_workers.cli.checks import Check
 from rival_workers.settings import WorkerSettings
 
@@ -36,7 +36,7 @@ def check_broker(settings: WorkerSettings) -> Iterator[Check]:
 
 def _unreachable(url: str, error: Exception) -> list[Check]:
     advice = "check that it runs and that RIVAL_BROKER_URL is right; until then runs start at the keeper's pace"
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    reason = without_secrets((str(error).splitlines() or [type(error).__name__])[0], url)
     return [Check("broker", "fail", f"the broker at {masked(url)} does not answer ({reason})", advice)]
 
 

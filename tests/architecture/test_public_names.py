@@ -14,9 +14,9 @@ from rival_workers import testing
 
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
-    "DatabaseUnavailable", "EventRecord", "HistoryEntry", "InvalidInput", "InvalidPayload", "InvalidToken",
-    "LastError", "LogEntry", "NotPossible", "Recovery", "Reopened", "Rival", "RivalError", "Run",
-    "RunCancelled", "RunConflict", "RunFailed",
+    "DatabaseError", "DatabaseUnavailable", "EventRecord", "HistoryEntry", "InvalidArgument", "InvalidInput",
+    "InvalidPayload", "InvalidToken", "LastError", "LogEntry", "NotPossible", "Recovery", "Reopened", "Rival",
+    "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
     "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",
     "Started", "Step", "TopicCount", "TopicFull", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip

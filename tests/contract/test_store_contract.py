@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from rival_client import reading
+from rival_client.errors import DatabaseError
 from rival_client.history import read_history
 from rival_client.logs import read_logs
 from rival_client.payload import Json
@@ -690,6 +691,7 @@ def test_the_tables_refuse_impossible_rows(stage: Stage, table: str, lies: list[
     stage.begin()
     before = stage.everything()
     for lie in lies:
-        with pytest.raises(IntegrityError):
+        with pytest.raises(DatabaseError) as refused:
             stage.force(f"UPDATE {table} SET {lie}")
+        assert isinstance(refused.value.__cause__, IntegrityError)
     assert stage.everything() == before

@@ -1,0 +1,74 @@
+"""A statement that the database rejects: an error of ours, without SQL and values, on both stores."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+from sqlalchemy import text
+
+from rival_client.database import Database
+from rival_client.doorbell import open_doorbell
+from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
+from rival_client.hotline import HotLine, Statement
+from tests.contract.stage import Stage
+
+REJECTED = [
+    ("SELECT no_such_column FROM rival_runs WHERE id = :value", {"value": "s3cret"}),
+    ("INSERT INTO rival_runs (id, workflow, version, status, created_at) VALUES (:value, 'w', 'v', 'odd', now())",
+     {"value": "s3cret"}),
+    ("SELECT id FROM", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "values"), REJECTED)
+@pytest.mark.parametrize("how", ["transaction", "autocommit", "snapshot"])
+def test_a_rejected_statement_is_an_error_of_ours_without_its_sql_and_values(
+    stage: Stage, how: str, sql: str, values: dict[str, str]
+) -> None:
+    with pytest.raises(DatabaseError) as caught, getattr(stage.database, how)() as connection:
+        connection.execute(text(sql), values)
+    assert not isinstance(caught.value, DatabaseUnavailable)
+    shown = "".join(traceback.format_exception(caught.value, limit=0))
+    assert "rejected a statement" in shown
+    assert not [word for word in ("SELECT", "INSERT", "s3cret") if word in shown]
+    assert caught.value.__cause__ is not None
+    assert (caught.value.sqlstate is not None) == stage.database.is_postgres
+
+
+def test_the_prepared_statements_answer_with_the_same_error(pg_stage: Stage) -> None:
+    line = HotLine(pg_stage.database.url)
+    with pytest.raises(DatabaseError, match="UndefinedColumn") as caught:
+        line.fetch(Statement.of("odd", "SELECT no_such_column FROM rival_runs WHERE id = %(id)s"), {"id": "s3cret"})
+    shown = "".join(traceback.format_exception(caught.value, limit=0))
+    assert not [word for word in ("SELECT", "s3cret") if word in shown]
+    line.close()
+
+
+def test_a_text_with_nul_is_never_cut_off(pg_stage: Stage) -> None:
+    line = HotLine(pg_stage.database.url)
+    with pytest.raises(DatabaseError, match="NUL"):
+        line.fetch(Statement.of("echo", "SELECT %(id)s::text"), {"id": "a\x00b"})
+    line.close()
+
+
+def test_a_database_without_tables_is_said_in_the_prepared_statements_too(pg_stage: Stage) -> None:
+    line = HotLine(pg_stage.database.url)
+    with pytest.raises(ConfigurationError, match="rival db upgrade"):
+        line.fetch(Statement.of("none", "SELECT id FROM rival_none WHERE id = %(id)s"), {"id": "x"})
+    line.close()
+
+
+@pytest.mark.parametrize("password", ["s3cret", "s3c%2Fret", "s3c/ret", "s3c#ret", "s3c?ret", "s3c:ret"])
+def test_no_password_is_in_an_error_about_an_unusable_url(password: str) -> None:
+    database = Database(f"postgresql://me:{password}@127.0.0.1:1/none?connect_timeout=1")
+    with pytest.raises((DatabaseError, ConfigurationError)) as caught, database.autocommit():
+        pass
+    assert not [word for word in ("s3c", "ret@") if word in str(caught.value)]
+
+
+@pytest.mark.parametrize("url", ["redis://me:s3cret@host:port", "redis://:s3c#ret@host:1", "redis://:[s3cret@x"])
+def test_an_unusable_broker_url_is_a_configuration_error_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a broker URL") as caught:
+        open_doorbell(url, "q")
+    assert "s3c" not in str(caught.value)

@@ -15,7 +15,10 @@ from rival_client.records import LogEntry
 from rival_client.tables import RUN_TERMINAL
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.output import console, one_line, print_json_line, printable, time_text
+from rival_workers.cli.tracebacks import indented
 
+#: A failure's message has its location.
+_OWN_LINES = ("traceback", "location")
 _STYLES = {"debug": "dim", "info": "", "warning": "yellow", "error": "red"}
 #: Seconds between two looks at a run that is followed.
 _EVERY = 0.5
@@ -69,10 +72,12 @@ def _has_ended(rival: Rival, run_id: str) -> bool:
 
 def line(entry: LogEntry) -> Text:
     step = entry.path if entry.attempt == 1 else f"{entry.path} (attempt {entry.attempt})"
-    fields = "".join(f" {name}={one_line(value)}" for name, value in entry.fields.items())
+    fields = "".join(f" {name}={one_line(value)}" for name, value in entry.fields.items() if name not in _OWN_LINES)
     said = Text(f"{time_text(entry.at)} ", style="dim")
     said.append(f"{entry.level:7} ", style=_STYLES.get(entry.level, ""))
     said.append(f"{printable(step)} ", style="bold")
     said.append(printable(entry.message))
     said.append(printable(fields), style="dim")
+    if traceback := entry.fields.get("traceback"):
+        said.append("\n" + indented(str(traceback)))
     return said

@@ -117,13 +117,13 @@ def _row(run: Run) -> tuple[Any, ...]:
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
-@click.option("--all", "every", is_flag=True, help="Each turn of what repeats, also of many.")
+@click.option("--all", "every", is_flag=True, help="Each iteration of what repeats and each traceback, also of many.")
 @click.option("--history", is_flag=True, help="Also what happened to the run, in order.")
 @click.option("--timeline", is_flag=True, help="Also when each step waited and ran, as bars.")
 @click.option("--logs", is_flag=True, help="Also what its steps have logged.")
 @json_option
 def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, as_json: bool) -> None:
-    """Show RUN: its steps, attempts and result."""
+    """Show RUN: its steps, attempts, result and the tracebacks of what failed."""
     with open_rival() as rival:
         state = rival.state(run_id, fold=None if every or as_json else showing.MANY)
         plan = showing.plan_of(rival, state)
@@ -137,7 +137,7 @@ def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, as
         print_json(run_as_json(state) | {name: found for name, found in asked.items() if found is not None})
     else:
         told = entries if history else None
-        showing.show_run(console(), state, plan, told, lines, entries if timeline else None)
+        showing.show_run(console(), state, plan, told, lines, entries if timeline else None, every=every)
 
 
 @click.command()

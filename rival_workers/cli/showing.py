@@ -24,6 +24,7 @@ from rival_workers.cli.output import (
     time_text,
     took,
 )
+from rival_workers.cli.tracebacks import show_tracebacks
 from rival_workers.drawing import timelines
 from rival_workers.drawing.run_trees import RunTree
 from rival_workers.engine.plan import Plan
@@ -56,6 +57,8 @@ def show_run(
     history: Sequence[HistoryEntry] | None,
     logs: Sequence[LogEntry] | None,
     timeline: Sequence[HistoryEntry] | None = None,
+    *,
+    every: bool = False,
 ) -> None:
     _facts(out, state)
     columns = ("step", "status", "attempts", "queued", "took", "")
@@ -63,6 +66,7 @@ def show_run(
     if state.attempts:
         rows = [_attempt(attempt) for attempt in state.attempts]
         _section(out, "attempts", ("step", "attempt", "outcome", "took", "error"), rows)
+    show_tracebacks(out, state, every=every)
     if history is not None:
         _section(out, "history", ("time", "after", "step", "what", "took", "by", ""), _entries(history))
     if timeline is not None:

@@ -6,7 +6,7 @@ SUMMARIES = {
     "run": "Start a run of workflow NAME with the input JSON (or @FILE, or - for standard input).",
     "wait": "Wait until RUN has ended.",
     "ls": "List runs, the newest first.",
-    "show": "Show RUN: its steps, attempts and result.",
+    "show": "Show RUN: its steps, attempts, result and the tracebacks of what failed.",
     "tree": "Show RUN in its family: from its root ancestor down, with the step that has started each.",
     "workflows": "List the registered workflows.",
     "cancel": "Cancel RUN, all its open steps and its child runs; or all open runs that a filter chooses.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,12 +16,12 @@ from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import StepError
 from rival_workers.runtime.context import Context
 from rival_workers.runtime.suspending import Moved, Suspend
+from rival_workers.runtime.tracebacks import location, traceback_text
 
 #: The way into a user's function: (injection, context, most bytes of a result, kind of the row, type of the result).
 Calling = Callable[[Injection, Context, int, str, Returns | None], Success | Failure]
 
 MAX_MESSAGE = 4000
-MAX_TRACEBACK = 16_000
 
 
 class AsyncLoop:
@@ -73,7 +72,8 @@ def call(
         raise
     except BaseException as error:
         # SystemExit and CancelledError too: a step that calls sys.exit() has failed, the worker has not.
-        return failure(error, context.run.attempt, _state_if_storable(context, max_payload))
+        state = _state_if_storable(context, max_payload)
+        return failure(error, context.run.attempt, state, injection.function)
 
 
 def _answer(value: Any, kind: str, where: str, max_payload: int) -> tuple[Json, tuple[Json, ...]]:
@@ -105,24 +105,24 @@ def _state_if_storable(context: Context, max_payload: int) -> Json | None:
         return None
 
 
-def failure(error: BaseException, attempt: int, state: Json | None = None) -> Failure:
-    record = error_record(error, attempt)
+def failure(error: BaseException, attempt: int, state: Json | None = None, function: Any = None) -> Failure:
+    """`function`: the user's function that was called, for an error that none of its frames are in."""
+    record = error_record(error, attempt, function)
     if isinstance(error, StepError):
         return Failure(record, error.behavior, error.max_attempts, error.backoff, state)
     return Failure(record, state=state)
 
 
-def error_record(error: BaseException, attempt: int) -> dict[str, Any]:
+def error_record(error: BaseException, attempt: int, function: Any = None) -> dict[str, Any]:
     """What is kept of an error: no locals, no arguments, bounded."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if "/rival_workers/" not in f.filename] or frames
-    trace = "".join(traceback.format_list(theirs))[-MAX_TRACEBACK:]
-    return {
-        "type": type(error).__qualname__,
-        "message": _clean(_text(error))[:MAX_MESSAGE],
-        "traceback": _clean(trace),
-        "attempt": attempt,
-    }
+    record = {"type": _clean(type(error).__qualname__), "message": _clean(_text(error))[:MAX_MESSAGE]}
+    try:
+        record["traceback"] = _clean(traceback_text(error))
+        record["location"] = _clean(location(error, function) or "")
+    except Exception as broken:
+        # Formatting calls the exception's own methods.
+        record["traceback"] = f"(it cannot be shown: {type(broken).__name__})"
+    return {**{name: text for name, text in record.items() if text or name != "location"}, "attempt": attempt}
 
 
 def _text(error: BaseException) -> str:

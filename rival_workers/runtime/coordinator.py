@@ -9,6 +9,7 @@ import inspect
 import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from rival_workers.runtime.context import Context
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.external import External
 from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.failure_log import failed_attempt
 from rival_workers.runtime.flow_port import AttemptPort
 from rival_workers.runtime.flows import flow_context
 from rival_workers.runtime.heartbeats import Heartbeat
@@ -197,8 +199,9 @@ class Coordinator:
             raise lost.__cause__ or lost from None
         except Moved:
             return self._late(attempt.position), None
-        decision = decide(attempt.position.config, attempt.claimed.attempt, outcome, random.random())
-        return self._settle(attempt, decision, deadline)
+        if isinstance(outcome, Success):
+            return self._settle(attempt, decide(attempt.position.config, attempt.claimed.attempt, outcome), deadline)
+        return self._settle_failure(attempt, self.moves.failures.redacted(outcome), deadline)
 
     def _begun_anew(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
         """A flow that continues goes on here, unless it is time for a message."""
@@ -247,12 +250,25 @@ class Coordinator:
         awaited = inspect.iscoroutinefunction(its_call.injection.function)
         return flow_context(context, port, its_call.rules, awaited=awaited)
 
-    def _settle(self, attempt: Attempt, decision: End | Retry, deadline: float) -> tuple[Verdict, Attempt | None]:
+    def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
+        """Logged in the run's log before the commit, in the worker's log only if it counts."""
+        position, failures = attempt.position, self.moves.failures
+        decision = decide(position.config, position.attempt, outcome, random.random())
+        failed = failed_attempt(position, outcome, decision)
+        failures.store(failed, self._patience.keep)
+        return self._settle(attempt, decision, deadline, tell=lambda: failures.tell(failed))
+
+    def _settle(
+        self, attempt: Attempt, decision: End | Retry, deadline: float, tell: Callable[[], None] = lambda: None
+    ) -> tuple[Verdict, Attempt | None]:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""
         position, moves = attempt.position, self.moves
         if isinstance(decision, Retry):
             landed = self._patience.land(position.held, "waiting_retry", lambda _: moves.retry(position, decision))
-            return (self._late(position) if landed == "late" else Verdict("retried", decision.error)), None
+            if landed == "late":
+                return self._late(position), None
+            tell()
+            return Verdict("retried", decision.error), None
         claim_for = self.executor.id if self._goes_on(deadline) else None
         followed: list[Followed] = []
 
@@ -264,6 +280,8 @@ class Coordinator:
         landed = self._patience.land(position.held, decision.status, commit)
         if landed == "late":
             return self._late(position), None
+        tell()
+        moves.tell_end(position, followed[0] if followed else None)
         claimed = followed[0].claimed if landed == "at once" else None
         after = None if claimed is None else following(attempt, decision, claimed, followed[0].token_of(claimed))
         return Verdict(decision.status, decision.error), after
@@ -307,7 +325,4 @@ class Coordinator:
 
     def _own_timeout(self, position: Position, timeout_token: int) -> bool:
         held = replace(position.held, token=timeout_token, guard="timeout_token")
-        over = self.moves.time_out(replace(position, held=held))
-        if over:
-            log.warning("run %s step %s attempt %d: timed out", held.run_id, held.path, position.attempt)
-        return over
+        return self.moves.time_out(replace(position, held=held))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rival_client.doorbell import Doorbell
+from rival_client.errors import DatabaseUnavailable
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_workers.definition.registry import Registry
@@ -20,6 +21,9 @@ from rival_workers.engine.effects import Advance
 from rival_workers.engine.heartbeats import timeout_error
 from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.failure_log import FailureLog, failed_attempt, tell_failed_run
+from rival_workers.runtime.redaction import Redaction
+from rival_workers.runtime.tracebacks import function_location
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import Due, Followed, Held, ReleaseReason, RunningAttempt, Store
 
@@ -53,6 +57,7 @@ class Position:
 class Moves:
     def __init__(self, settings: WorkerSettings, store: Store, registry: Registry, doorbell: Doorbell) -> None:
         self._settings, self._store, self._registry, self._doorbell = settings, store, registry, doorbell
+        self.failures = FailureLog(store.append_logs, Redaction.of(settings.redact))
         self._plans: dict[tuple[str, str], Plan] = {}
 
     def finish(self, position: Position, end: End, *, claim_for: str | None) -> Followed | None:
@@ -65,6 +70,16 @@ class Moves:
             failpoint("after_child_end_commit")
         self.ring(position, followed)
         return followed
+
+    def tell_end(self, position: Position, followed: Followed | None) -> None:
+        """Log the run if a commit has failed it."""
+        run_id = position.held.run_id
+        if followed is None or followed.ended_as != "failed":
+            return
+        try:
+            tell_failed_run(run_id, position.workflow, *self._store.failure_of(run_id))
+        except DatabaseUnavailable as error:
+            log.error("run %s of %s failed; its error could not be read: %s", run_id, position.workflow, error)
 
     def ring(self, position: Position, followed: Followed) -> None:
         """For all that a commit has opened and nobody goes on with."""
@@ -116,11 +131,25 @@ class Moves:
         pulse = None if config.heartbeat is None else self._store.pulse_of(held.run_id, held.path)
         if pulse is not None and not pulse.is_over:
             return False
-        error = timeout_error(config, position.attempt, pulse)
-        decision = decide(config, position.attempt, timed_out(config, error), random.random())
-        if isinstance(decision, Retry):
-            return self.retry(position, decision)
-        return self.finish(position, decision, claim_for=None) is not None
+        error = timeout_error(config, position.attempt, pulse) | self._written_at(position)
+        outcome = timed_out(config, error)
+        decision = decide(config, position.attempt, outcome, random.random())
+        followed = None if isinstance(decision, Retry) else self.finish(position, decision, claim_for=None)
+        done = self.retry(position, decision) if isinstance(decision, Retry) else followed is not None
+        if not done:
+            return False
+        failed = failed_attempt(position, outcome, decision)
+        self.failures.store(failed)
+        self.failures.tell(failed)
+        self.tell_end(position, followed)
+        return True
+
+    def _written_at(self, position: Position) -> dict[str, str]:
+        """Where the step's function is, if this worker has it."""
+        definition = self._registry.find(position.workflow, position.version)
+        call = None if definition is None else definition.call_at(position.held.path)
+        found = None if call is None else function_location(call.injection.function)
+        return {} if found is None else {"location": found}
 
     # -- what the keeper finds ----------------------------------------------------------------------------
 
@@ -141,7 +170,7 @@ class Moves:
         plan = self._plan(lost.workflow, lost.version)
         if plan is not None:
             position = Position(lost.held, lost.workflow, lost.version, plan, lost.attempts, lost.lost, lost.kind)
-            self.finish(position, end, claim_for=None)
+            self.tell_end(position, self.finish(position, end, claim_for=None))
         return None
 
     def _plan(self, workflow: str, version: str) -> Plan | None:

@@ -64,6 +64,8 @@ class Followed:
     woken: Woken | None = None
     #: What the rows have begun with that were opened; more than 0 once an operator has opened the run again.
     token: int = 0
+    #: The status that the run has ended with, where it is known: not after the fast statements, which only complete.
+    ended_as: str | None = None
 
     def token_of(self, opening: Opening) -> int:
         return self.token if opening.token is None else opening.token

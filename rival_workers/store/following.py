@@ -61,7 +61,7 @@ class Following:
     outcome: Outcome = field(default_factory=Outcome)
     opened: list[Opening] = field(default_factory=list)
     claimed: Opening | None = None
-    run_ended: bool = False
+    ended_as: str | None = None
     #: The flow that has waited for this run.
     woken: Woken | None = None
 
@@ -92,7 +92,7 @@ class Following:
         """All is applied: it is told, and what must be rung is known."""
         self.telling.write()
         token = self._run[0] if self.claimed or self.opened else 0
-        return Followed(self.claimed, tuple(self.opened), self.run_ended, self.woken, token)
+        return Followed(self.claimed, tuple(self.opened), self.ended_as is not None, self.woken, token, self.ended_as)
 
     def _apply(self, effect: Effect) -> None:
         match effect:
@@ -126,7 +126,7 @@ class Following:
         result = {"result": self.outcome.result} if effect.status == "completed" else {}
         self._change_run(status=effect.status, completed_at=now(), ring_at=None, token=runs.c.token + 1, **result)
         self.telling.add(effect.status, **result)
-        self.run_ended = True
+        self.ended_as = effect.status
         self.woken = wake_parent(self.connection, self.run_id, self.ring_grace)
 
     def _change_run(self, **changes: Any) -> None:

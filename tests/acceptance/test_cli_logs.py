@@ -108,7 +108,9 @@ def test_logs_are_followed_until_the_run_has_ended(cli: Cli, tmp_path: Path) -> 
     assert following.poll() is None
     go.touch()
     assert following.wait(30) == 0
-    assert [line.split("long ")[1] for line in cli.log("followed.log").splitlines()] == ["begun", "done password=***"]
+    said = [line.split(" long ")[1] for line in cli.log("followed.log").splitlines() if " long " in line]
+    assert said == ["begun", "done password=***"]
+    assert 'raise StepError("blunt axe", behavior="retry")' in cli.log("followed.log")
     assert all(json.loads(line)["level"] for line in cli.log("worker.log").splitlines())
     _assert_metrics(cli)
 

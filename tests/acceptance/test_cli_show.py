@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from rival_client.settings import Settings
-from rival_workers import create_workflow, embedded, step
+from rival_workers import StepError, create_workflow, embedded, step
 from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Cli
 
@@ -71,3 +72,38 @@ def test_what_undid_a_step_is_shown_with_it(bare: Cli, tmp_path: Path) -> None:
         ["reserve", "completed"], ["reserve!compensate", "completed"], ["double", "failed"],
         ["!compensate", "completed"],
     ]  # fmt: skip
+
+
+def charge(run: object) -> None:
+    raise StepError("declined", behavior="retry") from ValueError("card 7")
+
+
+def broken() -> None:
+    raise RuntimeError("\x1b[2J[red]handler")
+
+
+def test_show_and_logs_print_the_tracebacks_of_what_failed(bare: Cli, tmp_path: Path) -> None:
+    registry = Registry()
+    create_workflow("pay").step(charge, max_attempts=2, base_delay=0.01, on_error=broken).register(registry)
+    file = tmp_path / "runs.db"
+    with embedded(file, registry=registry) as rival:
+        assert rival.run("pay", None, "p").run_id == "p"
+        assert rival.wait("pay", "p", 20).status == "failed"
+    bare.env["RIVAL_DATABASE_URL"] = Settings(database_url=f"sqlite:///{file}").require_database()
+
+    shown = bare("show", "p").out
+    assert "charge, attempts 1 and 2:" in shown
+    assert "charge!on_error, attempt 1:" in shown
+    assert "  ValueError: card 7\n" in shown
+    assert "The above exception was the direct cause" in shown
+    assert shown.count('raise StepError("declined", behavior="retry") from ValueError("card 7")') == 1
+    assert "\x1b" not in shown
+    assert "[2J[red]handler" in shown
+    assert "charge!on_error" in bare("show", "p", "--json").json["attempts"][-1]["path"]
+
+    logged = bare("logs", "p").out
+    assert "attempt 1 of 2 failed, next attempt in 0.01 s: StepError: declined (" in logged
+    assert logged.count("  ValueError: card 7\n") == 2
+    assert "\x1b" not in logged
+    [last] = [json.loads(line) for line in bare("logs", "p", "--step", "charge!on_error", "--json").out.splitlines()]
+    assert "Traceback" in last["fields"]["traceback"]

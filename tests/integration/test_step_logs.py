@@ -79,3 +79,47 @@ def test_logs_of_an_attempt_that_was_killed_are_kept_with_those_of_the_next(
     (tmp_path / "go").touch()
     assert rival.wait("logging-flow", run_id, timeout=20).status == "completed"
     assert said(rival, run_id) == ["begun", "begun", "done", "after"]
+
+
+FAILING = """
+import asyncio
+from rival_workers import StepError, create_workflow
+
+def flaky(run):
+    raise StepError(f"try {run.attempt}, token=hunter2", behavior="retry")
+
+async def parse():
+    await asyncio.sleep(0)
+    return int("x")
+
+create_workflow("flaky").step(flaky, max_attempts=2, base_delay=0.01).register()
+create_workflow("parse").step(parse).register()
+"""
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork", "solo"])
+def test_failed_attempts_and_runs_are_lines_of_the_workers_log(
+    rival: Rival, workers: Workers, tmp_path: Path, pool: str
+) -> None:
+    file = tmp_path / "failing.py"
+    file.write_text(FAILING)
+    [worker] = workers.start(file, pool=pool, concurrency=2, log_format="json")
+    flaky, parse = (rival.run(name).run_id for name in ("flaky", "parse"))
+    assert {rival.wait(n, r, timeout=30).status for n, r in (("flaky", flaky), ("parse", parse))} == {"failed"}
+    wait_until(lambda: worker.log.count('"rival.runs"') == 2, 10, "both runs logged")
+    place = f"token=*** ({file}:6 in flaky)"
+    assert _told(worker.log, flaky) == [
+        ("rival.steps", f"attempt 1 of 2 failed, next attempt in 0.01 s: StepError: try 1, {place}"),
+        ("rival.steps", f"attempt 2 of 2 failed, no retry: StepError: try 2, {place}"),
+        ("rival.runs", f"failed at step flaky: StepError: try 2, {place}"),
+    ]
+    [step, _] = _told(worker.log, parse)
+    assert step[1].endswith(f"invalid literal for int() with base 10: 'x' ({file}:10 in parse)")
+    [entry] = rival.logs(parse)
+    assert entry.fields["traceback"].count("File ") == 1
+    assert "hunter2" not in worker.log
+
+
+def _told(log: str, run_id: str) -> list[tuple[str, str]]:
+    lines = [json.loads(line) for line in log.splitlines()]
+    return [(line["logger"], line["message"]) for line in lines if line.get("run") == run_id]

@@ -1,0 +1,129 @@
+"""Logs failures: one line per failed attempt and per failed run in the worker's log, with the place in the user's file,
+and an entry with the traceback in the run's log. A failure to log never changes an outcome.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rival_client.records import LogEntry
+from rival_workers.engine import paths
+from rival_workers.engine.decisions import End, Failure, Retry, effective_max
+from rival_workers.runtime.logs import Append
+from rival_workers.runtime.redaction import Redaction
+from rival_workers.runtime.tracebacks import shortened
+
+if TYPE_CHECKING:
+    from rival_workers.runtime.moves import Position
+
+steps_log = logging.getLogger("rival.steps")
+runs_log = logging.getLogger("rival.runs")
+log = logging.getLogger("rival.logs")
+
+#: In one line of the worker's log.
+MAX_MESSAGE = 300
+#: Of a traceback as a field of a log entry, which has at most 16 KiB.
+MAX_TRACEBACK = 12_000
+
+Keep = Callable[[Callable[[], None]], None]
+
+
+def at_once(operation: Callable[[], None]) -> None:
+    operation()
+
+
+@dataclass(frozen=True)
+class FailedAttempt:
+    """A failure and what follows from it, in words."""
+
+    workflow: str
+    run_id: str
+    path: str
+    attempt: int
+    error: dict[str, Any]
+    follows: str
+    level: str
+
+    @property
+    def message(self) -> str:
+        return f"{self.follows}: {error_line(self.error)}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Location and traceback, where there are any."""
+        found = {name: self.error.get(name) for name in ("location", "traceback")}
+        return {name: shortened(text, MAX_TRACEBACK) for name, text in found.items() if text}
+
+
+def failed_attempt(position: Position, outcome: Failure, decision: End | Retry) -> FailedAttempt:
+    config, held = position.config, position.held
+    most = effective_max(config.max_attempts, outcome.max_attempts if outcome.behavior == "retry" else None)
+    what = "timed out" if outcome.outcome == "timed_out" else "failed"
+    follows = (
+        f"attempt {position.attempt} of {max(most, position.attempt)} {what}, {_next(position, outcome, decision)}"
+    )
+    level = "error" if isinstance(decision, End) and decision.hard else "warning"
+    return FailedAttempt(position.workflow, held.run_id, held.path, position.attempt, outcome.error, follows, level)
+
+
+def _next(position: Position, outcome: Failure, decision: End | Retry) -> str:
+    path, tries_left = position.held.path, (position.config.max_attempts or 1) > position.attempt
+    if isinstance(decision, Retry):
+        return f"next attempt in {decision.delay:.3g} s"
+    if paths.is_reaction(path):
+        return "the outcome of the run does not change" if paths.is_handler(path) else "so this step is not undone"
+    if not decision.hard:
+        return "the run continues"
+    if not tries_left or outcome.behavior == "retry":
+        return "no retry"
+    asks = "on_timeout='retry'" if outcome.outcome == "timed_out" else "StepError(behavior='retry')"
+    return f"not retried: that takes {asks}"
+
+
+def error_line(error: dict[str, Any] | None, limit: int = MAX_MESSAGE) -> str:
+    """Type, message and location in one line."""
+    error = error or {}
+    text = " ".join(f"{error.get('type', 'Error')}: {error.get('message', '')}".split())
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return f"{text} ({error['location']})" if error.get("location") else text
+
+
+class FailureLog:
+    def __init__(self, append: Append, redaction: Redaction) -> None:
+        self._append, self._redaction = append, redaction
+
+    def redacted(self, outcome: Failure) -> Failure:
+        """Without secrets in the message and in the lines of source code."""
+        return replace(outcome, error=self._redaction.value("", outcome.error))
+
+    def store(self, failed: FailedAttempt, keep: Keep = at_once) -> None:
+        """In the run's log, before the outcome is committed: it is there when the run has ended."""
+        entry = LogEntry(
+            dt.datetime.now(dt.UTC), failed.level, failed.path, failed.attempt, failed.message, failed.details
+        )
+        try:
+            keep(lambda: self._append(failed.run_id, [entry], False))
+        except Exception:
+            log.exception("run %s step %s: the entry of its failure could not be stored", failed.run_id, failed.path)
+
+    def tell(self, failed: FailedAttempt) -> None:
+        """In the worker's log, after the commit."""
+        about = {"run": failed.run_id, "workflow": failed.workflow, "step": failed.path, "attempt": failed.attempt}
+        error = {name: failed.error.get(name) for name in ("type", "message")}
+        extra = {"rival": {"message": failed.message, **about, "error": error, "fields": failed.details}}
+        steps_log.log(
+            getattr(logging, failed.level.upper()), "%s.%s run=%s %s",
+            failed.workflow, failed.path, failed.run_id, failed.message, extra=extra,
+        )  # fmt: skip
+
+
+def tell_failed_run(run_id: str, workflow: str, step: str | None, error: dict[str, Any] | None) -> None:
+    message = f"failed at step {step}: {error_line(error)}"
+    about = {"run": run_id, "workflow": workflow, "step": step}
+    known = {name: (error or {}).get(name) for name in ("type", "message", "location")}
+    extra = {"rival": {"message": message, **about, "error": known}}
+    runs_log.error("run %s of %s %s", run_id, workflow, message, extra=extra)

@@ -1,0 +1,177 @@
+"""What is logged of failures: a line in the worker's log and an entry with the traceback in the run's log, per failed
+attempt; and a line per failed run.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from rival_client.records import LogEntry
+from rival_workers import StepError, branch, for_each, loop, parallel, step
+from rival_workers.engine import interpreter
+from rival_workers.runtime.moves import Position
+from rival_workers.store.base import Held
+from tests.support.inline import Inline
+
+
+def boom() -> None:
+    try:
+        {}["key"]
+    except KeyError as error:
+        raise ValueError("no money, password=hunter2") from error
+
+
+def ok() -> int:
+    return 1
+
+
+def carry_out(inline: Inline, *steps: Any, **options: Any) -> str:
+    inline.define("w", *steps, **options)
+    inline.rival.run("w", None, "r")
+    inline.drain()
+    return "r"
+
+
+def failures(inline: Inline) -> list[LogEntry]:
+    return [entry for entry in inline.rival.logs("r") if "traceback" in entry.fields]
+
+
+def told(caplog: pytest.LogCaptureFixture, name: str = "rival.steps") -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == name]
+
+
+@pytest.fixture(autouse=True)
+def all_levels(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "rival")
+
+
+def test_a_failed_attempt_is_one_line_with_its_place_and_an_entry_with_its_traceback(
+    inline: Inline, caplog: pytest.LogCaptureFixture
+) -> None:
+    carry_out(inline, ok, boom)
+    place = f"(tests/contract/test_failure_logs.py:{boom.__code__.co_firstlineno + 4} in boom)"
+    error = f"ValueError: no money, password=*** {place}"
+    assert told(caplog) == [f"w.boom run=r attempt 1 of 1 failed, no retry: {error}"]
+    assert told(caplog, "rival.runs") == [f"run r of w failed at step boom: {error}"]
+    [entry] = failures(inline)
+    assert (entry.level, entry.path, entry.attempt) == ("error", "boom", 1)
+    assert entry.message == f"attempt 1 of 1 failed, no retry: {error}"
+    trace = entry.fields["traceback"]
+    assert "KeyError: 'key'" in trace
+    assert trace.rstrip().endswith("ValueError: no money, password=***")
+    assert "rival_workers" not in trace
+
+
+def test_the_structured_line_has_the_parts(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
+    carry_out(inline, boom)
+    [record] = [r for r in caplog.records if r.name == "rival.steps"]
+    parts = record.rival  # type: ignore[attr-defined]
+    assert (parts["run"], parts["workflow"], parts["step"], parts["attempt"]) == ("r", "w", "boom", 1)
+    assert parts["error"] == {"type": "ValueError", "message": "no money, password=***"}
+    assert parts["fields"]["traceback"].startswith("Traceback")
+
+
+def test_attempts_that_are_retried_say_when_and_keep_their_tracebacks(
+    inline: Inline, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flaky(run: Any) -> None:
+        raise StepError(f"try {run.attempt}", behavior="retry")
+
+    carry_out(inline, step(flaky, max_attempts=3, backoff="none"))
+    lines = told(caplog)
+    assert [line.partition(": ")[0].removeprefix("w.flaky run=r ") for line in lines] == [
+        "attempt 1 of 3 failed, next attempt in 0 s", "attempt 2 of 3 failed, next attempt in 0 s",
+        "attempt 3 of 3 failed, no retry",
+    ]  # fmt: skip
+    assert [entry.level for entry in failures(inline)] == ["warning", "warning", "error"]
+    kept = [(one.attempt, (one.error or {})["traceback"]) for one in inline.rival.state("r").attempts]
+    assert [number for number, _ in kept] == [1, 2, 3]
+    assert all(f"StepError: try {number}" in trace for number, trace in kept)
+
+
+def test_an_exception_that_asks_for_no_retry_says_so_when_there_were_attempts_left(
+    inline: Inline, caplog: pytest.LogCaptureFixture
+) -> None:
+    carry_out(inline, step(boom, max_attempts=3))
+    assert "attempt 1 of 3 failed, not retried: that takes StepError(behavior='retry'): ValueError" in told(caplog)[0]
+
+
+def test_a_soft_failure_says_that_the_run_continues(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
+    def soft() -> None:
+        raise StepError("whatever", behavior="continue")
+
+    carry_out(inline, soft, ok)
+    assert "failed, the run continues: StepError: whatever" in told(caplog)[0]
+    assert told(caplog, "rival.runs") == []
+    assert [entry.level for entry in failures(inline)] == ["warning"]
+
+
+def test_handlers_compensations_and_conditions_are_logged_with_their_own_place(
+    inline: Inline, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler() -> None:
+        raise RuntimeError("handler")
+
+    def undo() -> None:
+        raise RuntimeError("undo")
+
+    def when() -> bool:
+        raise RuntimeError("condition")
+
+    carry_out(inline, step(ok, compensate=undo), branch("b", when=when, then=[ok]), on_error=handler)
+    lines = told(caplog)
+    expected = {"b!when": "when", "ok!compensate": "undo", "!on_error": "handler"}
+    for path, function in expected.items():
+        [line] = [line for line in lines if line.startswith(f"w.{path} ")]
+        assert f"in {expected[path]})" in line
+        assert f"in {function}" in next(e for e in failures(inline) if e.path == path).fields["traceback"]
+    assert [line.partition(": ")[0] for line in told(caplog, "rival.runs")] == ["run r of w failed at step b!when"]
+
+
+def test_steps_within_composites_are_named_by_their_paths(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
+    def items() -> list[int]:
+        return [1]
+
+    def again() -> bool:
+        return False
+
+    inner = loop("l", do=[boom], until=again, max_iterations=3)
+    carry_out(inline, parallel("p", [for_each("f", items=items, do=[inner])]))
+    assert [entry.path for entry in failures(inline)] == ["p/f[0]/l[0]/boom"]
+    assert told(caplog, "rival.runs")[0].startswith("run r of w failed at step p/f[0]/l[0]/boom: ValueError")
+
+
+def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
+    slow = step(ok, name="slow", timeout=5)
+    inline.define("w", slow)
+    inline.rival.run("w", None, "r")
+    [ring] = inline.doorbell.take()
+    definition = inline.registry.find("w", ring.version)
+    assert definition is not None
+    inline.store.begin_run("r", 0, interpreter.first(definition.plan), claim_for="gone")
+    held = Held("r", "slow", 1, "timeout_token")
+    assert inline.coordinator.moves.time_out(Position(held, "w", ring.version, definition.plan, 1, 0, "step"))
+    [line] = told(caplog)
+    assert "attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s" in line
+    assert f"test_failure_logs.py:{ok.__code__.co_firstlineno} in ok)" in line
+    assert "timed out" in inline.rival.logs("r")[0].message
+    assert len(told(caplog, "rival.runs")) == 1
+
+
+def test_a_late_failure_is_not_told_as_one_that_counts(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
+    def cancelled() -> None:
+        inline.rival.cancel("r")
+        raise ValueError("too late")
+
+    carry_out(inline, cancelled)
+    assert told(caplog) == []
+    assert told(caplog, "rival.runs") == []
+
+
+def test_a_completed_run_logs_nothing(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
+    carry_out(inline, ok, parallel("p", [step(ok, name="a"), step(ok, name="b")]))
+    assert [told(caplog, name) for name in ("rival.steps", "rival.runs")] == [[], []]
+    assert inline.rival.logs("r") == []

@@ -36,13 +36,14 @@ from rival_workers.runtime.flows import flow_context
 from rival_workers.runtime.heartbeats import Heartbeat
 from rival_workers.runtime.limits import TimeLimits
 from rival_workers.runtime.log_stream import LogStream
+from rival_workers.runtime.mismatches import Mismatches
 from rival_workers.runtime.moves import Moves, Position
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.redaction import Redaction
 from rival_workers.runtime.suspending import Again, Moved, OutOfReach, Suspend
 from rival_workers.runtime.telemetry import AttemptObserver, NoObserver, counters
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import ClaimBy, Claimed, Followed, Held, NotYet, Store
+from rival_workers.store.base import ClaimBy, Claimed, Followed, Held, NotYet, Store, WorkflowVersion
 
 log = logging.getLogger("rival.coordinator")
 
@@ -79,6 +80,7 @@ class Coordinator:
         executor.hand_back = lambda running: self.moves.release(running, "handed_back")
         self._patience = Patience(settings.patience, store, executor, executor.hand_back)
         self._external = External(self.moves, self._patience, self._read_step)
+        self._mismatches = Mismatches(store)
         self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
         self.limits = TimeLimits(before_kill=self._logs.flush)
 
@@ -86,14 +88,17 @@ class Coordinator:
 
     def begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
         """Start a run: its first step is claimed in the same statement."""
+        named = WorkflowVersion(workflow, version)
         definition = self._definition(workflow, version)
         if definition is None:
-            return self._park(run_id, None, token, workflow, version)
+            return self._park(run_id, None, token, named)
         claim_for = self.executor.id if self._goes_on(self._deadline()) else None
         with self.executor.claiming():
-            begun_run = self.store.begin_run(run_id, token, interpreter.first(definition.plan), claim_for=claim_for)
+            plan = interpreter.first(definition.plan)
+            begun_run = self.store.begin_run(run_id, token, plan, claim_for=claim_for, of=named)
         if begun_run is None:
             log.debug("run %s: stale start", run_id)
+            self._mismatches.check(run_id, None, named)
             return None
         followed = begun_run.followed
         self.doorbell.ring([
@@ -107,13 +112,17 @@ class Coordinator:
 
     def attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         """Claim one step's next attempt and run it."""
+        named = WorkflowVersion(workflow, version)
         definition = self._definition(workflow, version)
-        if definition is None or definition.call_at(path) is None:
-            self._park(run_id, path, token, workflow, version)
+        if definition is None:
+            self._park(run_id, path, token, named)
+            return Verdict("stale")
+        if definition.call_at(path) is None:
+            log.warning("run %s: a message names %r, which is not a step of %s; it is ignored", run_id, path, workflow)
             return Verdict("stale")
         timeout = interpreter.config_of(definition.plan, path).limit
         with self.executor.claiming():
-            claimed = self.store.claim_step(Held(run_id, path, token), timeout, self.executor.id)
+            claimed = self.store.claim_step(Held(run_id, path, token), timeout, self.executor.id, of=named)
         if isinstance(claimed, NotYet):
             # What is far, since a beat has put it off, is the keeper's: no message waits that long.
             if claimed.seconds <= self.settings.near:
@@ -121,6 +130,7 @@ class Coordinator:
             return Verdict("stale")
         if claimed is None:
             log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)
+            self._mismatches.check(run_id, path, named)
             return Verdict("stale")
         failpoint("after_claim_commit")
         return self._carry_on(attempt_of(claimed, definition), self._deadline(), observed=False)
@@ -151,15 +161,17 @@ class Coordinator:
             self.registry.look_again()
         return found or self.registry.find(workflow, version)
 
-    def _park(self, run_id: str, path: str | None, token: int, workflow: str, version: str) -> None:
-        known = [w.version for w in self.registry if w.name == workflow]
+    def _park(self, run_id: str, path: str | None, token: int, named: WorkflowVersion) -> None:
+        known = [w.version for w in self.registry if w.name == named.workflow]
         reason = (
-            f"worker has {workflow!r} at version {known[0]}, not {version}" if known
-            else f"worker does not have workflow {workflow!r}"
+            f"worker has {named.workflow!r} at version {known[0]}, not {named.version}" if known
+            else f"worker does not have workflow {named.workflow!r}"
         )  # fmt: skip
+        if not self.store.park(run_id, path, token, reason, PARK_SECONDS, of=named):
+            self._mismatches.check(run_id, path, named)
+            return
         counters["parked"] += 1
         log.warning("run %s step %s is parked: %s (%d so far)", run_id, path or "(start)", reason, counters["parked"])
-        self.store.park(run_id, path, token, reason, PARK_SECONDS)
 
     # -- the pipeline -------------------------------------------------------------------------------------
 

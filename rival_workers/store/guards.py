@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func,
 from rival_client.recovery import chosen as chosen
 from rival_client.tables import RUN_TERMINAL, after, attempts, in_status, now, one_of, runs, steps
 from rival_workers.engine.transitions import run_sources, step_sources
-from rival_workers.store.base import Due, Held, Look, RunningAttempt
+from rival_workers.store.base import Due, Held, Look, RunningAttempt, WorkflowVersion
 
 ATTEMPT_COLUMNS = (
     steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id, steps.c.started_at,
@@ -53,20 +53,25 @@ def step_leaves_running(held: Held, verb: str, status: str) -> Update:
     )  # fmt: skip
 
 
-def run_leaves_pending(run_id: str, token: int) -> Update:
+def is_of(of: WorkflowVersion | None) -> ColumnElement[bool]:
+    """The run is one of the workflow and version that a message names."""
+    return true() if of is None else and_(runs.c.workflow == of.workflow, runs.c.version == of.version)
+
+
+def run_leaves_pending(run_id: str, token: int, of: WorkflowVersion | None) -> Update:
     return (
         update(runs)
-        .where(runs.c.id == run_id, runs.c.token == token, runs.c.paused_at.is_(None))
+        .where(runs.c.id == run_id, runs.c.token == token, runs.c.paused_at.is_(None), is_of(of))
         .where(runs.c.status.in_(run_sources("begin_run")))
         .values(status="running", started_at=now(), token=runs.c.token + 1, ring_at=None, rings=0, parked=None)
     )
 
 
-def run_goes_on(run_id: str) -> Any:
+def run_goes_on(run_id: str, of: WorkflowVersion | None = None) -> Any:
     """It has not ended, and nobody has paused it."""
     return (
         select(true())
-        .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_(None))
+        .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_(None), is_of(of))
         .exists()
     )
 

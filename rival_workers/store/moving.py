@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, or_, select, update
 
 from rival_client import reading
 from rival_client.database import Database
@@ -21,7 +21,17 @@ from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, WaitFor
 from rival_workers.engine.paths import is_reaction
 from rival_workers.engine.transitions import run_sources
-from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, NotYet, ReleaseReason, RunningAttempt
+from rival_workers.store.base import (
+    NEVER_RUNG,
+    Begun,
+    Claimed,
+    Followed,
+    Held,
+    NotYet,
+    ReleaseReason,
+    RunningAttempt,
+    WorkflowVersion,
+)
 from rival_workers.store.eventing import TopicNeeded, lock_topics
 from rival_workers.store.following import LEAD, Following, Outcome
 from rival_workers.store.guards import (
@@ -29,6 +39,7 @@ from rival_workers.store.guards import (
     RUNNING,
     after_or_never,
     guard,
+    is_of,
     record_attempt,
     run_goes_on,
     run_leaves_pending,
@@ -51,11 +62,13 @@ class Moving:
     near: float
     max_payload: int
 
-    def begin_run(self, run_id: str, token: int, advance: Advance, *, claim_for: str | None) -> Begun | None:
+    def begin_run(
+        self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
+    ) -> Begun | None:
         """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message."""
         with self.database.transaction() as connection:
             columns = (runs.c.workflow, runs.c.version, runs.c.input)
-            run = connection.execute(run_leaves_pending(run_id, token).returning(*columns)).first()
+            run = connection.execute(run_leaves_pending(run_id, token, of).returning(*columns)).first()
             if run is None:
                 return None
             following = self._following(connection, run_id, claim_for, by=claim_for)
@@ -63,11 +76,15 @@ class Moving:
             following.apply(advance.effects)
             return Begun(run.input, following.conclude())
 
-    def claim_step(self, held: Held, timeout: float | None, executor: str) -> Claimed | NotYet | None:
-        due = or_(steps.c.due_at.is_(None), steps.c.due_at <= after(EARLY))
+    def claim_step(
+        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None
+    ) -> Claimed | NotYet | None:
+        # What waits without a time is woken by what it waits for, never by a message.
+        startable = and_(steps.c.due_at.is_(None), steps.c.status != "waiting")
+        due = or_(startable, steps.c.due_at <= after(EARLY))
         statement = (
             update(steps)
-            .where(guard(held, "claim_step"), due, run_goes_on(held.run_id))
+            .where(guard(held, "claim_step"), due, run_goes_on(held.run_id, of))
             .values(
                 status="running", attempts=steps.c.attempts + 1, executor_id=executor, started_at=now(),
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
@@ -78,7 +95,7 @@ class Moving:
         with self.database.transaction() as connection:
             step = connection.execute(statement).first()
             if step is None:
-                return self._too_early(connection, held)
+                return self._too_early(connection, held, of)
             # A timer's row is claimed as it waits; with it the whole run may have.
             run_awakes(connection, held.run_id)
             if step.kind == "wait":
@@ -89,9 +106,11 @@ class Moving:
             token, timeout_token, attempt, lost, kind = step
             return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, run_input, kind)
 
-    def _too_early(self, connection: Connection, held: Held) -> NotYet | None:
+    def _too_early(self, connection: Connection, held: Held, of: WorkflowVersion | None) -> NotYet | None:
         row = connection.execute(
-            select(steps.c.due_at, now().label("now")).where(guard(held, "claim_step"), steps.c.due_at > now())
+            select(steps.c.due_at, now().label("now"))
+            .join(runs, runs.c.id == steps.c.run_id)
+            .where(guard(held, "claim_step"), steps.c.due_at > now(), is_of(of))
         ).first()
         return None if row is None else NotYet((row.due_at - row.now).total_seconds())
 
@@ -185,22 +204,31 @@ class Moving:
             tell(connection, held.run_id, held.path, what, by=by, executor=step.executor_id)
             return int(step.execution_token)
 
-    def park(self, run_id: str, path: str | None, token: int, reason: str, delay: float) -> bool:
+    def park(
+        self, run_id: str, path: str | None, token: int, reason: str, delay: float, *, of: WorkflowVersion | None = None
+    ) -> bool:
         """Nobody here can run it: say why, and look again later. The token stays, so that others may take it."""
         if path is None:
             statement = (
                 update(runs)
-                .where(runs.c.id == run_id, runs.c.token == token, runs.c.status.in_(run_sources("park_run")))
+                .where(
+                    runs.c.id == run_id, runs.c.token == token, runs.c.status.in_(run_sources("park_run")), is_of(of)
+                )
                 .values(parked=reason, ring_at=after(delay))
             )
         else:
             statement = (
                 update(steps)
-                .where(guard(Held(run_id, path, token), "park_step"))
+                .where(guard(Held(run_id, path, token), "park_step"), run_goes_on(run_id, of))
                 .values(parked=reason, ring_at=after(delay))
             )
         with self.database.transaction() as connection:
             return connection.execute(statement).rowcount == 1
+
+    def workflow_of(self, run_id: str) -> WorkflowVersion | None:
+        with self.database.autocommit() as connection:
+            row = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).first()
+        return None if row is None else WorkflowVersion(row.workflow, row.version)
 
     # -- reading, for attempts ----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from rival_workers.engine.effects import Advance, Close, Join, Opening
 from rival_workers.engine.paths import is_handler
 from rival_workers.engine.replay import Ending
 from rival_workers.store import postgres_flows
-from rival_workers.store.base import Begun, ClaimBy, Claimed, Delivered, Followed, Held, NotYet
+from rival_workers.store.base import Begun, ClaimBy, Claimed, Delivered, Followed, Held, NotYet, WorkflowVersion
 from rival_workers.store.postgres_events import deliver
 from rival_workers.store.postgres_statements import (
     BEGIN_RUN,
@@ -36,21 +36,26 @@ class PostgresStore(SqlStore):
         self._hot.close()
         super().close()
 
-    def begin_run(self, run_id: str, token: int, advance: Advance, *, claim_for: str | None) -> Begun | None:
+    def begin_run(
+        self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
+    ) -> Begun | None:
         opening = advance.next_leaf
         if claim_for is None or opening is None:
-            return super().begin_run(run_id, token, advance, claim_for=claim_for)
-        row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_next(opening, claim_for)})
+            return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of)
+        row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_of(of), **_next(opening, claim_for)})
         return None if row is None else Begun(load(row[0]), Followed(claimed=opening))
 
-    def claim_step(self, held: Held, timeout: float | None, executor: str) -> Claimed | NotYet | None:
+    def claim_step(
+        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None
+    ) -> Claimed | NotYet | None:
         parameters: dict[str, Any] = {
             "run_id": held.run_id, "path": held.path, "token": held.token, "executor": executor, "timeout": timeout,
+            **_of(of),
         }  # fmt: skip
         row = self._hot.fetch(CLAIM_STEP, parameters)
         if row is None:
             # Stale, too early, or a timer's row, with which the whole run may have waited.
-            return super().claim_step(held, timeout, executor)
+            return super().claim_step(held, timeout, executor, of=of)
         token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
         return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
 
@@ -124,6 +129,10 @@ def _may_be_a_child(run_id: str) -> bool:
 def _is_plain(held: Held, end: End) -> bool:
     """The happy path: a step's first attempt that succeeded."""
     return held.token == 1 and end.status != "failed" and not is_handler(held.path)
+
+
+def _of(of: WorkflowVersion | None) -> dict[str, Any]:
+    return {"workflow": of and of.workflow, "version": of and of.version}
 
 
 def _next(opening: Opening, executor: str | None) -> dict[str, Any]:

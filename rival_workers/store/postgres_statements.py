@@ -40,11 +40,15 @@ def _tell(*entries: str, table: str = "done", source: str = "run_id", actor: str
     return _TELL.format(entries=", ".join(entries), table=table, source=source, actor=actor)
 
 
+# A message is untrusted: it names the workflow whose code would run, and the row must name the same.
+_IS_OF = "(%(workflow)s::text IS NULL OR ({run}.workflow = %(workflow)s::text AND {run}.version = %(version)s::text))"
+
 _BEGIN_RUN = f"""
 WITH run AS (
     UPDATE rival_runs
     SET status = 'running', started_at = now(), token = token + 1, ring_at = NULL, rings = 0, parked = NULL
     WHERE id = %(run_id)s AND token = %(token)s AND status = 'pending' AND paused_at IS NULL
+      AND {_IS_OF.format(run="rival_runs")}
     RETURNING id, workflow, version, input
 ), step AS ({_CLAIMED_STEP.format(source="id", path=_NEXT, table="run")}
 ), told AS ({_tell(_STARTED, _CLAIMED_NEXT, table="run", source="id", actor="%(executor)s")})
@@ -62,7 +66,7 @@ WITH claimed AS (
       AND step.status IN ('pending', 'waiting_retry')
       AND (due_at IS NULL OR due_at <= now() + interval '{EARLY} s')
       AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
-      AND run.paused_at IS NULL
+      AND run.paused_at IS NULL AND {_IS_OF.format(run="run")}
     RETURNING step.run_id, execution_token, timeout_token, attempts, lost, input, kind
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import inspect, select, text
 
 from rival_client import runs as run_statements
+from rival_client.database import Database
 from rival_client.payload import Json
 from rival_client.records import WorkflowInfo
 from rival_client.tables import Timestamp, executors, metadata, runs, steps
@@ -102,11 +103,7 @@ class Stage:
 
     def everything(self) -> dict[str, list[tuple[Any, ...]]]:
         """All rows of all tables: to see that nothing at all has changed."""
-        with self.database.transaction() as connection:
-            return {
-                table.name: sorted((tuple(row) for row in connection.execute(select(table))), key=repr)
-                for table in metadata.sorted_tables
-            }
+        return every_row(self.database)
 
     def now_plus(self, column: str, path: str | None = "a", run_id: str = "r") -> float | None:
         """How many seconds from now a timestamp of a row is, by the database's clock."""
@@ -140,6 +137,14 @@ class Stage:
         assert self.step("a", run_id)["status"] == status
 
 
+def every_row(database: Database) -> dict[str, list[tuple[Any, ...]]]:
+    with database.transaction() as connection:
+        return {
+            table.name: sorted((tuple(row) for row in connection.execute(select(table))), key=repr)
+            for table in metadata.sorted_tables
+        }
+
+
 Bringer = Callable[[Stage, str], object]
 
 
@@ -150,7 +155,10 @@ def _waiting_retry(stage: Stage, run_id: str) -> None:
 def _waiting(stage: Stage, run_id: str) -> None:
     """Nothing leads here yet: a step that suspends is still to come."""
     stage.begin(run_id)
-    waits = "UPDATE rival_steps SET status = 'waiting', execution_token = 2, timeout_token = 2 WHERE run_id = :run_id"
+    waits = (
+        "UPDATE rival_steps SET status = 'waiting', execution_token = 2, timeout_token = 2, due_at = started_at "
+        "WHERE run_id = :run_id"
+    )
     stage.force(waits, run_id=run_id)
 
 

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from rival_client.errors import (
     ConfigurationError,
+    DatabaseBusy,
     DatabaseError,
+    DatabaseRefused,
     DatabaseUnavailable,
     InvalidArgument,
     InvalidInput,
@@ -54,7 +56,9 @@ __all__ = [
     "Bulk",
     "BulkOutcome",
     "ConfigurationError",
+    "DatabaseBusy",
     "DatabaseError",
+    "DatabaseRefused",
     "DatabaseUnavailable",
     "EventRecord",
     "HistoryEntry",

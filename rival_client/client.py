@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel
+from sqlalchemy import Connection
 
 from rival_client import joining, reading, runs, workflows
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.bulk import InBulk
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell, open_doorbell
-from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow, WaitTimeout
+from rival_client.errors import DatabaseError, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_client.events import (
     INSERT_EVENT,
     Delivery,
@@ -108,8 +109,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
             return joining.insert_in(connection, gate.workflow, inputs, grace, ring)
         created = self._insert_one(gate.workflow, inputs)
         if not created:
-            with self.database.transaction() as own:
-                created = joining.insert(own, gate.workflow, inputs, grace)
+            created = self.database.transact(lambda own: joining.insert(own, gate.workflow, inputs, grace))
         ring(created)
         return created
 
@@ -125,11 +125,12 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         )  # fmt: skip
         return set() if row is None else {run_id}
 
-    def _start_at_once(self, gate: InputGate, parts: Iterable[Mapping[str, Json]]) -> set[str]:
-        created: set[str] = set()
-        with self.database.transaction() as own:
-            for part in parts:
-                created |= joining.insert(own, gate.workflow, part, self.settings.ring_grace)
+    def _start_at_once(self, gate: InputGate, parts: Sequence[Mapping[str, Json]]) -> set[str]:
+        def insert(own: Connection) -> set[str]:
+            grace = self.settings.ring_grace
+            return set().union(*(joining.insert(own, gate.workflow, part, grace) for part in parts))
+
+        created = self.database.transact(insert)
         self.ringer(gate.workflow)(created)
         return created
 
@@ -180,8 +181,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         if self._hot is not None:
             row = self._hot.fetch(INSERT_EVENT, event.parameters(self.settings.ring_grace))
             return sent_unless_full(event, str(row and row[0]))
-        with self.database.transaction() as own:
-            return insert_event(own, event, self.settings.ring_grace)
+        return self.database.transact(lambda own: insert_event(own, event, self.settings.ring_grace))
 
     def event_ringer(self, event: Event) -> Callable[[], None]:
         """Rings for a freshly committed event."""
@@ -233,7 +233,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         """A database that goes away in the middle of a wait is waited for, too."""
         try:
             return self._status(workflow, run_id)
-        except DatabaseUnavailable:
+        except DatabaseError:
             return "out of reach"
 
     def _read_status(self, run_id: str) -> tuple[str | None, ...] | None:

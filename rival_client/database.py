@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, StatementError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.util import LRUCache
 
-from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
+from rival_client.database_errors import repeat_conflicts, translated
+from rival_client.errors import ConfigurationError
 from rival_client.holding import is_held
-from rival_client.masking import masked, without_secrets
+from rival_client.masking import masked
 from rival_client.payload import serialise
 
 CONNECT_TIMEOUT = 5
@@ -32,6 +32,7 @@ LIBPQ_OPTIONS: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
 }
 
+T = TypeVar("T")
 Clock = Callable[[], float]
 #: Marks a connection whose statements each stand for themselves.
 _NO_BEGIN = "rival_no_begin"
@@ -72,6 +73,15 @@ class Database:
         with self._reachable(), self.engine.begin() as connection:
             yield connection
 
+    def transact(self, operation: Callable[[Connection], T]) -> T:
+        """Run the operation in a transaction, and again in a new one when it lost against another transaction."""
+
+        def once() -> T:
+            with self.transaction() as connection:
+                return operation(connection)
+
+        return repeat_conflicts(once)
+
     @contextmanager
     def by_index(self) -> Iterator[Connection]:
         """A transaction in which Postgres reads no table from end to end that has an index which will do, whatever it
@@ -105,73 +115,11 @@ class Database:
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:
+        """Errors of the drivers become Rival's own."""
         try:
             yield
-        except DBAPIError as error:
-            forget_statement(error)
-            if error.connection_invalidated or self._is_away(error):
-                raise unavailable(self.url, error) from error
-            raise rejected(self.url, error) from error
-        except PoolTimeout as error:
-            raise unavailable(self.url, error) from error
         except SQLAlchemyError as error:
-            forget_statement(error)
-            raise rejected(self.url, error) from error
-
-    def _is_away(self, error: DBAPIError) -> bool:
-        if self.is_postgres:
-            return isinstance(error, OperationalError | InterfaceError)
-        # SQLite calls every mistake operational; only these are about reaching the file.
-        return any(sign in str(error.orig) for sign in ("locked", "unable to open", "disk"))
-
-
-def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
-    return DatabaseUnavailable(
-        f"The database at {masked(url)} does not answer ({_first_line(error, url)}). "
-        "Check that it runs and that RIVAL_DATABASE_URL is right; `rival doctor` looks further.",
-        _sqlstate(error),
-    )
-
-
-def rejected(url: str, error: Exception) -> ConfigurationError | DatabaseError:
-    """An error that no argument of a caller should cause: shown by its class and the server's first line, without SQL
-    and values."""
-    if _lacks_tables(error):
-        return ConfigurationError(f"The database at {masked(url)} has no Rival tables yet. Run `rival db upgrade`.")
-    return DatabaseError(
-        f"The database at {masked(url)} has rejected a statement ({type(_of_driver(error)).__name__}: "
-        f"{_first_line(error, url)}). Nothing was changed by it. `rival doctor` checks the database and its schema.",
-        _sqlstate(error),
-    )
-
-
-def _of_driver(error: Exception) -> BaseException:
-    """SQLAlchemy wraps the driver's errors."""
-    return getattr(error, "orig", None) or error
-
-
-def _first_line(error: Exception, url: str) -> str:
-    """The lines after the first may quote the statement."""
-    lines = str(_of_driver(error)).strip().splitlines()
-    return without_secrets(lines[0], url) if lines else type(error).__name__
-
-
-def _sqlstate(error: Exception) -> str | None:
-    return getattr(_of_driver(error), "sqlstate", None)
-
-
-def forget_statement(error: Exception) -> None:
-    """SQLAlchemy adds the SQL to the text of its errors, and Postgres quotes it and the values after the first line;
-    tracebacks and logs would show it."""
-    if isinstance(error, StatementError):
-        error.statement = error.params = None
-    for one in (error, _of_driver(error)):
-        one.args = tuple(arg.strip().partition("\n")[0] if isinstance(arg, str) else arg for arg in one.args)
-
-
-def _lacks_tables(error: Exception) -> bool:
-    """Postgres' undefined_table, or SQLite's words for it."""
-    return _sqlstate(error) == "42P01" or "no such table: rival_" in str(_of_driver(error))
+            raise translated(self.url, error) from error
 
 
 def _backend(url: str) -> str:

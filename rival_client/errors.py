@@ -15,8 +15,10 @@ RivalError
 ├── WaitTimeout               the run is still going on; waiting gave up
 ├── RunFailed                 raised by `RunResult.unwrap()`
 │   └── RunCancelled
-└── DatabaseError             the database has rejected a statement; nothing was changed
-    └── DatabaseUnavailable   the database did not answer
+└── DatabaseError             the database could not do what was asked
+    ├── DatabaseUnavailable   it did not answer, or takes no work now (read-only, full, shutting down)
+    ├── DatabaseBusy          other transactions were in the way, repeatedly; nothing was changed
+    └── DatabaseRefused       it has rejected a statement: privileges, schema, values; nothing was changed
 """
 
 from __future__ import annotations
@@ -140,4 +142,24 @@ class DatabaseError(RivalError):
 
 
 class DatabaseUnavailable(DatabaseError):
-    pass
+    """The database did not answer, or takes no work now."""
+
+
+class DatabaseBusy(DatabaseError):
+    """Deadlocks, serialization failures or lock timeouts, after the transaction was repeated several times."""
+
+
+class DatabaseRefused(DatabaseError):
+    """The database has rejected a statement."""
+
+    #: SQLSTATE classes: data exceptions, and what exceeds a limit of the server.
+    _ABOUT_VALUES = ("22", "54")
+
+    @property
+    def about_values(self) -> bool:
+        """The values given are the reason: a repetition with the same values fails, too."""
+        return (self.sqlstate or "").startswith(self._ABOUT_VALUES)
+
+
+class MissingTables(DatabaseRefused, ConfigurationError):
+    """`rival db upgrade` was not run on this database."""

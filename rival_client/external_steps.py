@@ -33,12 +33,13 @@ class ExternalSteps:
     def heartbeat_step(self, token: str, progress: Any = None) -> bool:
         """Whoever works at an external step is still at it. False: the step does not wait for that any more."""
         given = None if progress is None else dump(progress, what="the progress", limit=self.settings.max_payload)
-        with self.database.transaction() as own:
-            return answering.beat(own, CompletionToken.parse(token), given)
+        return self.database.transact(lambda own: answering.beat(own, CompletionToken.parse(token), given))
 
     def _answer(self, token: str, given: Mapping[str, Json], by: str) -> bool:
-        with self.database.transaction() as own:
-            woken = answering.answer(own, CompletionToken.parse(token), given, by, self.settings.ring_grace)
+        grace = self.settings.ring_grace
+        woken = self.database.transact(
+            lambda own: answering.answer(own, CompletionToken.parse(token), given, by, grace)
+        )
         if woken is not None:
             self._doorbell.ring([woken.ring])
         return woken is not None

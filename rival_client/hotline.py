@@ -18,7 +18,8 @@ from typing import Any, Self
 import psycopg
 from psycopg import generators, pq, waiting
 
-from rival_client.database import LIBPQ_OPTIONS, forget_statement, libpq_url, rejected, unavailable
+from rival_client.database import LIBPQ_OPTIONS, libpq_url
+from rival_client.database_errors import repeat_conflicts, translated
 
 #: Seconds after which somebody who waits for an answer looks whether the process was told to stop.
 WAIT_INTERVAL = 0.1
@@ -54,7 +55,10 @@ class HotLine:
         self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
 
     def fetch(self, statement: Statement, values: Mapping[str, Value]) -> Row | None:
-        """The first row as text, or None. DatabaseUnavailable leaves open whether it was committed."""
+        """The first row as text, or None. A DatabaseError leaves open whether it was committed."""
+        return repeat_conflicts(lambda: self._fetch(statement, values))
+
+    def _fetch(self, statement: Statement, values: Mapping[str, Value]) -> Row | None:
         with self._lent() as line:
             line.prepare(statement)
             result = line.pgconn.exec_prepared(statement.name, statement.values(values))
@@ -66,6 +70,9 @@ class HotLine:
         """Two statements in one transaction and one round trip: the second sees what was committed while the first
         waited for a lock. Its first row; both are committed, whatever they find.
         """
+        return repeat_conflicts(lambda: self._fetch_in_turn(first, second, values))
+
+    def _fetch_in_turn(self, first: Statement, second: Statement, values: Mapping[str, Value]) -> Row | None:
         with self._lent() as line:
             results = line.in_turn((first, second), values)
             for result in results:
@@ -84,11 +91,8 @@ class HotLine:
         except BaseException as error:
             if line is not None:
                 line.connection.close()
-            if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-                raise unavailable(self._url, error) from error
             if isinstance(error, psycopg.Error):
-                forget_statement(error)
-                raise rejected(self._url, error) from error
+                raise translated(self._url, error) from error
             raise
         self._idle.append(line)
 

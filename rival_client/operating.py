@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from sqlalchemy import Connection
+
 from rival_client import orphans, pausing, runs
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell
@@ -13,7 +15,7 @@ from rival_client.operator_port import Operator, open_operator
 from rival_client.records import Reopened
 from rival_client.recovery import Recovery, recover
 from rival_client.settings import Settings
-from rival_client.waking import wake_parent
+from rival_client.waking import Woken, wake_parent
 
 _CANCEL_TRIES = 50
 #: Children that are cancelled at once with their parent; of more, the workers cancel the rest.
@@ -31,19 +33,20 @@ class Operating:
         Of very many children, and if this process dies before it comes to them, the workers cancel the rest.
         """
         for _ in range(_CANCEL_TRIES):
-            woken = None
-            with self.database.transaction() as connection:
-                cancelled = runs.cancel_run(connection, run_id, by)
-                if cancelled:
-                    woken = wake_parent(connection, run_id, self.settings.ring_grace)
-                if cancelled is None:
-                    connection.rollback()
+            cancelled, woken = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
             if cancelled is not None:
                 if cancelled:
                     self._doorbell.ring([] if woken is None else [woken.ring], changed=[run_id])
                     self._cancel_children(run_id, by)
                 return cancelled
         raise RivalError(f"Run {run_id!r} kept moving while it was being cancelled. Try again.")
+
+    def _cancel(self, connection: Connection, run_id: str, by: str) -> tuple[bool | None, Woken | None]:
+        cancelled = runs.cancel_run(connection, run_id, by)
+        if cancelled is None:
+            connection.rollback()
+        woken = wake_parent(connection, run_id, self.settings.ring_grace) if cancelled else None
+        return cancelled, woken
 
     def _cancel_children(self, run_id: str, by: str) -> None:
         """Each in a transaction of its own: locks go from child to parent, never back."""
@@ -80,13 +83,12 @@ class Operating:
 
     def pause(self, run_id: str, *, by: str = "client") -> bool:
         """Let the run start nothing new; what is running ends as it does. False: it has ended, or is paused already."""
-        with self.database.transaction() as connection:
-            return pausing.pause_run(connection, run_id, by)
+        return self.database.transact(lambda connection: pausing.pause_run(connection, run_id, by))
 
     def resume(self, run_id: str, *, by: str = "client") -> bool:
         """Let a paused run go on with all that has become due. False: it is not paused."""
-        with self.database.transaction() as connection:
-            rings = pausing.resume_run(connection, run_id, by, self.settings.ring_grace)
+        grace = self.settings.ring_grace
+        rings = self.database.transact(lambda connection: pausing.resume_run(connection, run_id, by, grace))
         if rings is None:
             return False
         self._doorbell.ring(rings, changed=[run_id])

@@ -45,15 +45,17 @@ class Recovery:
 
 
 def recover(database: Database) -> Recovery:
-    with database.transaction() as connection:
-        rung = [status for table in (runs, steps, events) for status in _forget_rings(connection, table)]
+    rung = database.transact(_forget_all_rings)
     marked = [""] * _BATCH
     while len(marked) >= _BATCH:
-        with database.transaction() as connection:
-            marked = make_due(connection, _LONGEST_BACKOFF, _BATCH)
+        marked = database.transact(lambda connection: make_due(connection, _LONGEST_BACKOFF, _BATCH))
         rung += marked
     with database.snapshot() as connection:
         return _counted(connection, rung)
+
+
+def _forget_all_rings(connection: Connection) -> list[str]:
+    return [status for table in (runs, steps, events) for status in _forget_rings(connection, table)]
 
 
 def make_due(connection: Connection, within: float, limit: int) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from sqlalchemy import Connection
+
 from rival_client.database import Database
 from rival_client.inputs import InputGate
 from rival_client.schedules import (
@@ -34,10 +36,13 @@ class Scheduling:
         `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".
         """
         planned = Planned(checked_rule(when, timezone), checked_catch_up(catch_up), self._gate(workflow).admit(input))
-        with self.database.transaction() as own:
+
+        def put(own: Connection) -> ScheduleRecord:
             refuse_taken(own, checked_name(name))
             put_schedule(own, name, workflow, planned)
             return read_schedule(own, name)
+
+        return self.database.transact(put)
 
     def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
         """All schedules, or those of one workflow, by name."""
@@ -46,5 +51,4 @@ class Scheduling:
 
     def unschedule(self, name: str) -> bool:
         """False when there is no such schedule. A workflow's own comes back when a worker registers the workflow."""
-        with self.database.transaction() as own:
-            return remove_schedule(own, name)
+        return self.database.transact(lambda own: remove_schedule(own, name))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from rival_client.completion import CompletionToken
 from rival_client.doorbell import Doorbell
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError
 from rival_client.message import Ring
 from rival_client.records import Step
 from rival_workers.definition.calls import Call
@@ -323,7 +323,7 @@ class Coordinator:
         """While the database is away nobody knows: the attempt goes on."""
         try:
             seen = self.store.token_of(held.run_id, held.path)
-        except DatabaseUnavailable:
+        except DatabaseError:
             return False
         return seen is None or seen[:2] != ("running", held.token)
 

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError
 from rival_workers.runtime.host import host_name
 from rival_workers.store.base import Held, RunningAttempt, Store
 
@@ -39,7 +39,7 @@ class Executor:
     def start(self) -> None:
         try:
             self.register()
-        except DatabaseUnavailable as error:
+        except DatabaseError as error:
             log.warning("executor %s is not registered yet, its heartbeat will try again: %s", self.id, error)
         self._thread = threading.Thread(target=self._beat_for_ever, name="rival-heartbeat", daemon=True)
         self._thread.start()
@@ -55,7 +55,7 @@ class Executor:
         """A claim whose answer is lost may have landed all the same: the next few beats look for it."""
         try:
             yield
-        except DatabaseUnavailable:
+        except DatabaseError:
             self._doubts = 3
             raise
 
@@ -108,7 +108,7 @@ class Executor:
         while not self._stop.wait(self._lease / 3 * random.uniform(0.8, 1.0)):
             try:
                 self.beat_once()
-            except DatabaseUnavailable as error:
+            except DatabaseError as error:
                 log.warning("heartbeat: %s", error)
             except Exception:
                 log.exception("heartbeat failed; it goes on")

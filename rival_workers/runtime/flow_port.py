@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from rival_client.doorbell import Doorbell
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_workers.engine.effects import WaitFor
@@ -106,7 +106,7 @@ class AttemptPort:
         away for too long, that is not the flow's failure."""
         try:
             return self._patience.keep(operation)
-        except DatabaseUnavailable as away:
+        except DatabaseError as away:
             raise OutOfReach from away
 
     def _suspended(self, token: int | None, seconds: float | None) -> None:

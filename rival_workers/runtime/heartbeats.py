@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError
 from rival_client.payload import Json, dump
 from rival_client.records import Step
 from rival_workers.engine.plan import StepConfig, shortest
@@ -65,7 +65,7 @@ class Heartbeat:
         self._written_at = self._timer()
         try:
             beaten = self._store.beat_step(self._held, self._config, progress)
-        except DatabaseUnavailable:
+        except DatabaseError:
             # While the database is away nobody knows better: the attempt goes on, and the next beat tells.
             return
         if beaten is None:

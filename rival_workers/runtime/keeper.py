@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rival_client.doorbell import Doorbell
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError
 from rival_client.message import EventRing, Ring
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.host import host_name, is_alive
@@ -86,7 +86,7 @@ class Keeper:
     def _round(self) -> None:
         try:
             self.after_round(self.run_once())
-        except DatabaseUnavailable as error:
+        except DatabaseError as error:
             self._steady_since = None
             log.warning("keeper: %s", error)
         except Exception:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_workers.runtime.logs import Append, StepLog
 from rival_workers.runtime.patience import Patience
 from rival_workers.runtime.redaction import Redaction
@@ -58,8 +58,11 @@ class LogStream:
     def _store(self, one: StepLog) -> None:
         try:
             one.store(self._append, wait=False)
-        except DatabaseUnavailable as error:
-            log.warning("log entries wait for the database: %s", error)
+        except DatabaseError as error:
+            if isinstance(error, DatabaseRefused) and error.about_values:
+                log.exception("%d log entries could not be stored", one.give_up())
+            else:
+                log.warning("log entries wait for the database: %s", error)
         except Exception:
             log.exception("%d log entries could not be stored", one.give_up())
         if one.waiting:

@@ -1,4 +1,4 @@
-"""Getting an outcome into the database although the database may be away for a while.
+"""Getting an outcome into the database although the database may be away, or refuse work, for a while.
 
 The attempt's work is done and its result is only in this process; waiting costs less than doing it again, and a token
 guards against landing twice. This is the one place in the runtime that may pause, and it pauses for nothing else.
@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_workers.runtime.executor import Executor
 from rival_workers.store.base import Held, RunningAttempt, Store
 
 log = logging.getLogger("rival.patience")
 
 T = TypeVar("T")
+
+#: Seconds before the first repetition, and before each later one at the most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
 
 #: How an outcome got into the database. "later": nothing that its commit claimed may be relied on.
 Landed = Literal["at once", "later", "late"]
@@ -32,18 +35,18 @@ class Patience:
 
     def keep(self, operation: Callable[[], T]) -> T:
         """Try until the database is back. Only for what is safe to repeat: reads, and what a token guards."""
-        until = time.monotonic() + self._seconds
+        pauses = _Pauses(self._seconds)
         while True:
             try:
                 return operation()
-            except DatabaseUnavailable as error:
-                self._pause(until, error)
+            except DatabaseError as error:
+                pauses.wait(error)
 
     def land(self, held: Held, status: str, commit: Callable[[bool], bool]) -> Landed:
         """Commit an outcome. After a commit whose answer was lost, look before believing that it came too late: it
         may have landed. `commit` is told whether it is tried again.
         """
-        until, again = time.monotonic() + self._seconds, False
+        pauses, again = _Pauses(self._seconds), False
         while True:
             try:
                 with self._executor.claiming():
@@ -51,15 +54,9 @@ class Patience:
                 if landed:
                     return "later" if again else "at once"
                 return "later" if again and self._had_landed(held, status) else "late"
-            except DatabaseUnavailable as error:
+            except DatabaseError as error:
                 again = True
-                self._pause(until, error)
-
-    def _pause(self, until: float, error: DatabaseUnavailable) -> None:
-        if time.monotonic() > until:
-            raise error
-        log.warning("database away, the outcome is kept and tried again: %s", error)
-        time.sleep(0.2 + random.random() * 0.3)
+                pauses.wait(error)
 
     def _had_landed(self, held: Held, status: str) -> bool:
         seen = self._store.token_of(held.run_id, held.path)
@@ -70,3 +67,18 @@ class Patience:
             if other.held.run_id == held.run_id and other.held not in self._executor.holding:
                 self._release(other)
         return True
+
+
+class _Pauses:
+    """The pauses between the tries of one operation: longer each time, until the time is up."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until, self._next = time.monotonic() + seconds, FIRST_PAUSE
+
+    def wait(self, error: DatabaseError) -> None:
+        """Raises the error when its time is up, and at once when the values themselves are its reason."""
+        if time.monotonic() > self._until or (isinstance(error, DatabaseRefused) and error.about_values):
+            raise error
+        log.warning("the database could not be used; what was to be stored or read is kept and tried again: %s", error)
+        time.sleep(self._next * random.uniform(0.7, 1.3))
+        self._next = min(self._next * 1.5, LONGEST_PAUSE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import isfunction
+from typing import Any, TypeVar
 
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.database import Database
+from rival_client.database_errors import repeat_conflicts
 from rival_client.history import tell
 from rival_client.payload import DEFAULT_LIMIT
 from rival_client.records import LogEntry, WorkflowInfo
@@ -25,7 +28,27 @@ from rival_workers.store.outside import Outside
 from rival_workers.store.retaining import Retaining
 from rival_workers.store.scheduling import Scheduling
 
+AnyStore = TypeVar("AnyStore")
 
+
+def repeating_conflicts(store: type[AnyStore]) -> type[AnyStore]:
+    """Each public method is one operation in one transaction: repeat it when it lost against another transaction."""
+    for name in dir(store):
+        method = getattr(store, name)
+        if not name.startswith("_") and isfunction(method):
+            setattr(store, name, _repeated(method))
+    return store
+
+
+def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def operation(*args: Any, **kwargs: Any) -> Any:
+        return repeat_conflicts(lambda: method(*args, **kwargs))
+
+    return operation
+
+
+@repeating_conflicts
 class SqlStore(Moving, Keeping, Retaining, Orphaning, Eventing, Flowing, Outside, Operating, Scheduling):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT

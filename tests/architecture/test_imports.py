@@ -139,7 +139,7 @@ def test_no_worker_ever_sleeps_except_while_the_database_is_away() -> None:
         and path.name != "fleet.py"
         for function in sleeps(path)
     }
-    assert sleepers <= {"process.py:wait_for_database", "patience.py:_pause"}
+    assert sleepers <= {"process.py:wait_for_database", "patience.py:wait"}
 
 
 def test_every_module_says_what_it_is_for_in_a_sentence_or_two() -> None:

@@ -14,7 +14,8 @@ from rival_workers import testing
 
 CLIENT = [
     "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
-    "DatabaseError", "DatabaseUnavailable", "EventRecord", "HistoryEntry", "InvalidArgument", "InvalidInput",
+    "DatabaseBusy", "DatabaseError", "DatabaseRefused", "DatabaseUnavailable",
+    "EventRecord", "HistoryEntry", "InvalidArgument", "InvalidInput",
     "InvalidPayload", "InvalidToken", "LastError", "LogEntry", "NotPossible", "Recovery", "Reopened", "Rival",
     "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
     "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",

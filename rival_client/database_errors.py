@@ -1,0 +1,135 @@
+"""Translates errors of the database drivers into Rival's own, in one place: what may pass by itself, what lost against
+another transaction, and what needs a person. SQL and values never become part of a message.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from rival_client.errors import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseRefused,
+    DatabaseUnavailable,
+    MissingTables,
+)
+from rival_client.masking import masked, without_secrets
+
+T = TypeVar("T")
+
+#: serialization_failure, deadlock_detected, lock_not_available: the whole transaction may simply be repeated.
+_CONFLICTS = frozenset({"40001", "40P01", "55P03"})
+#: Classes of codes that pass without a change to Rival's roles, tables or statements: connection, resources (disk,
+#: memory, connections), operator intervention (shutdown, cancelled statement), system errors, internal errors.
+_PASSING_CLASSES = ("08", "53", "57", "58", "XX")
+#: read_only_sql_transaction; idle_in_transaction and transaction timeouts; statement_completion_unknown.
+_PASSING = frozenset({"25006", "25P03", "25P04", "40003"})
+#: SQLite's primary codes with the same meaning: busy, locked, out of memory, interrupted, read-only, I/O error,
+#: corrupt, full, cannot open, locking protocol, not a database.
+_SQLITE_PASSING = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
+
+#: How often a transaction is tried that loses against others, and the longest pause before the next try.
+CONFLICT_TRIES = 12
+_CONFLICT_PAUSE = 0.4
+
+
+def repeat_conflicts(operation: Callable[[], T]) -> T:
+    """Repeat an operation that lost against another transaction (deadlock, serialization failure, lock timeout). Only
+    for an operation that is one transaction: what lost was rolled back as a whole.
+    """
+    for tried in range(1, CONFLICT_TRIES):
+        try:
+            return operation()
+        except DatabaseBusy:
+            time.sleep(random.uniform(0, min(_CONFLICT_PAUSE, 0.01 * 2**tried)))
+    return operation()
+
+
+def translated(url: str, error: Exception) -> DatabaseError:
+    """Rival's error for one of SQLAlchemy's or a driver's."""
+    _forget_statement(error)
+    cause = _of_driver(error)
+    if isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and error.connection_invalidated):
+        return _unavailable(url, cause)
+    if isinstance(cause, sqlite3.Error):
+        return _of_sqlite(url, cause)
+    return _of_postgres(url, error, cause)
+
+
+def _of_postgres(url: str, error: Exception, cause: BaseException) -> DatabaseError:
+    code = _sqlstate(cause) or ""
+    if code in _CONFLICTS:
+        return DatabaseBusy(
+            f"The database at {masked(url)} put other transactions first, repeatedly ({_first_line(cause, url)}). "
+            "Nothing was changed: try again.",
+            code,
+        )
+    if code.startswith(_PASSING_CLASSES) or code in _PASSING or (not code and _is_about_connection(error, cause)):
+        return _unavailable(url, cause)
+    return MissingTables(_without_tables(url), code) if code == "42P01" else _rejected(url, cause)
+
+
+def _is_about_connection(error: Exception, cause: BaseException) -> bool:
+    """Without a code it is libpq that speaks, of a connection that could not be made or is gone."""
+    return any(type(one).__name__ in ("OperationalError", "InterfaceError") for one in (error, cause))
+
+
+def _of_sqlite(url: str, cause: sqlite3.Error) -> DatabaseError:
+    code = int(getattr(cause, "sqlite_errorcode", 0) or 0) & 0xFF
+    if code in _SQLITE_PASSING:
+        return _unavailable(url, cause)
+    return MissingTables(_without_tables(url)) if "no such table: rival_" in str(cause) else _rejected(url, cause)
+
+
+def _unavailable(url: str, cause: BaseException) -> DatabaseUnavailable:
+    answers = _sqlstate(cause) is not None or isinstance(cause, sqlite3.Error)
+    what = "takes no work now" if answers else "does not answer"
+    check = "it is not read-only, full or overloaded" if answers else "it runs and that RIVAL_DATABASE_URL is right"
+    return DatabaseUnavailable(
+        f"The database at {masked(url)} {what} ({_first_line(cause, url)}). Check that {check}; "
+        "`rival doctor` looks further.",
+        _sqlstate(cause),
+    )
+
+
+def _rejected(url: str, cause: BaseException) -> DatabaseRefused:
+    return DatabaseRefused(
+        f"The database at {masked(url)} has rejected a statement ({type(cause).__name__}: {_first_line(cause, url)}). "
+        "Nothing was changed by it. `rival doctor` checks the database, its schema and the privileges of its role.",
+        _sqlstate(cause),
+    )
+
+
+def _without_tables(url: str) -> str:
+    return f"The database at {masked(url)} has no Rival tables yet. Run `rival db upgrade`."
+
+
+def _of_driver(error: Exception) -> BaseException:
+    """SQLAlchemy wraps the driver's errors."""
+    return getattr(error, "orig", None) or error
+
+
+def _sqlstate(cause: BaseException) -> str | None:
+    return getattr(cause, "sqlstate", None)
+
+
+def _first_line(cause: BaseException, url: str) -> str:
+    """The lines after the first may quote the statement."""
+    lines = str(cause).strip().splitlines()
+    return without_secrets(lines[0], url) if lines else type(cause).__name__
+
+
+def _forget_statement(error: Exception) -> None:
+    """SQLAlchemy adds the SQL to the text of its errors, and Postgres quotes it and the values after the first line;
+    tracebacks and logs would show it."""
+    if isinstance(error, StatementError):
+        error.statement = error.params = None
+    for one in (error, _of_driver(error)):
+        one.args = tuple(arg.strip().partition("\n")[0] if isinstance(arg, str) else arg for arg in one.args)

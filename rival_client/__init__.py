@@ -24,6 +24,7 @@ from rival_client.errors import (
     UnknownWorkflow,
     WaitTimeout,
 )
+from rival_client.instance import AsyncStarted, Started
 from rival_client.records import (
     Attempt,
     HistoryEntry,
@@ -33,7 +34,6 @@ from rival_client.records import (
     Run,
     RunResult,
     RunState,
-    Started,
     Step,
     WorkflowInfo,
 )
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncRival",
+    "AsyncStarted",
     "AsyncWorkflowRegistry",
     "Attempt",
     "Bulk",

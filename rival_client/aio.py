@@ -19,8 +19,8 @@ from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.client import CHUNK, Rival
 from rival_client.errors import WaitTimeout
 from rival_client.events import Delivery, EventRecord, Sent, TopicCount, made_event
-from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
-from rival_client.instance import AsyncWorkflow
+from rival_client.inputs import InputGate, batched, checked_run_id, named_run, new_run_id, run_ids_for
+from rival_client.instance import AsyncStarted, AsyncWorkflow, Started
 from rival_client.listing import RunFilter, Runs
 from rival_client.logs import DEFAULT_LIMIT
 from rival_client.payload import Json
@@ -31,7 +31,6 @@ from rival_client.records import (
     Run,
     RunResult,
     RunState,
-    Started,
     WorkflowInfo,
 )
 from rival_client.recovery import Recovery
@@ -51,7 +50,7 @@ class AsyncRival:
 
     >>> rival = AsyncRival()
     >>> started = await rival.run("tree-processing", {"tree_type": "oak"})
-    >>> (await rival.wait("tree-processing", started.run_id)).result
+    >>> (await started.wait()).result  # or await rival.wait(started.run_id)
     """
 
     THREADS = 5
@@ -75,26 +74,30 @@ class AsyncRival:
 
     async def run(
         self, workflow: str, input: Any = None, run_id: str | None = None, *, connection: Any = None
-    ) -> Started:
+    ) -> AsyncStarted:
         if connection is None:
-            return await self._call(self._rival.run, workflow, input, run_id)
+            return self._handle(await self._call(self._rival.run, workflow, input, run_id))
         gate = await self._call(self._rival._gate, workflow)
         an_id = checked_run_id(run_id) if run_id is not None else new_run_id()
         created = await self._join(connection, gate, {an_id: gate.admit(input)})
-        return Started(an_id, "started" if an_id in created else "running")
+        return AsyncStarted(an_id, "started" if an_id in created else "running", self)
 
     async def run_many(
         self, workflow: str, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None, connection: Any = None
-    ) -> list[Started]:
+    ) -> list[AsyncStarted]:
         if connection is None:
-            return await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
+            started = await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
+            return [self._handle(one) for one in started]
         gate = await self._call(self._rival._gate, workflow)
         admitted = gate.admit_all(inputs)
         ids = run_ids_for(len(admitted), run_ids)
         created: set[str] = set()
         for part in batched(zip(ids, admitted, strict=True), CHUNK):
             created |= await self._join(connection, gate, dict(part))
-        return [Started(i, "started" if i in created else "running") for i in ids]
+        return [AsyncStarted(i, "started" if i in created else "running", self) for i in ids]
+
+    def _handle(self, started: Started) -> AsyncStarted:
+        return AsyncStarted(started.run_id, started.status, self)
 
     async def _join(self, connection: Any, gate: InputGate, inputs: Mapping[str, Json]) -> set[str]:
         grace, ring = self.settings.ring_grace, self._rival.ringer(gate.workflow)
@@ -148,20 +151,21 @@ class AsyncRival:
 
     async def wait(
         self,
-        workflow: str,
-        run_id: str,
+        workflow: str | None = None,
+        run_id: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
+        workflow, run_id = named_run(workflow, run_id)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
-        status = await self._call(self._rival._status, workflow, run_id)
+        name, status = await self._call(self._rival._status, workflow, run_id)
         if status in RUN_TERMINAL:
             return await self.result(run_id)
         async with self._bell.listen(run_id) as listener:
             while (status := await self._call(self._rival._status_if_there, workflow, run_id)) not in RUN_TERMINAL:
                 pause = schedule.pause(time.monotonic())
                 if pause is None:
-                    raise WaitTimeout(workflow, run_id, timeout or 0.0, status)
+                    raise WaitTimeout(name, run_id, timeout or 0.0, status)
                 await listener.wait(pause)
         return await self.result(run_id)
 

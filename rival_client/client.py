@@ -32,11 +32,11 @@ from rival_client.events import (
 )
 from rival_client.external_steps import ExternalSteps
 from rival_client.hotline import HotLine
-from rival_client.inputs import InputGate, batched, checked_run_id, new_run_id, run_ids_for
-from rival_client.instance import Workflow
+from rival_client.inputs import InputGate, batched, checked_run_id, named_run, new_run_id, run_ids_for
+from rival_client.instance import Started, Workflow
 from rival_client.message import EventRing, Ring
 from rival_client.payload import Json
-from rival_client.records import RunResult, Started, WorkflowInfo
+from rival_client.records import RunResult, WorkflowInfo
 from rival_client.registry import WorkflowRegistry
 from rival_client.scheduling import Scheduling
 from rival_client.settings import Settings
@@ -53,7 +53,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
     >>> rival = Rival()  # RIVAL_DATABASE_URL and RIVAL_BROKER_URL, or arguments
     >>> started = rival.run("tree-processing", {"tree_type": "oak"})
-    >>> rival.wait("tree-processing", started.run_id).result
+    >>> started.wait().result  # or rival.wait(started.run_id)
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         gate = self._gate(workflow)
         an_id = checked_run_id(run_id) if run_id is not None else new_run_id()
         created = self._start(gate, {an_id: gate.admit(input)}, connection)
-        return Started(an_id, "started" if an_id in created else "running")
+        return Started(an_id, "started" if an_id in created else "running", self)
 
     def run_many(
         self, workflow: str, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None, connection: Any = None
@@ -101,7 +101,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
             created = set().union(*(self._start(gate, part, connection) for part in parts))
         else:
             created = self._start_at_once(gate, parts)
-        return [Started(i, "started" if i in created else "running") for i in ids]
+        return [Started(i, "started" if i in created else "running", self) for i in ids]
 
     def _start(self, gate: InputGate, inputs: Mapping[str, Json], connection: Any) -> set[str]:
         grace, ring = self.settings.ring_grace, self.ringer(gate.workflow)
@@ -205,34 +205,38 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
     def wait(
         self,
-        workflow: str,
-        run_id: str,
+        workflow: str | None = None,
+        run_id: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
-        """Block until the run has ended. WaitTimeout after `timeout` seconds (None: never)."""
+        """Block until the run has ended. WaitTimeout after `timeout` seconds (None: never). `wait(run_id)` is enough;
+        `wait(workflow, run_id)` also checks that it is a run of this workflow.
+        """
+        workflow, run_id = named_run(workflow, run_id)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
-        status = self._status(workflow, run_id)
+        name, status = self._status(workflow, run_id)
         if status in RUN_TERMINAL:
             return self.result(run_id)
         with self._bell.listen(run_id) as listener:
             while (status := self._status_if_there(workflow, run_id)) not in RUN_TERMINAL:
                 pause = schedule.pause(time.monotonic())
                 if pause is None:
-                    raise WaitTimeout(workflow, run_id, timeout or 0.0, status)
+                    raise WaitTimeout(name, run_id, timeout or 0.0, status)
                 listener.wait(pause)
         return self.result(run_id)
 
-    def _status(self, workflow: str, run_id: str) -> str:
+    def _status(self, workflow: str | None, run_id: str) -> tuple[str, str]:
+        """(workflow, status). `workflow`: the run must be one of this workflow."""
         found = self._read_status(run_id)
-        if found is None or found[0] != workflow:
+        if found is None or workflow not in (None, found[0]):
             raise RunNotFound(run_id, workflow)
-        return str(found[1])
+        return str(found[0]), str(found[1])
 
-    def _status_if_there(self, workflow: str, run_id: str) -> str:
+    def _status_if_there(self, workflow: str | None, run_id: str) -> str:
         """A database that goes away in the middle of a wait is waited for, too."""
         try:
-            return self._status(workflow, run_id)
+            return self._status(workflow, run_id)[1]
         except DatabaseError:
             return "out of reach"
 

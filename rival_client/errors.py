@@ -24,6 +24,21 @@ RivalError
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
+
+#: Names that an error lists.
+_MANY = 20
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A hint at the name that was probably meant, also if case or punctuation differ; empty if there is none."""
+    plain = {_letters(one): one for one in known}
+    close = get_close_matches(_letters(str(name)[:200]), list(plain), 1)
+    return f"; did you mean {plain[close[0]]!r}?" if close else ""
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("_", "-").replace(" ", "-")
 
 
 class RivalError(Exception):
@@ -44,9 +59,11 @@ class InvalidArgument(RivalError, ValueError):
 
 class UnknownWorkflow(RivalError):
     def __init__(self, workflow: str, known: Iterable[str]) -> None:
-        names = ", ".join(sorted(known)) or "none yet"
+        names = sorted(known)
+        listed = ", ".join(names[:_MANY]) + (f" and {len(names) - _MANY} more" if len(names) > _MANY else "")
+        hint = did_you_mean(workflow, names)
         super().__init__(
-            f"No workflow named {workflow!r} is registered (known: {names}). "
+            f"No workflow named {workflow!r} is registered{hint} (known: {listed or 'none yet'}). "
             "Workflows register when a worker that has them starts: `rival worker --workflows PATH`."
         )
         self.workflow = workflow
@@ -89,7 +106,7 @@ class RunNotEnded(RivalError):
     def __init__(self, run_id: str, workflow: str, status: str) -> None:
         super().__init__(
             f"Run {run_id!r} of workflow {workflow!r} is {status}: it has no result yet. Wait for it "
-            f"(`rival.wait({workflow!r}, {run_id!r})`), or look at its `state`."
+            f"(`rival.wait({run_id!r})`), or look at its `state`."
         )
         self.run_id, self.workflow, self.status = run_id, workflow, status
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import jsonschema_rs
 
-from rival_client.errors import InvalidInput, InvalidPayload, RivalError
+from rival_client.errors import InvalidArgument, InvalidInput, InvalidPayload, RivalError
 from rival_client.payload import Json, dump, load
 from rival_client.records import WorkflowInfo
 
@@ -69,6 +69,17 @@ def checked_run_id(run_id: str) -> str:
     if not isinstance(run_id, str) or not run_id or len(run_id) > MAX_RUN_ID or "\x00" in run_id:
         raise RivalError(f"A run id is a string of 1 to {MAX_RUN_ID} characters, not {run_id!r}.")
     return run_id
+
+
+def named_run(workflow: str | None, run_id: str | None) -> tuple[str | None, str]:
+    """Of `wait(run_id)` and `wait(workflow, run_id)`: the workflow if one was given, and the run."""
+    named, run = (None, workflow) if run_id is None else (workflow, run_id)
+    if run is None:
+        raise InvalidArgument("run_id", "give the id of the run, such as wait(started.run_id)")
+    if not isinstance(run, str):
+        fix = "give its run_id, or call its own wait()" if hasattr(run, "run_id") else "give the run id as a string"
+        raise InvalidArgument("run_id", f"{type(run).__name__} is not a run id: {fix}")
+    return named, run
 
 
 def run_ids_for(count: int, given: Sequence[str] | None) -> list[str]:

@@ -1,15 +1,135 @@
-"""`rival.get(workflow).get_or_create(run_id)`: a workflow's run as a handle that remembers its names."""
+"""Handles of one run: what `run` returns, and `rival.get(workflow).get_or_create(run_id)`. They know the run's id and
+pass each call on to the client.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rival_client.records import RunResult, RunState, Started
+from rival_client.errors import RivalError
+from rival_client.records import HistoryEntry, LogEntry, RunResult, RunState
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from rival_client.aio import AsyncRival
     from rival_client.client import Rival
+
+C = TypeVar("C")
+StartedStatus = Literal["started", "running"]
+
+
+class RunHandle:
+    """One run by its id."""
+
+    def __init__(self, rival: Rival | None, run_id: str) -> None:
+        self._client, self.run_id = rival, run_id
+
+    @property
+    def _rival(self) -> Rival:
+        return _required(self._client, self.run_id)
+
+    def wait(self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL) -> RunResult:
+        """Block until the run has ended; how it ended. WaitTimeout after `timeout` seconds (None: never)."""
+        return self._rival.wait(run_id=self.run_id, timeout=timeout, poll_interval=poll_interval)
+
+    def get(self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL) -> Any:
+        """Block until the run has ended; its result. RunFailed or RunCancelled when there is none."""
+        return self.wait(timeout, poll_interval).unwrap()
+
+    def result(self) -> RunResult:
+        """How the run ended; RunNotEnded when it has not."""
+        return self._rival.result(self.run_id)
+
+    def state(self) -> RunState:
+        """The run and its steps as they are now."""
+        return self._rival.state(self.run_id)
+
+    def history(self) -> list[HistoryEntry]:
+        return self._rival.history(self.run_id)
+
+    def logs(self) -> list[LogEntry]:
+        """What its steps have logged, the oldest first: the first thousand entries."""
+        return self._rival.logs(self.run_id)
+
+    def cancel(self, *, by: str = "client") -> bool:
+        """Cancel the run. False when it had ended already."""
+        return self._rival.cancel(self.run_id, by=by)
+
+
+class AsyncRunHandle:
+    """The same, awaitable."""
+
+    def __init__(self, rival: AsyncRival | None, run_id: str) -> None:
+        self._client, self.run_id = rival, run_id
+
+    @property
+    def _rival(self) -> AsyncRival:
+        return _required(self._client, self.run_id)
+
+    async def wait(
+        self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL
+    ) -> RunResult:
+        return await self._rival.wait(run_id=self.run_id, timeout=timeout, poll_interval=poll_interval)
+
+    async def get(self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL) -> Any:
+        return (await self.wait(timeout, poll_interval)).unwrap()
+
+    async def result(self) -> RunResult:
+        return await self._rival.result(self.run_id)
+
+    async def state(self) -> RunState:
+        return await self._rival.state(self.run_id)
+
+    async def history(self) -> list[HistoryEntry]:
+        return await self._rival.history(self.run_id)
+
+    async def logs(self) -> list[LogEntry]:
+        return await self._rival.logs(self.run_id)
+
+    async def cancel(self, *, by: str = "client") -> bool:
+        return await self._rival.cancel(self.run_id, by=by)
+
+
+def _required(client: C | None, run_id: str) -> C:
+    if client is None:
+        raise RivalError(f"This handle of run {run_id!r} has no client: use the one that `run` has returned.")
+    return client
+
+
+class _HowItStarted:
+    """`status` is what `run` has found: "started", or "running" when the run had been started before. It does not
+    change; `state()` has the run's status.
+    """
+
+    run_id: str
+    status: StartedStatus
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _HowItStarted):
+            return NotImplemented
+        return (self.run_id, self.status) == (other.run_id, other.status)
+
+    def __hash__(self) -> int:
+        return hash((self.run_id, self.status))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(run_id={self.run_id!r}, status={self.status!r})"
+
+
+class Started(_HowItStarted, RunHandle):
+    """What `run` gives back at once: `rival.run("orders", {...}).wait()`."""
+
+    def __init__(self, run_id: str, status: StartedStatus, rival: Rival | None = None) -> None:
+        super().__init__(rival, run_id)
+        self.status = status
+
+
+class AsyncStarted(_HowItStarted, AsyncRunHandle):
+    """The same for `AsyncRival`: `await (await rival.run("orders", {...})).wait()`."""
+
+    def __init__(self, run_id: str, status: StartedStatus, rival: AsyncRival | None = None) -> None:
+        super().__init__(rival, run_id)
+        self.status = status
 
 
 class Workflow:
@@ -21,11 +141,12 @@ class Workflow:
         return Instance(self._rival, self.name, run_id)
 
 
-class Instance:
+class Instance(RunHandle):
     """One run by its id, started or not."""
 
     def __init__(self, rival: Rival, workflow: str, run_id: str) -> None:
-        self._rival, self.workflow, self.run_id = rival, workflow, run_id
+        super().__init__(rival, run_id)
+        self.workflow = workflow
 
     def run(self, input: Any = None) -> Started:
         return self._rival.run(self.workflow, input, self.run_id)
@@ -34,10 +155,7 @@ class Instance:
         return self._rival.wait(self.workflow, self.run_id, timeout, poll_interval)
 
     def get_state(self) -> RunState:
-        return self._rival.state(self.run_id)
-
-    def cancel(self) -> bool:
-        return self._rival.cancel(self.run_id)
+        return self.state()
 
 
 class AsyncWorkflow:
@@ -48,11 +166,12 @@ class AsyncWorkflow:
         return AsyncInstance(self._rival, self.name, run_id)
 
 
-class AsyncInstance:
+class AsyncInstance(AsyncRunHandle):
     def __init__(self, rival: AsyncRival, workflow: str, run_id: str) -> None:
-        self._rival, self.workflow, self.run_id = rival, workflow, run_id
+        super().__init__(rival, run_id)
+        self.workflow = workflow
 
-    async def run(self, input: Any = None) -> Started:
+    async def run(self, input: Any = None) -> AsyncStarted:
         return await self._rival.run(self.workflow, input, self.run_id)
 
     async def wait(
@@ -61,7 +180,4 @@ class AsyncInstance:
         return await self._rival.wait(self.workflow, self.run_id, timeout, poll_interval)
 
     async def get_state(self) -> RunState:
-        return await self._rival.state(self.run_id)
-
-    async def cancel(self) -> bool:
-        return await self._rival.cancel(self.run_id)
+        return await self.state()

@@ -19,14 +19,6 @@ StepStatus = Literal["pending", "running", "waiting_retry", "waiting", "complete
 
 
 @dataclass(frozen=True)
-class Started:
-    """What `run` gives back at once. "running": a run with this id and input had been started before."""
-
-    run_id: str
-    status: Literal["started", "running"]
-
-
-@dataclass(frozen=True)
 class Reopened:
     """What a retry or rewind has opened, or would open: the steps that begin now, and all that had begun and runs
     again when the run comes to it. `children`: the runs that these steps had started. The open ones are cancelled, and

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rival_client.instance import AsyncInstance, Instance
-from rival_client.records import Run, Started, WorkflowInfo
+from rival_client.instance import AsyncInstance, AsyncStarted, Instance, Started
+from rival_client.records import Run, WorkflowInfo
 
 if TYPE_CHECKING:
     from rival_client.aio import AsyncRival
@@ -56,7 +56,7 @@ class AsyncWorkflowRegistry:
     async def get(self, name: str) -> WorkflowInfo:
         return await self._rival._call(self._sync._workflow, name)
 
-    async def launch(self, name: str, input: Any = None) -> Started:
+    async def launch(self, name: str, input: Any = None) -> AsyncStarted:
         return await self._rival.run(name, input)
 
     async def get_run(self, run_id: str) -> AsyncInstance:

@@ -67,7 +67,7 @@ def run(workflow: str, value: Any, run_id: str | None, waits: bool, timeout: flo
 def wait(run_id: str, timeout: float, as_json: bool) -> int:
     """Wait until RUN has ended. Exit code 1 unless it completed."""
     with open_rival() as rival:
-        return _tell_end(rival.wait(rival.state(run_id).workflow, run_id, timeout), as_json)
+        return _tell_end(rival.wait(run_id=run_id, timeout=timeout), as_json)
 
 
 def _tell_end(result: RunResult, as_json: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from rival_client.aio import AsyncRival
 from rival_client.client import Rival
 from rival_client.errors import WaitTimeout
-from rival_client.inputs import InputGate
+from rival_client.inputs import InputGate, named_run
 from rival_client.records import RunResult
 from rival_client.tables import RUN_TERMINAL
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
@@ -29,14 +29,15 @@ class LabRival(Rival):
 
     def wait(
         self,
-        workflow: str,
-        run_id: str,
+        workflow: str | None = None,
+        run_id: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
-        self._status(workflow, run_id)
+        workflow, run_id = named_run(workflow, run_id)
+        name, _ = self._status(workflow, run_id)
         if not self._wait_for(run_id, timeout):
-            raise WaitTimeout(workflow, run_id, timeout or 0.0, self._status(workflow, run_id))
+            raise WaitTimeout(name, run_id, timeout or 0.0, self._status(name, run_id)[1])
         return self.result(run_id)
 
     def has_ended(self, run_id: str) -> bool:
@@ -53,8 +54,8 @@ class LabAsyncRival(AsyncRival):
 
     async def wait(
         self,
-        workflow: str,
-        run_id: str,
+        workflow: str | None = None,
+        run_id: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:

@@ -13,7 +13,7 @@ from rival_client import AsyncRival, Rival
 from rival_workers import testing
 
 CLIENT = [
-    "AsyncRival", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
+    "AsyncRival", "AsyncStarted", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
     "DatabaseBusy", "DatabaseError", "DatabaseRefused", "DatabaseUnavailable",
     "EventRecord", "HistoryEntry", "InvalidArgument", "InvalidInput",
     "InvalidPayload", "InvalidToken", "LastError", "LogEntry", "NotPossible", "Recovery", "Reopened", "Rival",

@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from rival_client import (
     AsyncRival,
     ConfigurationError,
+    InvalidArgument,
     InvalidInput,
     InvalidPayload,
     Rival,
@@ -28,6 +29,7 @@ from rival_client import (
     RunCancelled,
     RunConflict,
     RunFailed,
+    RunNotEnded,
     RunNotFound,
     Started,
     UnknownWorkflow,
@@ -54,6 +56,10 @@ class Api:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.settle(getattr(self._client, name)(*args, **kwargs))
+
+    @property
+    def runner(self) -> asyncio.Runner | None:
+        return self._runner
 
     def instance(self, workflow: str, run_id: str) -> Api:
         return Api(self._client.get(workflow).get_or_create(run_id), self._runner)
@@ -257,6 +263,64 @@ def test_a_failed_run_names_its_step_and_error_and_unwrap_raises_it(world: World
     assert result.results == {"fine": 1}
     with pytest.raises(RunFailed, match=r"'x' of workflow 'broken' failed at step 'boom': no axe"):
         result.unwrap()
+
+
+def test_what_run_returns_is_a_handle_of_the_run(world: World) -> None:
+    started = Api(world.api.run("order", {"customer": 7}), world.api.runner)
+    assert started.state().status == "pending"
+    with pytest.raises(RunNotEnded):
+        started.result()
+    world.inline.drain()
+    assert started.wait(timeout=5).result == {"shipped": 7}
+    assert started.get(timeout=5) == {"shipped": 7}
+    assert started.result().status == "completed"
+    assert [entry.what for entry in started.history()][:1] == ["started"]
+    assert started.logs() == []
+    assert started.cancel() is False
+
+
+def test_a_handle_raises_what_the_run_has_failed_with_and_cancels(world: World) -> None:
+    broken, many = world.api.run("broken"), world.api.run_many("anything", [1, 2])
+    assert Api(many[0], world.api.runner).cancel(by="test") is True
+    world.inline.drain()
+    with pytest.raises(RunFailed, match="no axe"):
+        Api(broken, world.api.runner).get(timeout=5)
+    with pytest.raises(RunCancelled):
+        Api(many[0], world.api.runner).get(timeout=5)
+    assert Api(many[1], world.api.runner).get(timeout=5) == 2
+
+
+def test_a_run_is_waited_for_by_its_id_alone(world: World) -> None:
+    run_id = world.api.run("order", {"customer": 7}).run_id
+    with pytest.raises(WaitTimeout, match=f"Run '{run_id}' of workflow 'order' was still pending"):
+        world.api.wait(run_id, timeout=0.05, poll_interval=0.01)
+    world.inline.drain()
+    assert world.api.wait(run_id).result == {"shipped": 7}
+    assert world.api.wait(run_id=run_id).result == {"shipped": 7}
+    assert world.api.wait("order", run_id).result == {"shipped": 7}
+
+
+def test_waiting_without_a_run_id_says_what_to_give(world: World) -> None:
+    started = world.api.run("order", {"customer": 7})
+    for call, hint in (
+        (lambda: world.api.wait(), "give the id of the run"),
+        (lambda: world.api.wait(started), "call its own wait"),
+        (lambda: world.api.wait("order", 300), "as a string"),
+    ):
+        with pytest.raises(InvalidArgument, match=hint) as caught:
+            call()
+        assert caught.value.argument == "run_id"
+    with pytest.raises(RivalError, match="has no client"):
+        Api(type(started)("x", "started"), world.api.runner).wait()
+
+
+def test_an_unknown_workflow_suggests_the_name_that_was_meant(world: World) -> None:
+    for wrong in ("oder", "Order", "ORDERS"):
+        with pytest.raises(UnknownWorkflow, match="did you mean 'order'"):
+            world.api.run(wrong)
+    with pytest.raises(UnknownWorkflow) as caught:
+        world.api.run("zzz")
+    assert "did you mean" not in str(caught.value)
 
 
 def test_waiting_too_long_says_for_what_and_the_run_goes_on(world: World) -> None:

@@ -81,7 +81,7 @@ def test_a_workflow_that_nobody_has_registered_is_unknown(api: Api) -> None:
 
 def test_a_run_is_launched_found_again_and_cancelled(api: Api, inline: Inline) -> None:
     launched = api("registry.launch", "order", {"n": 1})
-    assert isinstance(launched, Started)
+    assert launched == Started(launched.run_id, "started")
     handle = api("registry.get_run", launched.run_id)
     assert (handle.workflow, handle.run_id) == ("order", launched.run_id)
     inline.drain()
@@ -142,7 +142,7 @@ def test_steps_are_counted_at_any_depth_and_as_the_plan_does(api: Api, inline: I
 
 def test_a_run_that_has_not_ended_has_no_result_and_says_what_to_do(api: Api, inline: Inline) -> None:
     run_id = inline.rival.run("order", {}, "x").run_id
-    with pytest.raises(RunNotEnded, match=r"'x' of workflow 'order' is pending.*rival.wait\('order', 'x'\)") as caught:
+    with pytest.raises(RunNotEnded, match=r"'x' of workflow 'order' is pending.*rival.wait\('x'\)") as caught:
         api("result", run_id)
     assert caught.value.status == "pending"
     inline.drain()

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, ColumnElement, DateTime, Dialect, Float, Integer, Select, Text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine
@@ -108,7 +108,46 @@ def _one_of_sqlite(element: one_of, compiler: Any, **kw: Any) -> str:
     return "{} IN {}".format(*(compiler.process(clause, **kw) for clause in element.clauses))
 
 
-Payload = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+class JsonText(JSON):
+    """JSON in a TEXT column. SQLite gives a column declared JSON numeric affinity: 1.0 comes back as 1, and 10**30 as
+    1e30.
+    """
+
+
+@compiles(JsonText, "sqlite")
+def _json_text_sqlite(element: JsonText, compiler: Any, **kw: Any) -> str:
+    return "TEXT"
+
+
+class scalar_text(FunctionElement[str]):
+    """The string that a JSON column holds."""
+
+    type = Text()
+    inherit_cache = True
+    name = "scalar_text"
+
+
+@compiles(scalar_text, "postgresql")
+def _scalar_text_pg(element: scalar_text, compiler: Any, **kw: Any) -> str:
+    return f"({compiler.process(element.clauses, **kw)} #>> '{{}}')"
+
+
+@compiles(scalar_text, "sqlite")
+def _scalar_text_sqlite(element: scalar_text, compiler: Any, **kw: Any) -> str:
+    return f"json_extract({compiler.process(element.clauses, **kw)}, '$')"
+
+
+_TEXT = JsonText(none_as_null=True)
+#: A value of users: the text that it was stored as, so that key order and number types stay. See docs/guarantees.md.
+Payload = (
+    JSON(none_as_null=True).with_variant(postgresql.JSON(none_as_null=True), "postgresql").with_variant(_TEXT, "sqlite")
+)
+#: What a payload must hold. Users never read it back, and Postgres compares it as jsonb.
+Filter = (
+    JSON(none_as_null=True)
+    .with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
+    .with_variant(_TEXT, "sqlite")
+)
 #: Names and ids compare byte by byte: quicker than a language's order, and a path sorts after its prefixes.
 Name = Text().with_variant(Text(collation="C"), "postgresql")
 BigId = BigInteger().with_variant(Integer(), "sqlite")

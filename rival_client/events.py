@@ -25,6 +25,7 @@ Outcome = Literal["sent", "duplicate", "full"]
 
 # A topic has room while it keeps fewer events than its bound; and for an event that somebody waits for, always: it will
 # not be kept. The look at what is kept reads as many entries of an index as there are, at most the bound.
+# Postgres takes a parameter's type from its first place: the payload must not be jsonb there, which rewrites values.
 _INSERT = """
 WITH room AS (
     SELECT %(bound)s::int = 0
@@ -32,7 +33,7 @@ WITH room AS (
             SELECT 1 FROM rival_waits
             WHERE topic = %(topic)s AND (key IS NULL OR key = %(key)s::text)
               AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s::text)
-              AND (filter IS NULL OR %(payload)s::jsonb @> filter)
+              AND (filter IS NULL OR %(payload)s::json::jsonb @> filter)
         )
         OR NOT EXISTS (
             SELECT 1 FROM rival_events
@@ -41,7 +42,7 @@ WITH room AS (
         ) AS there
 ), new AS (
     INSERT INTO rival_events (id, topic, key, run_id, payload, delivery, status, ring_at, rings, created_at, expires_at)
-    SELECT %(id)s, %(topic)s, %(key)s::text, %(run_id)s::text, %(payload)s::jsonb, %(delivery)s::text, 'sent',
+    SELECT %(id)s, %(topic)s, %(key)s::text, %(run_id)s::text, %(payload)s::json, %(delivery)s::text, 'sent',
            clock_timestamp() + make_interval(secs => %(grace)s::double precision),
            CASE WHEN %(grace)s::double precision = 0 THEN -1 ELSE 0 END, clock_timestamp(),
            clock_timestamp() + make_interval(secs => %(expires)s::double precision)

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, literal, type_coerce
+from sqlalchemy import ColumnElement, Connection, and_, cast, func, literal
 from sqlalchemy.dialects.postgresql import JSONB
 
-from rival_client.payload import serialise
+from rival_client.payload import same_scalar, serialise
 
 
 def holds(connection: Connection, column: ColumnElement[Any], wanted: Mapping[str, Any]) -> ColumnElement[bool]:
     """As a condition of a statement."""
     if connection.dialect.name != "postgresql":
         return func.rival_holds(column, serialise(dict(wanted))) == 1
-    stored = type_coerce(column, JSONB)
+    stored = cast(column, JSONB)
     # Postgres takes a list as a set of what must be in it, so that lists are compared on their own.
     lists = [stored[path] == literal(value, JSONB) for path, value in _lists(wanted)]
     return and_(stored.contains(dict(wanted)), *lists)
@@ -41,9 +41,9 @@ def is_held(wanted: Any, stored: Any) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON: Python holds True and 1 to be equal, JSON does not; both hold 1 and 1.0 to be."""
+    """Equal as JSON, on both stores: the order of keys does not matter, and 1 equals 1.0."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    return same_scalar(one, other)

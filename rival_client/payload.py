@@ -85,6 +85,24 @@ def load(text: str | bytes | None) -> Any:
     return None if text is None else json.loads(text)
 
 
+def copied(value: Any) -> Any:
+    """The value as the store would return it again: what user code does to one copy changes no other."""
+    return json.loads(json.dumps(value)) if isinstance(value, dict | list) else value
+
+
 def serialise(value: Any) -> str:
     """The database layer's JSON serialiser."""
     return value if isinstance(value, Json) else json.dumps(value, separators=(",", ":"))
+
+
+def same_scalar(one: Any, other: Any) -> bool:
+    """Equal as Postgres compares jsonb: 1 and 1.0 are, 1 and true are not, and 1e23 is the number that it reads as."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if {type(one), type(other)} == {int, float}:
+        return _decimal(one) == _decimal(other)
+    return bool(one == other)
+
+
+def _decimal(number: float) -> decimal.Decimal:
+    return decimal.Decimal(repr(number))

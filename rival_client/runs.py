@@ -23,7 +23,7 @@ from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, s
 #: One statement for one run or a thousand.
 _INSERT_RUNS = """
 INSERT INTO rival_runs (id, workflow, version, status, input, ring_at, rings, created_at)
-SELECT r.id, :workflow, :version, 'pending', CAST(r.input AS jsonb),
+SELECT r.id, :workflow, :version, 'pending', CAST(r.input AS json),
        clock_timestamp() + make_interval(secs => CAST(:grace AS double precision)),
        CASE WHEN :grace = 0 THEN -1 ELSE 0 END, clock_timestamp()
 FROM unnest(CAST(:ids AS text[]), CAST(:inputs AS text[])) AS r(id, input)
@@ -40,7 +40,7 @@ INSERT_RUN = Statement.of(
     "rival_insert_run",
     """
 INSERT INTO rival_runs (id, workflow, version, status, input, ring_at, created_at)
-VALUES (%(id)s, %(workflow)s, %(version)s, 'pending', %(input)s::jsonb, now() + make_interval(secs => %(grace)s), now())
+VALUES (%(id)s, %(workflow)s, %(version)s, 'pending', %(input)s::json, now() + make_interval(secs => %(grace)s), now())
 ON CONFLICT (id) DO NOTHING
 RETURNING 1
 """,

@@ -18,13 +18,14 @@ from sqlalchemy import (
     text,
 )
 
-from rival_client.columns import BigId, Name
+from rival_client.columns import BigId, Filter, Name
 from rival_client.columns import Payload as Payload
 from rival_client.columns import Timestamp as Timestamp
 from rival_client.columns import after as after
 from rival_client.columns import later as later
 from rival_client.columns import now as now
 from rival_client.columns import one_of as one_of
+from rival_client.columns import scalar_text as scalar_text
 from rival_client.statuses import RUN_ACTIVE as RUN_ACTIVE
 from rival_client.statuses import RUN_STATUSES as RUN_STATUSES
 from rival_client.statuses import RUN_TERMINAL as RUN_TERMINAL
@@ -228,7 +229,7 @@ waits = Table(
     Column("topic", Name, primary_key=True),
     Column("key", Name),
     # The payload must hold this.
-    Column("filter", Payload),
+    Column("filter", Filter),
     Column("token", Integer, nullable=False),
     Column("created_at", Timestamp, nullable=False),
 )

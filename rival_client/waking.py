@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, literal, null, or_, select, true, update
+from sqlalchemy import Connection, null, or_, select, true, update
 
 from rival_client.history import tell
 from rival_client.message import Ring
-from rival_client.tables import Payload, after, now, runs, steps
+from rival_client.tables import after, now, runs, scalar_text, steps
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def end_checkpoint(
     """What a flow waits for has come: its checkpoint ends, and the flow may go on. A `child` must be the one that is
     waited for: an earlier one's place may have been taken since."""
     status = "failed" if error else "completed"
-    the_one = true() if child is None else or_(steps.c.item.is_(null()), steps.c.item == literal(child, Payload))
+    the_one = true() if child is None else or_(steps.c.item.is_(null()), scalar_text(steps.c.item) == child)
     ended = connection.execute(
         update(steps)
         .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting", the_one)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rival_client.payload import same_scalar
+
 
 def holds(payload: Any, wanted: Any) -> bool:
     """The payload has all that is wanted, and may have more: objects by their keys, lists by their members."""
@@ -11,4 +13,4 @@ def holds(payload: Any, wanted: Any) -> bool:
         return isinstance(payload, dict) and all(key in payload and holds(payload[key], wanted[key]) for key in wanted)
     if isinstance(wanted, list):
         return isinstance(payload, list) and all(any(holds(one, each) for one in payload) for each in wanted)
-    return isinstance(payload, bool) == isinstance(wanted, bool) and bool(payload == wanted)
+    return same_scalar(payload, wanted)

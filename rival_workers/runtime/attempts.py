@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rival_client.errors import InvalidInput
-from rival_client.payload import load
+from rival_client.payload import copied, load
 from rival_client.records import Step
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter, paths, sight
@@ -141,7 +141,8 @@ def _item(plan: Plan, path: str, read: Callable[[str], Any]) -> Any:
 def _input(attempt: Attempt, view: View, read_item: Callable[[str], Any]) -> Any:
     claimed, definition = attempt.claimed, attempt.definition
     made_by = sight.input_of(definition.plan, claimed.path)
-    value = claimed.input
+    # Later steps of the same message have the same object.
+    value = copied(claimed.input)
     if claimed.kind == "flow" and (carried := read_item(claimed.path)) is not None:
         value = carried
     elif made_by is not None:

@@ -18,7 +18,7 @@ from rival_client.tables import logs, runs
 _APPEND = text("""
 WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(1919511916, hashtext(:run_id)))
 INSERT INTO rival_logs (run_id, path, attempt, level, message, fields, at)
-SELECT :run_id, e.path, e.attempt, e.level, e.message, CAST(e.fields AS jsonb), e.at
+SELECT :run_id, e.path, e.attempt, e.level, e.message, CAST(e.fields AS json), e.at
 FROM turn, unnest(CAST(:paths AS text[]), CAST(:attempts AS integer[]), CAST(:levels AS text[]),
                   CAST(:messages AS text[]), CAST(:fields AS text[]), CAST(:ats AS timestamptz[]))
            WITH ORDINALITY AS e(path, attempt, level, message, fields, at, place)

@@ -32,7 +32,7 @@ WITH event AS (
              AND r.workflow || '@' || r.version = ANY(%(workflows)s::text[]) AS claims
     FROM event e JOIN rival_waits w ON w.topic = e.topic AND w.key = e.key JOIN rival_runs r ON r.id = w.run_id
     WHERE e.delivery = 'one' AND w.created_at <= e.expires_at
-      AND (e.run_id IS NULL OR e.run_id = w.run_id) AND (w.filter IS NULL OR e.payload @> w.filter)
+      AND (e.run_id IS NULL OR e.run_id = w.run_id) AND (w.filter IS NULL OR e.payload::jsonb @> w.filter)
       AND NOT EXISTS (SELECT 1 FROM rival_waits any_key WHERE any_key.topic = e.topic AND any_key.key IS NULL)
     ORDER BY w.created_at, w.run_id, w.path
     LIMIT 1
@@ -43,7 +43,7 @@ WITH event AS (
         attempts = attempts + claims::int, executor_id = CASE WHEN claims THEN %(executor)s END,
         started_at = CASE WHEN claims THEN now() END,
         ring_at = CASE WHEN NOT claims THEN now() + make_interval(secs => %(grace)s) END,
-        item = jsonb_build_object('id', event.id, 'topic', event.topic, 'key', event.key, 'payload', event.payload)
+        item = json_build_object('id', event.id, 'topic', event.topic, 'key', event.key, 'payload', event.payload)
     FROM wait, event
     WHERE s.run_id = wait.run_id AND s.path = wait.path AND s.execution_token = wait.token
       AND s.status = 'waiting' AND s.kind = 'wait'
@@ -58,9 +58,9 @@ WITH event AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, path, what, detail, CASE WHEN what = 'claimed' THEN %(executor)s ELSE 'event ' || event_id END, now()
     FROM (SELECT step.*, wait.claims FROM step CROSS JOIN wait) AS woken, LATERAL (VALUES
-        ('event', jsonb_build_object('topic', item -> 'topic', 'key', item -> 'key')),
-        ('resumed', jsonb_build_object('item', item)),
-        ('claimed', jsonb_build_object('attempt', attempts))
+        ('event', json_build_object('topic', item -> 'topic', 'key', item -> 'key')),
+        ('resumed', json_build_object('item', item)),
+        ('claimed', json_build_object('attempt', attempts))
     ) AS told (what, detail)
     WHERE what <> 'claimed' OR claims
 ), awake AS (

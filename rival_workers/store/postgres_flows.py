@@ -25,7 +25,7 @@ WITH held AS (
     INSERT INTO rival_steps AS step (run_id, path, kind, opened, total, status, result, error, attempts, due_at,
                                      created_at, started_at, completed_at)
     SELECT run_id, %(path)s::text, %(kind)s::text, %(number)s::int, %(gathered)s::int, %(status)s::text,
-           %(result)s::jsonb, %(error)s::jsonb, %(attempts)s::int, now() + make_interval(secs => %(delay)s),
+           %(result)s::json, %(error)s::json, %(attempts)s::int, now() + make_interval(secs => %(delay)s),
            now(), now(), CASE WHEN %(status)s::text IN ({_list(STEP_TERMINAL)}) THEN now() END
     FROM held
     ON CONFLICT (run_id, path) DO UPDATE
@@ -35,7 +35,7 @@ WITH held AS (
     RETURNING run_id, path
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
-    SELECT written.run_id, written.path, %(what)s::text, %(detail)s::jsonb, executor_id, now() FROM written, held
+    SELECT written.run_id, written.path, %(what)s::text, %(detail)s::json, executor_id, now() FROM written, held
 ), forgiven AS (
     UPDATE rival_steps step SET lost = 0 FROM held, written
     WHERE step.run_id = held.run_id AND step.path = held.path AND step.lost > 0
@@ -55,7 +55,7 @@ _CONTINUE = f"""
 WITH step AS (
     UPDATE rival_steps
     SET status = 'pending', execution_token = execution_token + 1, timeout_token = timeout_token + 1,
-        timeout_at = NULL, attempts = 0, lost = 0, item = %(input)s::jsonb, due_at = NULL, rings = 0,
+        timeout_at = NULL, attempts = 0, lost = 0, item = %(input)s::json, due_at = NULL, rings = 0,
         ring_at = now() + make_interval(secs => %(grace)s)
     WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
     RETURNING run_id, path, execution_token, executor_id, kind
@@ -74,7 +74,7 @@ WITH step AS (
     DELETE FROM rival_history WHERE {_ITS_RUN} AND {_ITS_OWN} AND what NOT IN ({_list(REOPENINGS)})
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
-    SELECT run_id, path, 'continued', jsonb_build_object('kind', kind, 'item', %(input)s::jsonb), executor_id, now()
+    SELECT run_id, path, 'continued', json_build_object('kind', kind, 'item', %(input)s::json), executor_id, now()
     FROM step
 ), ended AS (
     SELECT id FROM rival_runs

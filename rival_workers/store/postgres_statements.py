@@ -28,12 +28,12 @@ _TELL = """
     SELECT {source}, told.path, told.what, told.detail, {actor}, now()
     FROM {table}, LATERAL (VALUES {entries}) AS told (path, what, detail)
 """
-_ENDED = "(%(path)s, %(status)s::text, jsonb_build_object('result', %(result)s::jsonb, 'state', %(state)s::jsonb))"
-_TOLD_NEXT = "({path}, '{what}', jsonb_build_object('kind', %(next_kind)s::text{more}))"
+_ENDED = "(%(path)s, %(status)s::text, json_build_object('result', %(result)s::json, 'state', %(state)s::json))"
+_TOLD_NEXT = "({path}, '{what}', json_build_object('kind', %(next_kind)s::text{more}))"
 _CLAIMED_NEXT = _TOLD_NEXT.format(path=_NEXT, what="claimed", more=", 'attempt', 1")
 _SCHEDULED_NEXT = _TOLD_NEXT.format(path=_NEXT, what="scheduled", more="")
-_STARTED = "(NULL, 'started', jsonb_build_object('workflow', workflow, 'version', version, 'input', input))"
-_RUN_COMPLETED = "(NULL, 'completed', jsonb_build_object('result', %(result)s::jsonb))"
+_STARTED = "(NULL, 'started', json_build_object('workflow', workflow, 'version', version, 'input', input))"
+_RUN_COMPLETED = "(NULL, 'completed', json_build_object('result', %(result)s::json))"
 
 
 def _tell(*entries: str, table: str = "done", source: str = "run_id", actor: str = "executor_id") -> str:
@@ -70,7 +70,7 @@ WITH claimed AS (
     RETURNING step.run_id, execution_token, timeout_token, attempts, lost, input, kind
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
-    SELECT run_id, %(path)s, 'claimed', jsonb_build_object('attempt', attempts), %(executor)s, now() FROM claimed
+    SELECT run_id, %(path)s, 'claimed', json_build_object('attempt', attempts), %(executor)s, now() FROM claimed
 )
 SELECT execution_token, timeout_token, attempts, lost, input, kind FROM claimed
 """
@@ -78,7 +78,7 @@ SELECT execution_token, timeout_token, attempts, lost, input, kind FROM claimed
 _DONE = """
 WITH done AS (
     UPDATE rival_steps
-    SET status = %(status)s, result = %(result)s::jsonb, state = %(state)s::jsonb, completed_at = now(),
+    SET status = %(status)s, result = %(result)s::json, state = %(state)s::json, completed_at = now(),
         execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
     WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running'
     RETURNING run_id, executor_id
@@ -95,7 +95,7 @@ _FINISH_AND_OPEN = f"""{_DONE.format(told=_tell(_ENDED, _SCHEDULED_NEXT))}
 
 _FINISH_AND_COMPLETE = f"""{_DONE.format(told=_tell(_ENDED, _RUN_COMPLETED))}
     UPDATE rival_runs
-    SET status = 'completed', result = %(result)s::jsonb, completed_at = now(), token = token + 1, ring_at = NULL
+    SET status = 'completed', result = %(result)s::json, completed_at = now(), token = token + 1, ring_at = NULL
     FROM done
     WHERE id = done.run_id AND status IN ('running', 'suspended')
     RETURNING 1
@@ -120,8 +120,8 @@ WITH held AS (
     FROM lane WHERE composite.run_id = lane.run_id AND composite.path = %(join)s
 ), ended AS (
     UPDATE rival_steps step
-    SET status = CASE WHEN path = %(path)s THEN %(status)s ELSE 'completed' END, result = %(result)s::jsonb,
-        state = CASE WHEN path = %(path)s THEN %(state)s::jsonb END, completed_at = now(),
+    SET status = CASE WHEN path = %(path)s THEN %(status)s ELSE 'completed' END, result = %(result)s::json,
+        state = CASE WHEN path = %(path)s THEN %(state)s::json END, completed_at = now(),
         execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
     FROM lane WHERE step.run_id = lane.run_id AND step.path IN (%(path)s, %(item)s)
 ), next AS ({next} WHERE goes_on
@@ -129,7 +129,7 @@ WITH held AS (
 SELECT CASE WHEN goes_on THEN opened END FROM lane
 """
 _NEXT_ITEM = "%(join)s || '[' || opened || %(next_path)s"
-_ITEM_ENDED = "(%(item)s, 'completed', jsonb_build_object('result', %(result)s::jsonb))"
+_ITEM_ENDED = "(%(item)s, 'completed', json_build_object('result', %(result)s::json))"
 _FINISH_LANE_AND_CLAIM = _LANE.format(
     next=_CLAIMED_STEP.format(source="run_id", path=_NEXT_ITEM, table="lane"),
     told=_tell(_ENDED, _ITEM_ENDED, _CLAIMED_NEXT.replace(_NEXT, _NEXT_ITEM), table="lane"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -43,8 +44,14 @@ def _by_run(connection: Connection, wanted: Select[Any]) -> defaultdict[str, lis
 
 
 def _assert_same(run_id: str, told: dict[str, Any], kept: dict[str, Any]) -> None:
-    differing = {path: (told.get(path), kept.get(path)) for path in {*told, *kept} if told.get(path) != kept.get(path)}
+    paths = (path for path in {*told, *kept} if _exact(told.get(path)) != _exact(kept.get(path)))
+    differing = {path: (told.get(path), kept.get(path)) for path in paths}
     assert not differing, f"run {run_id!r}: path -> (what its history tells, what the tables say): {differing}"
+
+
+def _exact(fields: Any) -> str:
+    """As text, which has the order of keys and tells 1 from 1.0."""
+    return json.dumps(fields)
 
 
 def _told_run(told: RebuiltRun) -> dict[str, Any]:

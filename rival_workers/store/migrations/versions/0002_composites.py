@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from rival_client.tables import Payload
+from rival_workers.store.migrations.frozen import JsonbPayload as Payload
 
 revision = "0002"
 down_revision = "0001"

@@ -3,7 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from rival_client.tables import Payload, Timestamp
+from rival_client.tables import Timestamp
+from rival_workers.store.migrations.frozen import JsonbPayload as Payload
 
 revision = "0005"
 down_revision = "0004"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from rival_client.database import Database
-from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.settings import masked
 from rival_workers.cli.checking import workflow_names
 from rival_workers.cli.connection import resolved
@@ -113,11 +113,13 @@ def with_workflows(settings: WorkerSettings, paths: Sequence[str]) -> WorkerSett
 
 
 def check_schema(settings: WorkerSettings) -> None:
-    """Refuse a schema that is too old. A database that is away is no reason: the workers wait for it."""
+    """Refuse a schema that is too old. A database that cannot be asked now is no reason: the workers wait for it."""
     database = Database(settings.require_database())
     try:
         found, wanted = migrations.version(database), migrations.head()
-    except DatabaseUnavailable as error:
+    except DatabaseError as error:
+        if isinstance(error, ConfigurationError):
+            raise
         log.warning("%s", error)
         return
     finally:

@@ -41,7 +41,6 @@ class Membership:
     def join(self) -> None:
         """To be called before the worker makes its pool. What is wrong with the database is said here."""
         self.process.wait_for_database()
-        self.process.register_workflows()
         if self.forks:
             # Nothing open may be forked along.
             self.process.store.database.dispose()

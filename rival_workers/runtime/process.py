@@ -10,7 +10,7 @@ import threading
 import time
 
 from rival_client.doorbell import Doorbell, open_doorbell
-from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_client.errors import ConfigurationError, DatabaseError
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime import failpoints
@@ -68,13 +68,16 @@ class Process:
         self.store.keep_schedule(workflow.name, workflow.schedule)
 
     def wait_for_database(self, patience: float = 60.0) -> None:
-        """A fleet often starts before its database; be patient, then say what is wrong."""
+        """Check the schema and register the workflows. A fleet often starts before its database, or while it is
+        read-only after a failover: try again for a while, then raise what is wrong.
+        """
         until = time.monotonic() + patience
         while True:
             try:
-                return self._check_schema()
-            except DatabaseUnavailable as error:
-                if time.monotonic() > until:
+                self._check_schema()
+                return self.register_workflows()
+            except DatabaseError as error:
+                if isinstance(error, ConfigurationError) or time.monotonic() > until:
                     raise
                 log.warning("waiting for the database: %s", error)
                 time.sleep(1)

@@ -88,3 +88,29 @@ def test_connections_cut_every_half_second_lose_no_run_and_repeat_no_result(
             time.sleep(0.5)
     wait_for_all(rival, run_ids + producer.run_ids)
     assert_chain_is_right(rival, run_ids + producer.run_ids, ledger)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["read-only", "revoked"])
+def test_a_worker_that_starts_while_the_database_takes_no_writes_waits_for_it(
+    own_postgres: PostgresServer, rival: Rival, workers: Workers, ledger: Ledger, fault: str
+) -> None:
+    """A worker that is started again during such a fault must not leave the fleet for it."""
+    break_it, repair = {
+        "read-only": ("ALTER SYSTEM SET default_transaction_read_only = on", "ALTER SYSTEM RESET ALL"),
+        "revoked": ("REVOKE INSERT ON rival_workflows FROM fleet", "GRANT INSERT ON rival_workflows TO fleet"),
+    }[fault]
+    workers.env["RIVAL_DATABASE_URL"] = own_postgres.url.replace("//rival@", "//fleet@")
+    with psycopg.connect(own_postgres.url, autocommit=True, options="-c default_transaction_read_only=off") as own:
+        own.execute("CREATE ROLE fleet LOGIN")
+        own.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO fleet")
+        for statement in (break_it, "SELECT pg_reload_conf()"):
+            own.execute(statement)
+        [worker] = workers.start(ledger.workflow(), wait=False)
+        wait_until(lambda: "waiting for the database" in worker.log or worker.process.poll() is not None, 30)
+        for statement in (repair, "SELECT pg_reload_conf()"):
+            own.execute(statement)
+    worker.wait_ready()
+    run_ids = start_many(rival, 2)
+    wait_for_all(rival, run_ids)
+    assert_chain_is_right(rival, run_ids, ledger)

@@ -14,7 +14,7 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: help install demo dev flower test test-fast lint format bench bench-quick clean
+.PHONY: help install demo dev flower test test-fast chaos lint format bench bench-quick clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test: lint ## Run everything: linters, types, all tests
 
 test-fast: install ## Run the tests that need no workers, in under a minute
 	@$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' -k 'not postgres' tests/unit tests/contract tests/architecture
+
+chaos: install ## Break everything for MINUTES (5) per POOL (all) in the order of SEED (random), then look for damage
+	@$(BIN)/python -m tests.chaos.storm --minutes $(or $(MINUTES),5) --pool $(or $(POOL),all) $(if $(SEED),--seed $(SEED))
 
 lint: install ## Check style, format and types
 	@$(BIN)/ruff check .

@@ -132,12 +132,12 @@ class Judge:
 
     def _problems_of_saga(self, row: Row[Any]) -> Iterable[str]:
         """Each compensation has ended once, in the reverse order of the steps."""
-        completed = [entry.path for entry in self.history[row.id] if entry.what == "completed" and entry.path]
-        wanted = [path for path in completed if path in undone_steps(row.input)]
+        ended = {step.path: step.completed_at for step in self.steps[row.id]}
+        wanted = sorted(undone_steps(row.input) & ended.keys(), key=lambda path: (ended[path], path), reverse=True)
+        completed = [entry.path or "" for entry in self.history[row.id] if entry.what == "completed"]
         undone = [path.removesuffix("!compensate") for path in completed if path.endswith("!compensate")]
-        undone = [path for path in undone if path]
-        if undone != wanted[::-1]:
-            yield f"done {wanted}, undone {undone}"
+        if [path for path in undone if path] != wanted:
+            yield f"to be undone {wanted}, undone {undone}"
 
     def _problems_of_children(self, row: Row[Any]) -> Iterable[str]:
         for kind in ("call", "spawn"):

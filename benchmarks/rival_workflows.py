@@ -68,7 +68,7 @@ def items(input: Many) -> range:
 for length in (5, 10, 1000):
     register_no_op(length)
 create_workflow("items").input(Many).for_each("all", items=items, do=[nothing], concurrency=8).register()
-create_workflow("waits").input(Input).wait_event("wait", "go", key=lambda run: run.id).register()
+create_workflow("waits").input(Input).wait_event("wait", "go", key=lambda run: run.run_id).register()
 create_workflow("sleeps").input(Input).delay("sleep", days=365).register()
 create_workflow("pids").input(Input).step(leave_pid).register()
 create_workflow("flaky").input(Input).step(fail_once, max_attempts=2, backoff="linear", base_delay=1.0).register()

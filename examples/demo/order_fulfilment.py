@@ -30,7 +30,7 @@ def charge(run: RunInfo, steps: Steps, log: StepLog) -> dict[str, object]:
         log.warning("the gateway is busy", attempt=run.attempt)
         raise StepError("payment gateway: 503, try again", behavior="retry")
     # The run's id makes the payment idempotent: the same attempt twice charges once.
-    return {"payment": f"pay-{run.id}", "amount": steps.validate.result["total"]}
+    return {"payment": f"pay-{run.run_id}", "amount": steps.validate.result["total"]}
 
 
 def ship(last_step: StepView) -> dict[str, object]:

@@ -19,12 +19,12 @@ def authorise(input: Input, run: RunInfo) -> dict[str, object]:
         raise StepError("the card was refused")
     if run.attempt == 1:
         raise StepError("the gateway is busy", behavior="retry")
-    return {"authorisation": f"auth-{run.id}"}
+    return {"authorisation": f"auth-{run.run_id}"}
 
 
 def capture(input: Input, steps: Steps, run: RunInfo) -> dict[str, object]:
     # The run's id makes the capture idempotent: should this be done twice, the gateway charges once.
-    return {"payment": f"pay-{run.id}", "amount": input.amount, "of": steps.authorise.result["authorisation"]}
+    return {"payment": f"pay-{run.run_id}", "amount": input.amount, "of": steps.authorise.result["authorisation"]}
 
 
 def refund(result: dict[str, object], log) -> dict[str, object]:

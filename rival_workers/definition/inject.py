@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 STEP_NAMES = ("ctx", "input", "steps", "last_step", "state", "log", "run")
-HANDLER_NAMES = (*STEP_NAMES, "error", "failed_step", "workflow_state")
+HANDLER_NAMES = (*STEP_NAMES, "error", "failed_step", "workflow_state", "run_continues")
 #: What undoes a step may ask for what that has returned.
-COMPENSATION_NAMES = (*HANDLER_NAMES, "result")
+COMPENSATION_NAMES = (*HANDLER_NAMES[:-1], "result")
 #: What steps of a loop and of a for_each may ask for besides.
 IN_TURN = ("index",)
 IN_ITEM = ("item", "index")

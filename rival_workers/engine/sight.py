@@ -6,6 +6,7 @@ Pure: it gives paths, and whoever needs what is there reads it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rival_workers.engine import paths
 from rival_workers.engine.plan import (
@@ -22,7 +23,7 @@ from rival_workers.engine.plan import (
 
 class Sight:
     """The names that a step can use: those around it, the nearest first, and those within branches and parallels
-    there. In a loop a step of this turn that has not run yet means that of the turn before.
+    there. In a loop a step that has not run in this iteration, and the step itself, mean those of the iteration before.
     """
 
     def __init__(self, plan: Plan, path: str) -> None:
@@ -39,7 +40,11 @@ class Sight:
         if "/" in name or "[" in name:
             return (name,) if paths.place_of(name) in self._plan.places else ()
         found = self.scope_of(name)
-        return tuple(begin + found[1] for begin in self._turns(found[0])) if found else ()
+        if not found:
+            return ()
+        candidates = [begin + found[1] for begin in self._turns(found[0])]
+        # A step that reads its own name in a loop means the iteration before: this one has no result yet.
+        return tuple(one for one in candidates if not self._is_around(one)) or tuple(candidates)
 
     def scope_of(self, name: str) -> tuple[str, str] | None:
         """The nearest scope, as a place, that has the name, and the place that it means there."""
@@ -48,6 +53,10 @@ class Sight:
             if below is not None:
                 return scope, below
         return None
+
+    def _is_around(self, path: str) -> bool:
+        """It is the step itself, or a composite that the step is part of."""
+        return self._path == path or self._path.startswith((f"{path}/", f"{path}["))
 
     def _scopes(self) -> Iterator[str]:
         """The scopes around the step as places, the innermost first."""
@@ -132,6 +141,24 @@ def item_of(plan: Plan, path: str) -> str | None:
         if isinstance(place.node, ForEachNode):
             return paths.enclosing(path, f"{place.path}[]")
     return None
+
+
+def run_continues(plan: Plan, path: str, kind: str) -> bool:
+    """Of a handler: whether the run continues although the step has failed, because the failure is soft or because
+    something around the step keeps failures to itself.
+    """
+    base = paths.role_of(path)[0]
+    if kind == "soft_handler" or not base:
+        return kind == "soft_handler"
+    place = plan.place(base)
+    return _keeps_failures(place.node, own=True) or any(_keeps_failures(one.node) for one in place.lineage())
+
+
+def _keeps_failures(node: Any, own: bool = False) -> bool:
+    """`own`: the failure is the node's own, not that of a step in it."""
+    if isinstance(node, WorkflowNode):
+        return not node.propagate_failure
+    return not own and isinstance(node, ForEachNode | ParallelNode) and node.on_failure == "continue"
 
 
 def index_of(plan: Plan, path: str) -> int | None:

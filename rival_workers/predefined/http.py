@@ -146,7 +146,7 @@ class HttpStep:
         headers = _filled_headers(self.headers.fill(ctx))
         given = {name.lower() for name in headers}
         if self.method in KEYED and KEY.lower() not in given:
-            headers[KEY] = quote(f"{ctx.run.id}:{ctx.run.step}", safe=":/[]!.")
+            headers[KEY] = quote(f"{ctx.run.run_id}:{ctx.run.step}", safe=":/[]!.")
         content, form = self._body(ctx)
         if self.json is not None and "content-type" not in given:
             headers["Content-Type"] = "application/json"

@@ -95,6 +95,7 @@ def context_of(
         index=None if "[" not in path else sight.index_of(plan, path),
         error=failure.error,
         failed_step_name=failure.step,
+        run_continues=paths.is_handler(path) and sight.run_continues(plan, path, claimed.kind),
         undoes=path.removesuffix(COMPENSATION) if paths.is_compensation(path) else None,
     )
 

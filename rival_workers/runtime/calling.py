@@ -54,7 +54,7 @@ def call(
     injection: Injection, context: Context, max_payload: int, kind: str = "step", returns: Returns | None = None
 ) -> Success | Failure:
     """Run the attempt. Every exception but the process's own end is the step's failure."""
-    where = f"step {context.run.step!r} of run {context.run.id!r}"
+    where = f"step {context.run.step!r} of run {context.run.run_id!r}"
     try:
         value = injection.call(context)
         if inspect.isawaitable(value):

@@ -43,7 +43,7 @@ def _body(task: Any) -> Any:
 def _request(args: list[Any], kwargs: dict[str, Any], run: RunInfo) -> dict[str, Any]:
     """`self.request`. Eager is what Celery calls a task whose retries are not for a broker."""
     return {
-        "id": f"{run.id}:{run.step}:{run.attempt}", "root_id": run.id, "retries": run.attempt - 1, "args": args,
+        "id": f"{run.run_id}:{run.step}:{run.attempt}", "root_id": run.run_id, "retries": run.attempt - 1, "args": args,
         "kwargs": kwargs, "is_eager": True, "called_directly": False, "delivery_info": {"is_eager": True},
     }  # fmt: skip
 

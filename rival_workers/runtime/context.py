@@ -21,11 +21,16 @@ from rival_workers.runtime.logs import StepLog
 class RunInfo:
     """The run an attempt belongs to."""
 
-    id: str
+    run_id: str
     workflow: str
     version: str
     step: str
     attempt: int
+
+    @property
+    def id(self) -> str:
+        """The same as `run_id`, which is its name everywhere else."""
+        return self.run_id
 
 
 class StepState(dict[str, Any]):
@@ -144,6 +149,8 @@ class Context:
     #: Only in `on_error` handlers and compensations.
     error: dict[str, Any] | None = None
     failed_step_name: str | None = None
+    #: Only in `on_error` handlers: the run does not fail because of this.
+    run_continues: bool = False
     #: Whether this worker lets steps start commands (RIVAL_ALLOW_SHELL).
     allow_shell: bool = False
     #: Asks the database whether the run has gone on without this attempt: cancelled, timed out, taken over.
@@ -205,7 +212,8 @@ class Context:
 
     @cached_property
     def workflow_state(self) -> WorkflowState:
-        return WorkflowState(self.run.id, self.run.workflow, self.input, self.steps)
+        status = "running" if self.run_continues else "failing"
+        return WorkflowState(self.run.run_id, self.run.workflow, self.input, self.steps, status)
 
 
 @dataclass(frozen=True)
@@ -216,4 +224,5 @@ class WorkflowState:
     workflow: str
     input: Any
     steps: Steps
+    #: "failing", or "running" when the run continues.
     status: str = "failing"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rival_client.doorbell import Doorbell
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_workers.definition.registry import Registry
@@ -78,7 +78,7 @@ class Moves:
             return
         try:
             tell_failed_run(run_id, position.workflow, *self._store.failure_of(run_id))
-        except DatabaseUnavailable as error:
+        except DatabaseError as error:
             log.error("run %s of %s failed; its error could not be read: %s", run_id, position.workflow, error)
 
     def ring(self, position: Position, followed: Followed) -> None:

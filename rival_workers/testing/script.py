@@ -62,8 +62,8 @@ class Happening:
         run = context.run
         if not self.where.means(run.workflow, run.step):
             return False
-        self._had[run.id, run.step] += 1
-        return self.times is None or self._had[run.id, run.step] <= self.times
+        self._had[run.run_id, run.step] += 1
+        return self.times is None or self._had[run.run_id, run.step] <= self.times
 
 
 class Script:

@@ -14,7 +14,7 @@ TOKENS: dict[str, str] = {}
 
 
 def ask(ctx: Any, run: Any) -> None:
-    TOKENS[run.id] = ctx.completion_token
+    TOKENS[run.run_id] = ctx.completion_token
 
 
 def test_external_steps_are_completed_and_failed_from_a_terminal(bare: Cli, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class Nobody:
 
 class Here:
     def __init__(self, run, step):
-        self.id, self.step, self.attempt = run.id, step, 1
+        self.run_id, self.step, self.attempt = run.run_id, step, 1
 
 def mark(run, step):
     note(Here(run, step), Nobody)

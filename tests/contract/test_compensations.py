@@ -188,7 +188,7 @@ def test_a_compensation_has_the_retries_and_the_timeout_of_its_step(make: Make, 
     seen: list[float | None] = []
 
     def undo(ctx: Any, run: Any) -> None:
-        row = inline.store.read_step(run.id, run.step)
+        row = inline.store.read_step(run.run_id, run.step)
         seen.append(None if row is None or row.timeout_at is None else 1)
         world.act(ctx)
         if run.attempt < 3:
@@ -383,11 +383,11 @@ def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undo
 
     def undo(ctx: Any, run: Any) -> None:
         world.act(ctx)
-        seen = inline.store.token_of(run.id, run.step)
+        seen = inline.store.token_of(run.run_id, run.step)
         assert seen is not None
         tokens.append(seen[1])
         if len(tokens) == 2:
-            late.append(inline.store.finish_step(Held(run.id, run.step, tokens[0]), LATE, ENDS, claim_for=None))
+            late.append(inline.store.finish_step(Held(run.run_id, run.step, tokens[0]), LATE, ENDS, claim_for=None))
         if world.undone() == ["p/pay/x"]:
             [ring] = beside or [ring for ring in inline.doorbell.rings if ring.path == "p/v"]
             inline.deliver(ring)
@@ -428,7 +428,7 @@ def test_a_cancelled_run_undoes_nothing(make: Make, world: World) -> None:
     inline = make()
 
     def stop(ctx: Any) -> None:
-        inline.rival.cancel(ctx.run.id)
+        inline.rival.cancel(ctx.run.run_id)
 
     run_id = world.start(inline, world.step("a"), step(stop), world.step("c"))
     assert settled(inline, run_id).status == "cancelled"
@@ -441,7 +441,7 @@ def cancel_at(world: World, path: str) -> Callable[[Any], None]:
     def undo(ctx: Any) -> None:
         world.act(ctx)
         if path == ctx.run.step and world.inline is not None:
-            world.inline.rival.cancel(ctx.run.id)
+            world.inline.rival.cancel(ctx.run.run_id)
 
     return undo
 
@@ -485,8 +485,8 @@ def test_a_late_result_of_a_compensation_of_before_is_refused(make: Make, world:
     def undo(ctx: Any) -> str:
         world.act(ctx)
         if not rewound:
-            rewound.append(ctx.run.id)
-            inline.rival.rewind(ctx.run.id, "last")
+            rewound.append(ctx.run.run_id)
+            inline.rival.rewind(ctx.run.run_id, "last")
             inline.drain()
         return f"undone {len(world.undone())}"
 
@@ -631,8 +631,8 @@ def test_a_rewind_beside_a_workflow_that_is_being_unwound_leaves_that_alone(make
     def undo(ctx: Any) -> None:
         world.act(ctx)
         if not rewound:
-            rewound.append(ctx.run.id)
-            inline.rival.rewind(ctx.run.id, "p/u")
+            rewound.append(ctx.run.run_id)
+            inline.rival.rewind(ctx.run.run_id, "p/u")
 
     pay = world.nested("pay", world.step("w"), world.step("x", compensate=undo), world.plain("y"))
     world.broken = {"y"}
@@ -665,7 +665,7 @@ def test_what_is_paused_while_it_is_unwound_goes_on_when_it_is_resumed(make: Mak
 
     def undo(ctx: Any) -> None:
         world.act(ctx)
-        inline.rival.pause(ctx.run.id)
+        inline.rival.pause(ctx.run.run_id)
 
     world.broken = {"last"}
     run_id = world.start(inline, world.step("a"), world.step("b", compensate=undo), world.plain("last"))
@@ -694,7 +694,7 @@ def test_a_step_whose_compensation_was_skipped_before_it_began_stays_done(
 
     def undo(ctx: Any) -> None:
         world.act(ctx)
-        inline.rival.pause(ctx.run.id)
+        inline.rival.pause(ctx.run.run_id)
 
     world.broken = {"last"}
     run_id = world.start(inline, world.step("a"), world.step("b", compensate=undo), world.plain("last"))

@@ -137,7 +137,7 @@ def test_cancel_in_the_middle_of_a_step_refuses_its_result(make: Make) -> None:
     inline = make()
 
     def cancels(run: Any) -> str:
-        assert inline.rival.cancel(run.id)
+        assert inline.rival.cancel(run.run_id)
         return "too late"
 
     inline.define("w", cancels, step(lambda: 1, name="never"))

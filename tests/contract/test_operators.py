@@ -307,7 +307,7 @@ def test_a_handler_of_a_soft_failure_that_was_cancelled_runs_again(make: Make, w
     def helps(ctx: Any) -> None:
         world.done.append("helps")
         if world.done.count("helps") == 1:
-            inline.rival.cancel(ctx.run.id)
+            inline.rival.cancel(ctx.run.run_id)
 
     run_id = start(inline, step(soft, on_error=helps), world.step("b"))
     assert inline.rival.state(run_id).status == "cancelled"
@@ -374,13 +374,13 @@ def test_a_late_result_of_before_a_rewind_is_refused(make: Make, world: World) -
     gate: dict[str, Any] = {}
 
     def b(ctx: Any) -> str:
-        seen = inline.store.token_of(ctx.run.id, "b")
+        seen = inline.store.token_of(ctx.run.run_id, "b")
         assert seen is not None
         if not gate:
-            gate["old"] = Held(ctx.run.id, "b", seen[1])
-            inline.rival.rewind(ctx.run.id, "a")
+            gate["old"] = Held(ctx.run.run_id, "b", seen[1])
+            inline.rival.rewind(ctx.run.run_id, "a")
             inline.drain()
-            assert inline.rival.result(ctx.run.id).result == "c"
+            assert inline.rival.result(ctx.run.run_id).result == "c"
             return "late"
         # The step is running again at this very moment, so only the token can tell the two apart.
         late = inline.store.finish_step(gate["old"], LATE, Advance((EndRun("completed"),)), claim_for=None)
@@ -554,7 +554,7 @@ def test_what_runs_when_a_run_is_paused_ends_and_nothing_follows(make: Make, wor
     inline = make()
 
     def pauses(ctx: Any) -> str:
-        inline.rival.pause(ctx.run.id)
+        inline.rival.pause(ctx.run.run_id)
         return "done"
 
     inline.define("w", step(pauses), parallel("p", [world.step("x"), world.step("y")]), world.step("z"))
@@ -580,7 +580,7 @@ def test_a_retry_that_falls_due_during_a_pause_is_made_after_it(make: Make) -> N
         return len(calls)
 
     def pausing(ctx: Any) -> None:
-        inline.rival.pause(ctx.run.id)
+        inline.rival.pause(ctx.run.run_id)
 
     run_id = start(inline, parallel("p", [step(pausing), step(flaky, max_attempts=3)]))
     if not calls:
@@ -644,7 +644,7 @@ def test_a_result_that_comes_after_a_skip_is_refused(make: Make, world: World) -
     inline = make()
 
     def stuck(ctx: Any) -> str:
-        inline.rival.skip(ctx.run.id, "stuck", reason="it hangs")
+        inline.rival.skip(ctx.run.run_id, "stuck", reason="it hangs")
         return "late"
 
     run_id = start(inline, step(stuck), world.step("b"))

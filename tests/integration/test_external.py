@@ -13,7 +13,7 @@ from rival_workers import step
 
 def note(run, what):
     with open(NOTES, "a") as file:
-        file.write(f"{run.id} {what}\\n")
+        file.write(f"{run.run_id} {what}\\n")
 
 def ask(ctx, run):
     note(run, ctx.completion_token)

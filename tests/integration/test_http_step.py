@@ -55,7 +55,7 @@ def test_templates_fill_url_query_headers_and_body(web: Web) -> None:
     web.answer("/o/a%2Fb")
     ask(
         web.url("/o/{input.id}?q={input.secret}"), method="post", params={"n": 1, "left_out": None},
-        headers={"X-Run": "{run.id}", "X-None": None}, json={"id": "{input.id}", "n": lambda run: len(run.id)},
+        headers={"X-Run": "{run.run_id}", "X-None": None}, json={"id": "{input.id}", "n": lambda run: len(run.run_id)},
     )  # fmt: skip
     [asked] = web.asked
     assert (asked.method, asked.path) == ("POST", "/o/a%2Fb?q=s3cret&n=1")

@@ -17,7 +17,7 @@ from shared_words import greeting
 
 def blocks(run):
     here = pathlib.Path({directory!r})
-    (here / f"{{run.id}}.begun").touch()
+    (here / f"{{run.run_id}}.begun").touch()
     while not (here / "released").exists():
         time.sleep(0.02)
     return "blocked"

@@ -51,7 +51,7 @@ def rival(tmp_path: Path) -> Iterator[EmbeddedRival]:
         return done
 
     create_workflow("order").step(lambda: "picked", name="pick").wait_event(
-        "paid", "paid", key=lambda run: run.id
+        "paid", "paid", key=lambda run: run.run_id
     ).step(lambda last_step: last_step.result, name="ship").register(registry)
     with embedded(tmp_path / "runs.db", registry=registry) as opened:
         yield opened

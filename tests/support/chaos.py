@@ -34,7 +34,7 @@ def note(run, last_step):
     nonce = uuid.uuid4().hex
     saw = (last_step.result or {{}}).get("nonce", "-")
     file = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(file, f"{{run.id}} {{run.step}} {{run.attempt}} {{saw}} {{nonce}} {{os.getpid()}}\\n".encode())
+    os.write(file, f"{{run.run_id}} {{run.step}} {{run.attempt}} {{saw}} {{nonce}} {{os.getpid()}}\\n".encode())
     os.close(file)
     return nonce
 

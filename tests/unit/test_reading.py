@@ -52,7 +52,7 @@ def attribute_and_subscript(steps: Any) -> Any:
 
 
 def by_context(ctx: Any, log: Any) -> Any:
-    return ctx.steps.one, ctx.steps["two"], ctx.run.id, ctx.input.three
+    return ctx.steps.one, ctx.steps["two"], ctx.run.run_id, ctx.input.three
 
 
 def by_whole_context(everything: Any) -> Any:

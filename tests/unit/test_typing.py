@@ -35,7 +35,7 @@ class TreeResults(Results):
 
 def find_tree(ctx: Context, log: StepLog, run: RunInfo) -> Tree:
     log.info("searching", attempt=run.attempt)
-    return Tree(tree_id=ctx.run.id)
+    return Tree(tree_id=ctx.run.run_id)
 
 
 @step(timeout=60)

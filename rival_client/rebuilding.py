@@ -19,6 +19,7 @@ _STEP_STATUS = {
     "resumed": "pending", "continued": "pending", "taken_over": "pending", "handed_back": "pending",
     "retried": "waiting_retry", "completed": "completed", "skipped": "skipped", "failed": "failed",
     "timed_out": "failed", "lost": "failed", "skip": "skipped", "set_result": "completed",
+    "given_up": "cancelled",
 }  # fmt: skip
 #: What an operator ends a step with.
 _BY_HAND = ("skip", "set_result")
@@ -40,6 +41,9 @@ class RebuiltStep:
     executor: str | None = None
     started_at: dt.datetime | None = None
     completed_at: dt.datetime | None = None
+    #: Of a flow's checkpoint: see the table.
+    end_order: int | None = None
+    begun_after: int | None = None
 
 
 @dataclass
@@ -69,6 +73,8 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
             _run_entry(run, entry)
         elif entry.what in _STEP_STATUS:
             _step_entry(run, entry)
+        elif entry.what == "received":
+            run.steps[entry.path].end_order = entry.detail["end_order"]
     return run
 
 
@@ -172,6 +178,8 @@ def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
     if entry.what in _STATING:
         step.state = detail.get("state")
     step.item = detail.get("item", step.item)
+    step.begun_after = detail.get("begun_after", step.begun_after)
+    step.end_order = None if entry.what == "given_up" else detail.get("end_order", step.end_order)
 
 
 def _count(step: RebuiltStep, entry: HistoryEntry) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, null, or_, select, true, update
+from sqlalchemy import Connection, and_, null, or_, select, true, update
 
 from rival_client.history import tell
 from rival_client.message import Ring
@@ -117,12 +117,30 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | No
     ).first()
     if run is None:
         return None
-    error = None if run.status == "completed" else _error(run_id, run.error)
-    return end_checkpoint(
-        connection, run.parent_run_id, run.parent_path, grace, by=f"run {run_id}", child=run_id,
-        result=None if error else run.result, error=error,
-    )  # fmt: skip
+    error = child_error(run_id, run)
+    woken: Woken | None = None
+    for path in _waiting_for_child(connection, run.parent_run_id, run.parent_path, run_id):
+        one = end_checkpoint(
+            connection, run.parent_run_id, path, grace, by=f"run {run_id}", child=run_id,
+            result=None if error else run.result, error=error,
+        )  # fmt: skip
+        woken = woken or one
+    return woken
 
 
-def _error(run_id: str, error: dict[str, Any] | None) -> dict[str, Any]:
-    return {"type": "ChildCancelled", "message": f"child run {run_id!r} was cancelled", "attempt": 1, **(error or {})}
+def _waiting_for_child(connection: Connection, run_id: str, path: str, child: str) -> list[str]:
+    """The checkpoint that called the child; or those that wait for a spawned one, which are below its spawn."""
+    at = or_(steps.c.path == path, and_(steps.c.path > f"{path}/", steps.c.path < f"{path}0"))
+    the_one = or_(steps.c.item.is_(null()), scalar_text(steps.c.item) == child)
+    waiting = select(steps.c.path).where(steps.c.run_id == run_id, at, steps.c.status == "waiting", the_one)
+    return list(connection.scalars(waiting.order_by(steps.c.path)))
+
+
+def child_error(run_id: str, run: Any) -> dict[str, Any] | None:
+    """What the parent is told of a child that has ended: None if it was completed. `run` None: it does not exist."""
+    if run is None:
+        return {"type": "UnknownRun", "message": f"child run {run_id!r} does not exist any more", "attempt": 1}
+    if run.status == "completed":
+        return None
+    cancelled = {"type": "ChildCancelled", "message": f"child run {run_id!r} was cancelled", "attempt": 1}
+    return {**cancelled, **(run.error or {})}

@@ -16,8 +16,10 @@ from rival_workers.errors import (
     EventTimeout,
     ExecutorLost,
     FlowChanged,
+    FlowStuck,
     HeartbeatMissed,
     InvalidResult,
+    NotInFlows,
     StepError,
     StepFailed,
     StepMovedOn,
@@ -28,6 +30,7 @@ from rival_workers.predefined.delay import delay_step
 from rival_workers.predefined.http import http_step
 from rival_workers.predefined.shell import shell_step
 from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, WorkflowState
+from rival_workers.runtime.flow_handles import ChildHandle, First, Handle
 from rival_workers.runtime.flows import AsyncFlowContext, FlowContext, Received
 from rival_workers.runtime.logs import StepLog
 
@@ -38,15 +41,20 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncFlowContext",
     "ChildFailed",
+    "ChildHandle",
     "Context",
     "DefinitionError",
     "EmbeddedRival",
     "EventTimeout",
     "ExecutorLost",
+    "First",
     "FlowChanged",
     "FlowContext",
+    "FlowStuck",
+    "Handle",
     "HeartbeatMissed",
     "InvalidResult",
+    "NotInFlows",
     "Received",
     "Results",
     "RunInfo",

@@ -6,6 +6,8 @@ RivalError (rival_client)
 │   └── EventTimeout    the event that a step waited for has not come in time
 ├── InvalidResult        a step's result is not of the type that it was declared as
 ├── FlowChanged          a flow has come to another checkpoint than it did before
+├── FlowStuck            a flow awaits something that no checkpoint can bring
+├── NotInFlows           a flow's own code has used what flows cannot have: I/O, threads, ctx inside a step
 ├── StepFailed           raised in a flow: one of its steps has failed for good
 │   └── ChildFailed      the same for a child run
 ├── StepTimeout          the attempt took longer than its timeout
@@ -67,6 +69,14 @@ class InvalidResult(RivalError):
 
 class FlowChanged(RivalError):
     """A flow has come to another checkpoint than it did before."""
+
+
+class FlowStuck(RivalError):
+    """A flow awaits something that no checkpoint can bring: a future of its own that none of its tasks sets."""
+
+
+class NotInFlows(RivalError):
+    """The code of a flow has used something that flows cannot have; the message says what to do instead."""
 
 
 class StepFailed(RivalError):

@@ -1,7 +1,9 @@
-"""What a flow has done before, and where it is now. Pure: a replay reads, and only what is new is done.
+"""What a flow did in earlier attempts, and which checkpoint it reaches now. Pure: no I/O.
 
-A checkpoint is found by its name and how often that name has come (`send`, `send~2`), and it has a number. A flow that
-comes to another checkpoint than it did the last time has changed under its run.
+A lane is one task of an async flow; a sync flow has one lane, the root. A checkpoint is identified by its lane, its
+name and how often the name occurred in that lane: `send`, `send~2`, `#2.1:send`. It also has a number in its lane, so
+that a flow whose code changed under its run is found out. `end_order` says in which order the flow received the ends: a
+replay delivers them in the same order.
 """
 
 from __future__ import annotations
@@ -13,6 +15,11 @@ from typing import Any
 
 from rival_client.payload import Json
 from rival_workers.errors import FlowChanged
+
+#: The kind of a checkpoint that waits for a spawned child. Its path is that of the spawn and `/result`.
+CHILD_RESULT = "child_result"
+
+_HISTORY_NAMES = {"waiting_retry": "retried", "cancelled": "given_up"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,12 @@ class Checkpoint:
     error: dict[str, Any] | None = None
     #: Seconds until its time has come.
     due_in: float | None = None
+    #: The position of its end among all ends that the flow has received; None: not received yet.
+    end_order: int | None = None
+    #: When it ended, by the database's clock.
+    ended_at: float | None = None
+    #: The child that it waits for.
+    child: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -42,8 +55,8 @@ class Mark:
     kind: str
     number: int
     found: Checkpoint | None = None
-    #: The number of the last of those that were gathered with it.
-    gathered: int | None = None
+    #: How many ends the flow had received when it reached this checkpoint.
+    begun_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,17 +70,21 @@ class Ending:
     attempts: int = 1
     #: Seconds until it is looked at again.
     delay: float | None = None
+    end_order: int | None = None
+    #: Seconds since it ended: ends from elsewhere are ordered before or after it by their time.
+    ago: float = 0.0
 
     @property
     def what(self) -> str:
         """What the history calls it."""
-        return "retried" if self.status == "waiting_retry" else self.status
+        return _HISTORY_NAMES.get(self.status, self.status)
 
     @property
-    def told(self) -> dict[str, Any]:
+    def detail(self) -> dict[str, Any]:
+        """For the history."""
         return {
             "kind": self.mark.kind, "attempts": self.attempts, "result": self.result, "error": self.error,
-            "delay": self.delay,
+            "delay": self.delay, "end_order": self.end_order, "begun_after": self.mark.begun_after,
         }  # fmt: skip
 
 
@@ -75,20 +92,53 @@ class Replay:
     def __init__(self, flow: str, run_id: str, found: Iterable[Checkpoint]) -> None:
         self._flow, self._run_id = flow, run_id
         self._found = {one.path: one for one in found}
-        self._numbers = {one.number: one for one in self._found.values()}
-        self._names: Counter[str] = Counter()
-        self._next = 0
+        numbered = (one for one in self._found.values() if one.kind != CHILD_RESULT)
+        self._numbers = {(self._lane_of(one.path), one.number): one for one in numbered}
+        self._names: Counter[tuple[str, str]] = Counter()
+        self._next: Counter[str] = Counter()
 
-    def come_to(self, name: str, kind: str) -> Mark:
-        self._names[name] += 1
-        times = self._names[name]
-        path = f"{self._flow}/{name}" + (f"~{times}" if times > 1 else "")
-        number, self._next = self._next, self._next + 1
-        before = self._numbers.get(number)
+    @property
+    def received(self) -> list[Checkpoint]:
+        """The checkpoints whose ends the flow has received, in that order."""
+        received = [one for one in self._found.values() if one.end_order is not None]
+        return sorted(received, key=lambda one: one.end_order or 0)
+
+    def come_to(self, name: str, kind: str, lane: str = "", begun_after: int | None = None) -> Mark:
+        """The next checkpoint of a lane. FlowChanged: the lane reached another one here in an earlier attempt."""
+        if name.startswith("#"):
+            raise ValueError(f"{name!r}: the name of a checkpoint cannot begin with #, which marks lanes")
+        path = self._path(name, lane)
+        number = self._next[lane]
+        self._next[lane] += 1
+        before = self._numbers.get((lane, number))
         if before is not None and (before.path, before.kind) != (path, kind):
-            raise FlowChanged(
-                f"run {self._run_id!r}, checkpoint {number + 1}: the flow comes to {kind} {path!r}, "
-                f"but has come to {before.kind} {before.path!r} before. Its code has changed under the run. "
-                "Bring the old code back for it (another version= for the new), or rewind the run."
+            where = f"checkpoint {number + 1}" + (f" of lane {lane}" if lane else "")
+            raise self.changed(
+                f"{where}: the flow comes to {kind} {path!r}, but has come to {before.kind} {before.path!r} before."
             )
-        return Mark(path, kind, number, self._found.get(path))
+        return Mark(path, kind, number, self._found.get(path), begun_after)
+
+    def result_of(self, spawn: Mark, begun_after: int | None = None) -> Mark:
+        """A wait for a spawned child. Its place is below the spawn, whichever lane waits."""
+        self._names[spawn.path, CHILD_RESULT] += 1
+        path = f"{spawn.path}/result" + _times(self._names[spawn.path, CHILD_RESULT])
+        return Mark(path, CHILD_RESULT, spawn.number, self._found.get(path), begun_after)
+
+    def changed(self, how: str) -> FlowChanged:
+        return FlowChanged(
+            f"run {self._run_id!r}, {how} Its code has changed under the run. "
+            "Bring the old code back for it (another version= for the new), or rewind the run."
+        )
+
+    def _path(self, name: str, lane: str) -> str:
+        self._names[lane, name] += 1
+        leaf = name + _times(self._names[lane, name])
+        return f"{self._flow}/#{lane}:{leaf}" if lane else f"{self._flow}/{leaf}"
+
+    def _lane_of(self, path: str) -> str:
+        rest = path[len(self._flow) + 1 :]
+        return rest[1:].partition(":")[0] if rest.startswith("#") else ""
+
+
+def _times(count: int) -> str:
+    return f"~{count}" if count > 1 else ""

@@ -46,9 +46,10 @@ class Row:
     status: str
     #: Its function has been called, or was about to be.
     started: bool = True
-    #: Of a flow's checkpoint: its number, and that of the last of those that were gathered with it.
-    number: int | None = None
-    gathered: int | None = None
+    #: Of a flow's checkpoint: the position of its end among those that the flow received, and how many of them the
+    #: flow had received when it reached the checkpoint.
+    end_order: int | None = None
+    begun_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ class _Reviving:
     def _flow_again(self, path: str) -> None:
         """What it has done it has done; it goes on from there."""
         below = {at: row for at, row in self.rows.items() if at.startswith(f"{path}/")}
-        last = max((row.number or 0 for row in below.values()), default=0)
+        last = max((row.begun_after or 0 for row in below.values()), default=0)
         done = {at for at, row in below.items() if row.status in _DONE or _was_caught(row, last)}
         self.cut.undone += sorted(at for at in self.rows if is_below(at, path) and at not in done)
         self.cut.opens += interpreter.opening(self.plan, path)
@@ -287,9 +288,8 @@ class _Reviving:
 
 
 def _was_caught(checkpoint: Row, last: int) -> bool:
-    """Its failure did not stop the flow, which has come to others after it."""
-    number = checkpoint.number if checkpoint.gathered is None else checkpoint.gathered
-    return checkpoint.status == "failed" and number is not None and number < last
+    """Its failure did not stop the flow, which reached others after it had received it."""
+    return checkpoint.status == "failed" and checkpoint.end_order is not None and checkpoint.end_order < last
 
 
 def _number(item: str) -> int:

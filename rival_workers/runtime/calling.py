@@ -56,7 +56,7 @@ def call(
     """Run the attempt. Every exception but the process's own end is the step's failure."""
     where = f"step {context.run.step!r} of run {context.run.run_id!r}"
     try:
-        value = injection.call(context)
+        value = context.call_function(injection)
         if inspect.isawaitable(value):
             value = async_steps.run(value)
         skipped = bool(context.state.get("skipped"))

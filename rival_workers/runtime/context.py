@@ -11,6 +11,7 @@ from rival_client.completion import CompletionToken
 from rival_client.errors import RivalError
 from rival_client.payload import Json, load
 from rival_client.records import Step
+from rival_workers.definition.inject import Injection
 from rival_workers.definition.results import Results, StepView
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.sight import Sight
@@ -159,6 +160,10 @@ class Context:
     beats: Beats | None = None
     #: What somebody outside names this attempt by; only of external steps.
     token: CompletionToken | None = None
+
+    def call_function(self, injection: Injection) -> Any:
+        """A flow can be stopped in the middle, so its context has a way of its own."""
+        return injection.call(self)
 
     def heartbeat(self, progress: Any = None) -> None:
         """The step is alive, and so far with its work: any small JSON. With `heartbeat=seconds` among its options it

@@ -259,8 +259,7 @@ class Coordinator:
         if attempt.claimed.kind != "flow":
             return context
         port = AttemptPort(attempt.position, self.store, self.doorbell, self._patience, self.limits, self.settings)
-        awaited = inspect.iscoroutinefunction(its_call.injection.function)
-        return flow_context(context, port, its_call.rules, awaited=awaited)
+        return flow_context(context, port, its_call.rules, is_async=_is_async(its_call.injection.function))
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Logged in the run's log before the commit, in the worker's log only if it counts."""
@@ -338,3 +337,7 @@ class Coordinator:
     def _own_timeout(self, position: Position, timeout_token: int) -> bool:
         held = replace(position.held, token=timeout_token, guard="timeout_token")
         return self.moves.time_out(replace(position, held=held))
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -12,17 +12,26 @@ from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseError
 from rival_client.message import Ring
 from rival_client.payload import Json
-from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow_limits import FlowStepLimit
+from rival_workers.runtime.flow_operations import ChildOperation, EventOperation, Operation, SleepOperation
 from rival_workers.runtime.limits import TimeLimits
 from rival_workers.runtime.moves import Position
 from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.suspending import Again, Moved, OutOfReach, Suspend
+from rival_workers.runtime.suspending import Again, Moved, OutOfReach
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import ChildRun, Store
+from rival_workers.store.base import Store
+from rival_workers.store.flow_records import (
+    ChildRun,
+    ChildStart,
+    ChildWait,
+    EventWait,
+    FlowCommit,
+    FlowProgress,
+    SpawnedChild,
+)
 
 T = TypeVar("T")
 
@@ -35,47 +44,57 @@ class AttemptPort:
         self._position, self._store, self._doorbell = position, store, doorbell
         self._patience, self._limits, self._settings = patience, limits, settings
         self.max_payload, self.timer = settings.max_payload, limits.timer
+        self.run_id = position.held.run_id
 
     def checkpoints(self) -> list[Checkpoint]:
         held = self._position.held
         return self._kept(lambda: self._store.read_checkpoints(held.run_id, held.path))
 
-    def record(self, ending: Ending) -> None:
-        if not self._kept(lambda: self._store.record_checkpoint(self._position.held, ending)):
+    def began_at(self) -> float:
+        return self._kept(lambda: self._store.flow_began_at(self._position.held))
+
+    def record(self, ending: Ending) -> float:
+        """When it ended, by the database's clock."""
+        ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.held, ending))
+        if ended_at is None:
             raise Moved
         failpoint("after_checkpoint_commit")
+        return ended_at
 
     def suspend(self, ending: Ending | None, seconds: float | None) -> None:
         """The flow waits for so many seconds, or without a time; with how a checkpoint stands now."""
         token = self._kept(lambda: self._store.suspend_step(self._position.held, ending, seconds))
         self._suspended(token, seconds)
 
-    def wait(self, mark: Mark, waits: Sequence[WaitFor], timeout: float | None) -> dict[str, Any] | None:
-        """The event that was there already; otherwise the flow is suspended."""
-        done = self._kept(lambda: self._store.suspend_for_event(self._position.held, mark, waits, timeout))
-        if done is None:
+    def commit(
+        self, next_order: int, endings: Sequence[Ending], waiting: Sequence[Operation],
+        given_up: Sequence[Operation], *, suspend: bool, retry_in: float | None,
+    ) -> FlowProgress:  # fmt: skip
+        """What the lanes have done, and what has ended for them."""
+        commit = FlowCommit(
+            next_order, endings, given_up=[one.mark for one in given_up],
+            open_paths=[one.mark.path for one in waiting if one.is_stored], suspend=suspend, retry_in=retry_in,
+            **_begun([one for one in waiting if not one.is_stored]),
+        )  # fmt: skip
+        progress = self._kept(lambda: self._store.commit_flow(self._position.held, commit))
+        if progress is None:
             raise Moved
-        if done.event is not None:
-            return done.event
-        self._suspended(done.token, timeout)
-        raise Suspend
+        failpoint("after_checkpoint_commit")
+        for child in progress.children:
+            failpoint("after_child_commit")
+            self._ring_run(child)
+        if progress.token is not None:
+            self._suspended(progress.token, progress.seconds)
+        return progress
 
-    def give_up(self, mark: Mark) -> dict[str, Any] | None:
-        """The event that has come at the last moment, after all."""
-        over = self._kept(lambda: self._store.give_up_wait(self._position.held, mark))
-        if over is None:
+    def spawn(self, mark: Mark, child: ChildRun) -> SpawnedChild:
+        spawned = self._kept(lambda: self._store.spawn_child(self._position.held, mark, child))
+        if spawned is None:
             raise Moved
-        return over.event
-
-    def start_child(self, mark: Mark, run_id: str, workflow: str, its_input: Json, *, awaited: bool) -> str:
-        child = ChildRun(run_id, workflow, its_input)
-        held = self._position.held
-        child_id = self._kept(lambda: self._store.start_child(held, mark, child, awaited=awaited))
-        if child_id is None:
-            raise Moved
-        failpoint("after_child_commit")
-        self._ring_run(child_id)
-        return child_id
+        if spawned.run_id is not None:
+            failpoint("after_child_commit")
+            self._ring_run(spawned.run_id)
+        return spawned
 
     def continue_as(self, its_input: Json) -> NoReturn:
         token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input))
@@ -120,3 +139,17 @@ class AttemptPort:
         started = self._kept(lambda: self._store.started_run(run_id))
         if started is not None:
             self._doorbell.ring([Ring(run_id, None, *started)])
+
+
+def _begun(new: Sequence[Operation]) -> dict[str, list[Any]]:
+    """The parts of a commit that begin to wait."""
+    children = [one for one in new if isinstance(one, ChildOperation)]
+    return {
+        "sleeps": [Ending(one.mark, "waiting", delay=one.seconds) for one in new if isinstance(one, SleepOperation)],
+        "waits": [EventWait(one.mark, one.waits_for, one.timeout) for one in new if isinstance(one, EventOperation)],
+        "children": [
+            ChildStart(one.mark, ChildRun(one.run_id, one.workflow, one.input))
+            for one in children if one.workflow is not None and one.input is not None
+        ],
+        "child_waits": [ChildWait(one.mark, one.run_id) for one in children if one.workflow is None],
+    }  # fmt: skip

@@ -1,5 +1,5 @@
-"""`ctx` in a flow: each call is a checkpoint. What has been done before is read, what is new is done and committed, and
-what must be waited for suspends the flow: its attempt ends at once, and another one comes here again by replay.
+"""`ctx` in a flow: each call is a checkpoint. What earlier attempts did is read, what is new is done and committed, and
+what must be waited for suspends the flow: its attempt ends at once, and another one replays it up to here.
 """
 
 from __future__ import annotations
@@ -8,257 +8,299 @@ import asyncio
 import datetime as dt
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+import zlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pydantic import BaseModel
-
-from rival_client.payload import Json, dump
-from rival_client.topics import topic_of
-from rival_workers.definition.policies import Rule, ruled
-from rival_workers.definition.steps import checked_config, name_of, seconds
-from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.plan import StepConfig
-from rival_workers.engine.replay import Ending, Mark, Replay
+from rival_client.payload import dump
+from rival_workers.definition.inject import Injection
+from rival_workers.definition.policies import Rule
+from rival_workers.engine.replay import Ending, Replay
 from rival_workers.errors import ChildFailed
 from rival_workers.runtime import flow_limits
 from rival_workers.runtime.context import Context
-from rival_workers.runtime.flow_gathering import gather
-from rival_workers.runtime.flow_limits import FlowStepLimit
-from rival_workers.runtime.flow_steps import EARLY, FlowStep
-from rival_workers.runtime.suspending import Suspend
+from rival_workers.runtime.flow_calls import Duration, FlowCalls, Topic
+from rival_workers.runtime.flow_calls import Received as Received
+from rival_workers.runtime.flow_handles import ChildHandle, First, Handle, Start
+from rival_workers.runtime.flow_loop import FlowLoop
+from rival_workers.runtime.flow_operations import Operation, State
+from rival_workers.runtime.flow_scheduler import FlowScheduler
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
     from rival_workers.runtime.flow_port import AttemptPort
 
-#: Options of a step that is part of a plan.
-NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")
-
-Duration = float | dt.timedelta
-
-
-@dataclass(frozen=True)
-class Received:
-    """What `await_event` gives when it waits for several topics."""
-
-    topic: str
-    key: str | None
-    payload: Any
-
 
 @dataclass
-class FlowContext(Context):
-    """What a flow may ask for, and what it can do."""
+class BaseFlowContext(Context):
+    """What sync and async flows share."""
 
     port: AttemptPort = field(kw_only=True)
     #: The policies of the workflow, which hold for the flow's steps, too.
     rules: Sequence[Rule] = ()
 
     @cached_property
-    def _replay(self) -> Replay:
-        return Replay(self.run.step, self.run.id, self.port.checkpoints())
+    def scheduler(self) -> FlowScheduler:
+        replay = Replay(self.run.step, self.run.id, self.port.checkpoints())
+        return FlowScheduler(self.port, replay, zlib.crc32(self.run.id.encode()) << 20)
 
-    # -- steps --------------------------------------------------------------------------------------------
+    @cached_property
+    def calls(self) -> FlowCalls:
+        return FlowCalls(self.scheduler, self.run.step, self.run.id, self.rules, self.port.max_payload)
 
-    def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> Any:
-        """Call the function once, however often the flow is replayed; its result is what it returned then. Options are
-        those of a step: max_attempts, backoff, timeout, …"""
-        return self._step(self._made(name or name_of(function), function, args, options))
+    def call_function(self, injection: Injection) -> Any:
+        """A flow that was suspended has no result, whatever its `finally` or `except` blocks made."""
+        scheduler = self.scheduler
+        try:
+            value = self._run(injection)
+        except BaseException:
+            scheduler.raise_interruption()
+            raise
+        finally:
+            scheduler.end()
+        scheduler.raise_interruption()
+        for one in scheduler.never_started:
+            warnings.warn(f"{one.mark.path} was never awaited, so it was not done", RuntimeWarning, stacklevel=2)
+        # A handle can be awaited; as a result it is the run's id.
+        return str(value) if isinstance(value, ChildHandle) else value
 
-    def _made(
-        self, name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
-    ) -> FlowStep:
-        config = self._config(name, options)
-        return FlowStep(self._replay.come_to(name, "step"), function, args, config, self.port.max_payload)
-
-    def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
-        """What no flow's step can have is for the other steps that the rule is for."""
-        rule = ruled(self.rules, name, "step", options)
-        return _checked({key: value for key, value in rule.items() if key in options or key not in NOT_IN_FLOWS})
-
-    def _step(self, step: FlowStep) -> Any:
-        if step.is_over:
-            return step.result()
-        if step.waiting is not None:
-            self._suspend(step.waiting)
-        with self.port.limited(step.config, lambda limit: self._over_time(step, limit)):
-            ending = step.call()
-        if ending.delay is not None:
-            self._suspend(ending)
-        self.port.record(ending)
-        return step.result(ending)
-
-    def _over_time(self, step: FlowStep, limit: FlowStepLimit) -> None:
-        """Called from elsewhere while the step still runs: the flow goes on without this attempt."""
-        ending = step.over_time(limit)
-        self.port.suspend(ending, ending.delay or 0.0)
-
-    def heartbeat(self, progress: Any = None) -> None:
-        """The flow is alive, and so is the step of it that calls this; the progress is the flow's. StepMovedOn when the
-        run has gone on without this attempt."""
-        super().heartbeat(progress)
-        flow_limits.beat()
-
-    def gather(self, *calls: Callable[[], Any] | Sequence[Any], **options: Any) -> list[Any]:
-        """Several steps at once: each a function, or a tuple of a function and its arguments. All end before it does;
-        then the first failure is raised."""
-        split = [(one, ()) if callable(one) else (one[0], tuple(one[1:])) for one in calls]
-        steps = [self._made(name_of(function), function, args, options) for function, args in split]
-        return gather(steps, self.port)
-
-    # -- time ---------------------------------------------------------------------------------------------
-
-    def sleep(self, duration: Duration = 0.0, **units: float) -> None:
-        """Stop for a while, from milliseconds to years: `ctx.sleep(days=3)`."""
-        self._sleep(seconds(duration) + dt.timedelta(**units).total_seconds())
-
-    def sleep_until(self, when: dt.datetime) -> None:
-        """Stop until that moment, which needs a time zone."""
-        if when.tzinfo is None:
-            raise ValueError("sleep_until needs a time with a time zone")
-        self._sleep((when - dt.datetime.now(dt.UTC)).total_seconds())
-
-    def _sleep(self, length: float) -> None:
-        mark = self._replay.come_to("sleep", "sleep")
-        found = mark.found
-        if found is not None and found.is_over:
-            return
-        left = length if found is None else found.due_in or 0.0
-        if left > EARLY:
-            self._suspend(Ending(mark, "waiting", delay=left))
-        self.port.record(Ending(mark, "completed"))
-
-    def now(self) -> dt.datetime:
-        """The time, as it was when the flow first came here."""
-        return dt.datetime.fromisoformat(self._once("now", lambda: dt.datetime.now(dt.UTC).isoformat()))
+    def _run(self, injection: Injection) -> Any:
+        raise NotImplementedError
 
     @cached_property
     def random(self) -> random.Random:
         """Chance that is the same in every replay."""
         return random.Random(f"{self.run.id}:{self.run.step}")
 
-    def uuid(self) -> uuid.UUID:
-        """A new one, the same in every replay."""
+    @property
+    def start(self) -> Start:
+        """`ctx.start.call("billing", …)` begins, and gives a handle: `handle.result()` waits for it."""
+        return Start(self.calls)
+
+    def heartbeat(self, progress: Any = None) -> None:
+        """The flow is alive, and so is the step of it that calls this; the progress is the flow's. StepMovedOn when the
+        run has gone on without this attempt."""
+        self.scheduler.check_not_stopped()
+        super().heartbeat(progress)
+        flow_limits.beat()
+
+    # -- values -------------------------------------------------------------------------------------------
+
+    def _now(self) -> dt.datetime:
+        return dt.datetime.fromisoformat(self._once("now", lambda: dt.datetime.now(dt.UTC).isoformat()))
+
+    def _uuid(self) -> uuid.UUID:
         return uuid.UUID(self._once("uuid", lambda: str(uuid.uuid4())))
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        mark = self._replay.come_to(name, "value")
+        mark = self.scheduler.come_to(name, "value")
         if mark.found is not None:
             return mark.found.result
         value = make()
-        self.port.record(Ending(mark, "completed", dump(value, what=name)))
+        self.scheduler.guarded(lambda: self.port.record(Ending(mark, "completed", dump(value, what=name))))
         return value
 
-    # -- events -------------------------------------------------------------------------------------------
+    def _spawn(self, workflow: Any, input: Any) -> ChildHandle:
+        from rival_workers.store.flow_records import ChildRun
+
+        calls, name = self.calls, str(getattr(workflow, "name", workflow))
+        payload = calls.payload(input)
+        mark = self.scheduler.come_to(f"spawn:{name}", "child")
+        if mark.found is not None:
+            run_id, error = mark.found.result, mark.found.error
+        else:
+            child = ChildRun(calls.child_id(mark), name, payload)
+            spawned = self.scheduler.guarded(lambda: self.port.spawn(mark, child))
+            run_id, error = spawned.run_id, spawned.error
+        if error is not None:
+            raise ChildFailed(mark.path, error)
+        return ChildHandle(calls, mark, run_id)
+
+    def _continue_as(self, input: Any) -> NoReturn:
+        self.scheduler.check()
+        payload = dump(input, what="the input to continue with", limit=self.port.max_payload)
+        self.scheduler.guarded(lambda: self.port.continue_as(payload))
+        raise AssertionError("continue_as does not return")
+
+    # -- several at once ----------------------------------------------------------------------------------
+
+    def _begin_all(self, calls: Sequence[Any], options: Mapping[str, Any]) -> list[Operation]:
+        operations = [self._operation(one, options) for one in calls]
+        for operation in operations:
+            self.scheduler.start(operation)
+        return operations
+
+    def _operation(self, call: Any, options: Mapping[str, Any]) -> Operation:
+        if isinstance(call, Handle):
+            return call.operation
+        if isinstance(call, ChildHandle):
+            return call.wait_for_it()
+        return self.calls.one_of(call, self, options)
+
+    def _first_of(self, operations: Sequence[Operation], *, cancel_others: bool) -> First:
+        over = [(one.end.end_order or 0, index) for index, one in enumerate(operations) if one.end is not None]
+        if not over:
+            raise ValueError("ctx.first: all of its operations were cancelled")
+        _, index = min(over)
+        others = tuple(Handle(one) for at, one in enumerate(operations) if at != index)
+        if cancel_others:
+            for other in others:
+                other.cancel()
+        return First(index, Handle(operations[index]), others)
+
+
+class FlowContext(BaseFlowContext):
+    """What a flow may ask for, and what it can do."""
+
+    def _run(self, injection: Injection) -> Any:
+        value = injection.call(self)
+        if self.scheduler.stopped is None:
+            self.scheduler.finish()
+        return value
+
+    def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> Any:
+        """Call the function once, however often the flow is replayed; its result is what it returned then. Options are
+        those of a step: max_attempts, backoff, timeout, …"""
+        return self.scheduler.wait_here(self.calls.step(function, *args, name=name, **options))
+
+    def gather(self, *calls: Any, **options: Any) -> list[Any]:
+        """Several at once: each a function, a tuple of a function (or `ctx.call`, `ctx.sleep`, `ctx.await_event`) and
+        its arguments, or a handle. All end before it does; then the first failure is raised. Options are for the
+        functions."""
+        operations = self._begin_all(calls, options)
+        self.scheduler.advance_while(lambda: any(one.is_open for one in operations))
+        return [Handle(one).result() for one in operations]
+
+    def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> First:
+        """The same, until one of them has ended. The others go on, unless they are cancelled."""
+        if not calls:
+            raise ValueError("ctx.first needs something to wait for")
+        operations = self._begin_all(calls, options)
+        self.scheduler.advance_while(lambda: not _is_decided(operations))
+        return self._first_of(operations, cancel_others=cancel_others)
+
+    def sleep(self, duration: Duration = 0.0, **units: float) -> None:
+        """Stop for a while, from milliseconds to years: `ctx.sleep(days=3)`."""
+        self.scheduler.wait_here(self.calls.sleep(duration, **units))
+
+    def sleep_until(self, when: dt.datetime) -> None:
+        """Stop until that moment, which needs a time zone."""
+        self.scheduler.wait_here(self.calls.sleep_until(when))
 
     def await_event(
-        self, topic: str | type[BaseModel] | Sequence[str | type[BaseModel]], *, key: str | None = None,
-        where: Mapping[str, Any] | None = None, timeout: Duration | None = None,
+        self, topic: Topic | Sequence[Topic], *, key: str | None = None, where: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
     ) -> Any:  # fmt: skip
         """Stop until an event comes; its payload, or None when the time is up. Of several topics, the first that comes,
         as a `Received`."""
-        several = not isinstance(topic, str | type)
-        topics = [_topic(one) for one in topic] if several else [_topic(topic)]  # type: ignore[union-attr]
-        mark = self._replay.come_to(f"event:{'|'.join(topics)}", "flow_wait")
-        wanted = None if where is None else dict(where)
-        waits = [WaitFor(one, None if key is None else str(key), wanted) for one in dict.fromkeys(topics)]
-        event = self._event(mark, waits, None if timeout is None else seconds(timeout))
-        if event is None or not several:
-            return None if event is None else event["payload"]
-        return Received(event["topic"], event["key"], event["payload"])
-
-    def _event(self, mark: Mark, waits: Sequence[WaitFor], timeout: float | None) -> dict[str, Any] | None:
-        found = mark.found
-        if found is None:
-            return self.port.wait(mark, waits, timeout)
-        if found.is_over:
-            return found.result if found.status == "completed" else None
-        # Here again although nothing had come: the time is up.
-        return self.port.give_up(mark)
-
-    # -- children -----------------------------------------------------------------------------------------
+        return self.scheduler.wait_here(self.calls.await_event(topic, key=key, where=where, timeout=timeout))
 
     def call(self, workflow: Any, input: Any = None) -> Any:
         """Start a child run and stop until it has ended; its result. ChildFailed when it failed or was cancelled."""
-        name = getattr(workflow, "name", workflow)
-        mark = self._replay.come_to(f"call:{name}", "child")
-        if mark.found is None:
-            self.port.start_child(mark, self._child_id(mark), name, self._payload(input), awaited=True)
-        if mark.found is None or not mark.found.is_over:
-            raise Suspend
-        if mark.found.error is not None:
-            raise ChildFailed(mark.path, mark.found.error)
-        return mark.found.result
+        return self.scheduler.wait_here(self.calls.call(workflow, input))
 
-    def spawn(self, workflow: Any, input: Any = None) -> str:
-        """Start a child run that goes its own way; its id."""
-        name = getattr(workflow, "name", workflow)
-        mark = self._replay.come_to(f"spawn:{name}", "child")
-        if mark.found is not None:
-            return str(mark.found.result)
-        return self.port.start_child(mark, self._child_id(mark), name, self._payload(input), awaited=False)
+    def spawn(self, workflow: Any, input: Any = None) -> ChildHandle:
+        """Start a child run that goes its own way. Its run id, which is also a handle: `result()` waits for it."""
+        return self._spawn(workflow, input)
 
-    def _child_id(self, mark: Mark) -> str:
-        return f"{self.run.id}/{mark.path.rpartition('/')[2]}"
+    def now(self) -> dt.datetime:
+        """The time, as it was when the flow first came here."""
+        return self._now()
 
-    def _payload(self, value: Any) -> Json:
-        return dump(value, what="the input of a child run", limit=self.port.max_payload)
-
-    # -- going on -----------------------------------------------------------------------------------------
+    def uuid(self) -> uuid.UUID:
+        """A new one, the same in every replay."""
+        return self._uuid()
 
     def continue_as(self, input: Any = None) -> NoReturn:
-        """Begin anew with another input, under the same run id: what was done is forgotten, so loops may be endless."""
-        self.port.continue_as(dump(input, what="the input to continue with", limit=self.port.max_payload))
-
-    def _suspend(self, ending: Ending) -> NoReturn:
-        self.port.suspend(ending, ending.delay)
-        raise Suspend
+        """Begin again with another input, under the same run id: earlier checkpoints are forgotten, so loops may be
+        endless."""
+        self._continue_as(input)
 
 
-class AsyncFlowContext:
-    """The same for an async flow: each of the methods that are checkpoints is awaited."""
+class AsyncFlowContext(BaseFlowContext):
+    """The same for an async flow: each of the methods that are checkpoints is awaited. A call has its place in the flow
+    when it is made; it begins when it is awaited, or given to a task."""
 
-    _AWAITED = ("step", "gather", "sleep", "sleep_until", "now", "uuid", "await_event", "call", "spawn", "continue_as")
+    def _run(self, injection: Injection) -> Any:
+        loop = FlowLoop(self.scheduler)  # type: ignore[abstract]
+        return loop.run(injection.call(self))
 
-    def __init__(self, context: FlowContext) -> None:
-        self._context = context
+    def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> Operation:
+        return self.calls.step(function, *args, name=name, **options)
 
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._context, name)
-        if name not in self._AWAITED:
-            return member
+    def gather(self, *calls: Any, **options: Any) -> Coroutine[Any, Any, list[Any]]:
+        return self._gathered([self._operation(one, options) for one in calls])
 
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.to_thread(member, *args, **kwargs)
+    async def _gathered(self, operations: Sequence[Operation]) -> list[Any]:
+        try:
+            await self._until(operations, lambda: not any(one.is_open for one in operations))
+        except asyncio.CancelledError:
+            for operation in operations:
+                operation.cancel()
+            raise
+        return [Handle(one).result() for one in operations]
 
-        return awaited
+    async def _until(self, operations: Sequence[Operation], enough: Callable[[], bool]) -> None:
+        for operation in operations:
+            self.scheduler.start(operation)
+        if enough():
+            return
+        future = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            if not future.done() and enough():
+                future.set_result(None)
+
+        for operation in operations:
+            operation.when_over.append(look)
+        await future
+
+    def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> Coroutine[Any, Any, First]:
+        if not calls:
+            raise ValueError("ctx.first needs something to wait for")
+        return self._first([self._operation(one, options) for one in calls], cancel_others)
+
+    async def _first(self, operations: Sequence[Operation], cancel_others: bool) -> First:
+        await self._until(operations, lambda: _is_decided(operations))
+        return self._first_of(operations, cancel_others=cancel_others)
+
+    def sleep(self, duration: Duration = 0.0, **units: float) -> Operation:
+        return self.calls.sleep(duration, **units)
+
+    def sleep_until(self, when: dt.datetime) -> Operation:
+        return self.calls.sleep_until(when)
+
+    def await_event(
+        self, topic: Topic | Sequence[Topic], *, key: str | None = None, where: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+    ) -> Operation:  # fmt: skip
+        return self.calls.await_event(topic, key=key, where=where, timeout=timeout)
+
+    def call(self, workflow: Any, input: Any = None) -> Operation:
+        return self.calls.call(workflow, input)
+
+    async def spawn(self, workflow: Any, input: Any = None) -> ChildHandle:
+        return self._spawn(workflow, input)
+
+    async def now(self) -> dt.datetime:
+        return self._now()
+
+    async def uuid(self) -> uuid.UUID:
+        return self._uuid()
+
+    async def continue_as(self, input: Any = None) -> NoReturn:
+        self._continue_as(input)
 
 
-def _checked(options: Mapping[str, Any]) -> StepConfig:
-    problems: list[str] = []
-    others = {key: value for key, value in options.items() if key != "compensate"}
-    config = checked_config(others, problems, not_known=NOT_IN_FLOWS)
-    if config is not None and config.is_external:
-        problems.append(
-            "a flow waits for somebody outside with ctx.await_event(…); an external step stands in a workflow of "
-            "steps, which a flow can ctx.call(…)"
-        )
-    if "compensate" in options:
-        problems.append("a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise")
-    if problems or config is None:
-        raise ValueError("; ".join(problems))
-    return config
+def _is_decided(operations: Sequence[Operation]) -> bool:
+    """One has ended, or none of them can end any more."""
+    return any(one.state is State.OVER for one in operations) or not any(one.is_open for one in operations)
 
 
-def _topic(topic: Any) -> str:
-    return topic_of(topic) if isinstance(topic, type) else str(topic)
-
-
-def flow_context(context: Context, port: AttemptPort, rules: Sequence[Rule] = (), *, awaited: bool) -> Context:
-    """A step's context with a flow's abilities; `rules`: the workflow's policies; `awaited`: for an async flow."""
+def flow_context(context: Context, port: AttemptPort, rules: Sequence[Rule] = (), *, is_async: bool) -> Context:
+    """A step's context with a flow's abilities; `rules`: the workflow's policies."""
     fields = {name: getattr(context, name) for name in Context.__dataclass_fields__}
-    made = FlowContext(**fields, port=port, rules=rules)
-    return AsyncFlowContext(made) if awaited else made  # type: ignore[return-value]
+    return (AsyncFlowContext if is_async else FlowContext)(**fields, port=port, rules=rules)

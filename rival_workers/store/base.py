@@ -16,10 +16,11 @@ from rival_client.records import LogEntry, Step, WorkflowInfo
 from rival_client.ticks import Planned
 from rival_client.waking import Woken
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.effects import Advance, Opening, WaitFor
+from rival_workers.engine.effects import Advance, Opening
 from rival_workers.engine.heartbeats import Pulse
 from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
+from rival_workers.store.flow_records import ChildRun, FlowCommit, FlowProgress, SpawnedChild
 
 #: `rings` of a row that its committer did not ring for: a far timer, an insert in somebody else's transaction.
 NEVER_RUNG = -1
@@ -181,32 +182,10 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Suspended:
-    """A flow that waits for an event, under its new token; or the event that was there already."""
-
-    token: int | None = None
-    event: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class WaitOver:
-    """A flow's wait for an event that has ended without it, or with one that has come at the last moment."""
-
-    event: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
 class Beaten:
     """A sign of life that counts, and how many seconds the attempt has from now on."""
 
     left: float | None
-
-
-@dataclass(frozen=True)
-class ChildRun:
-    run_id: str
-    workflow: str
-    input: Json
 
 
 class Store(Protocol):
@@ -265,14 +244,12 @@ class Store(Protocol):
 
     # -- flows
     def read_checkpoints(self, run_id: str, flow: str) -> list[Checkpoint]: ...
-    def record_checkpoint(self, held: Held, ending: Ending) -> bool: ...
+    def flow_began_at(self, held: Held) -> float: ...
+    def record_checkpoint(self, held: Held, ending: Ending) -> float | None: ...
     def suspend_step(self, held: Held, ending: Ending | None, seconds: float | None) -> int | None: ...
-    def suspend_for_event(
-        self, held: Held, mark: Mark, waits: Sequence[WaitFor], timeout: float | None
-    ) -> Suspended | None: ...
-    def start_child(self, held: Held, mark: Mark, child: ChildRun, *, awaited: bool) -> str | None: ...
+    def commit_flow(self, held: Held, commit: FlowCommit) -> FlowProgress | None: ...
+    def spawn_child(self, held: Held, mark: Mark, child: ChildRun) -> SpawnedChild | None: ...
     def started_run(self, run_id: str) -> tuple[int, str, str] | None: ...
-    def give_up_wait(self, held: Held, mark: Mark) -> WaitOver | None: ...
     def continue_flow(self, held: Held, its_input: Json) -> int | None: ...
 
     # -- external steps and signs of life

@@ -241,12 +241,15 @@ def _plan(connection: Connection, run: Any) -> Plan:
 
 
 def _rows(connection: Connection, run_id: str) -> list[Row]:
+    columns = (
+        steps.c.path, steps.c.kind, steps.c.status, steps.c.started_at, steps.c.end_order, steps.c.begun_after,
+    )  # fmt: skip
     found = connection.execute(
-        select(steps.c.path, steps.c.kind, steps.c.status, steps.c.started_at, steps.c.opened, steps.c.total)
-        .where(steps.c.run_id == run_id)
-        .order_by(steps.c.created_at, steps.c.path)
+        select(*columns).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
     )
-    return [Row(row.path, row.kind, row.status, row.started_at is not None, row.opened, row.total) for row in found]
+    return [
+        Row(row.path, row.kind, row.status, row.started_at is not None, row.end_order, row.begun_after) for row in found
+    ]
 
 
 def _parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -66,7 +66,7 @@ class PostgresStore(SqlStore):
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
         return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
 
-    def record_checkpoint(self, held: Held, ending: Ending) -> bool:
+    def record_checkpoint(self, held: Held, ending: Ending) -> float | None:
         if ending.mark.found is not None:
             return super().record_checkpoint(held, ending)
         return postgres_flows.record_checkpoint(self._hot, held, ending)

@@ -22,17 +22,18 @@ WITH held AS (
     WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
     FOR UPDATE
 ), written AS (
-    INSERT INTO rival_steps AS step (run_id, path, kind, opened, total, status, result, error, attempts, due_at,
-                                     created_at, started_at, completed_at)
-    SELECT run_id, %(path)s::text, %(kind)s::text, %(number)s::int, %(gathered)s::int, %(status)s::text,
-           %(result)s::json, %(error)s::json, %(attempts)s::int, now() + make_interval(secs => %(delay)s),
-           now(), now(), CASE WHEN %(status)s::text IN ({_list(STEP_TERMINAL)}) THEN now() END
+    INSERT INTO rival_steps AS step (run_id, path, kind, opened, begun_after, end_order, status, result, error,
+                                     attempts, due_at, created_at, started_at, completed_at)
+    SELECT run_id, %(path)s::text, %(kind)s::text, %(number)s::int, %(begun_after)s::int, %(end_order)s::int,
+           %(status)s::text, %(result)s::json, %(error)s::json, %(attempts)s::int,
+           now() + make_interval(secs => %(delay)s), now(), now(),
+           CASE WHEN %(status)s::text IN ({_list(STEP_TERMINAL)}) THEN now() END
     FROM held
     ON CONFLICT (run_id, path) DO UPDATE
     SET status = excluded.status, result = excluded.result, error = excluded.error, attempts = excluded.attempts,
-        completed_at = excluded.completed_at, due_at = excluded.due_at
+        completed_at = excluded.completed_at, due_at = excluded.due_at, end_order = excluded.end_order
     WHERE step.status NOT IN ({_list(STEP_TERMINAL)})
-    RETURNING run_id, path
+    RETURNING run_id, path, completed_at
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT written.run_id, written.path, %(what)s::text, %(detail)s::json, executor_id, now() FROM written, held
@@ -40,7 +41,10 @@ WITH held AS (
     UPDATE rival_steps step SET lost = 0 FROM held, written
     WHERE step.run_id = held.run_id AND step.path = held.path AND step.lost > 0
 )
-SELECT run_id FROM held
+SELECT coalesce(extract(epoch FROM coalesce(
+    (SELECT completed_at FROM written),
+    (SELECT completed_at FROM rival_steps WHERE run_id = %(run_id)s AND path = %(path)s)
+)), 0) FROM held
 """
 
 _BELOW = "(path >= %(flow)s::text || '{0}' AND path < %(flow)s::text || '{1}')"
@@ -91,15 +95,16 @@ RECORD_CHECKPOINT = Statement.of("rival_record_checkpoint", _RECORD)
 CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
 
 
-def record_checkpoint(hot: HotLine, held: Held, ending: Ending) -> bool:
+def record_checkpoint(hot: HotLine, held: Held, ending: Ending) -> float | None:
     mark = ending.mark
     values: dict[str, Value] = {
         **_of(held), "path": mark.path, "kind": mark.kind, "number": mark.number,
-        "gathered": mark.gathered, "status": ending.status,
+        "begun_after": mark.begun_after, "end_order": ending.end_order, "status": ending.status,
         "result": ending.result, "error": None if ending.error is None else serialise(ending.error),
-        "attempts": ending.attempts, "delay": ending.delay, "what": ending.what, "detail": as_json(ending.told),
+        "attempts": ending.attempts, "delay": ending.delay, "what": ending.what, "detail": as_json(ending.detail),
     }  # fmt: skip
-    return hot.fetch(RECORD_CHECKPOINT, values) is not None
+    row = hot.fetch(RECORD_CHECKPOINT, values)
+    return None if row is None else float(row[0] or 0.0)
 
 
 def continue_flow(hot: HotLine, held: Held, its_input: Json, grace: float) -> int | None:

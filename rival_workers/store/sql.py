@@ -19,6 +19,7 @@ from rival_client.workflows import workflow_version
 from rival_workers.engine.plan import Plan
 from rival_workers.store import log_entries
 from rival_workers.store.eventing import Eventing
+from rival_workers.store.flow_commits import FlowCommits
 from rival_workers.store.flowing import Flowing
 from rival_workers.store.keeping import Keeping
 from rival_workers.store.moving import Moving
@@ -49,7 +50,7 @@ def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @repeating_conflicts
-class SqlStore(Moving, Keeping, Retaining, Orphaning, Eventing, Flowing, Outside, Operating, Scheduling):
+class SqlStore(Moving, Keeping, Retaining, Orphaning, Eventing, Flowing, FlowCommits, Outside, Operating, Scheduling):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
     ) -> None:

@@ -22,8 +22,9 @@ CLIENT = [
     "Started", "Step", "TopicCount", "TopicFull", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry",
 ]  # fmt: skip
 WORKERS = [
-    "AsyncFlowContext", "ChildFailed", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
-    "ExecutorLost", "FlowChanged", "FlowContext", "HeartbeatMissed", "InvalidResult", "Received", "Results",
+    "AsyncFlowContext", "ChildFailed", "ChildHandle", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
+    "ExecutorLost", "First", "FlowChanged", "FlowContext", "FlowStuck", "Handle", "HeartbeatMissed", "InvalidResult",
+    "NotInFlows", "Received", "Results",
     "RunInfo", "Schedule", "StepError", "StepFailed", "StepLog", "StepMovedOn", "StepOf", "StepState", "StepTimeout",
     "StepView", "Steps", "WorkflowState", "branch", "celery_step", "create_workflow", "delay_step", "embedded",
     "flow", "for_each", "http_step", "install", "loop", "parallel", "register_workflow_file",

@@ -14,7 +14,7 @@ from rival_client.tables import steps
 from rival_workers import StepError, flow, for_each, parallel, step, wait_event_step
 from rival_workers.drawing import timelines
 from rival_workers.engine.replay import Ending, Mark
-from rival_workers.store.base import ChildRun
+from rival_workers.store.flow_records import ChildRun, FlowCommit
 from tests.support.histories import assert_histories_tell_all
 from tests.support.inline import Inline
 
@@ -143,12 +143,12 @@ def test_a_timeline_has_each_step_with_when_it_waited_and_ran(inline: Inline) ->
 
 
 IDLE = {
-    "a wait that is over is given up": lambda store, held, mark: store.give_up_wait(held, mark),
+    "nothing has ended since the last commit": lambda store, held, mark: store.commit_flow(held, FlowCommit(1)),
     "what was recorded is recorded again": lambda store, held, mark: store.record_checkpoint(
         held, Ending(mark, "completed", Json("1"))
     ),
-    "a child that was started is started again": lambda store, held, mark: store.start_child(
-        held, mark, ChildRun("child", "other", Json("{}")), awaited=False
+    "a child that was started is started again": lambda store, held, mark: store.spawn_child(
+        held, mark, ChildRun("child", "other", Json("{}"))
     ),
 }
 

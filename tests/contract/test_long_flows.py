@@ -78,11 +78,17 @@ def test_a_flow_of_10_000_checkpoints_resumes_without_reading_them_one_by_one(ti
     with timed.store.database.transaction() as connection:
         first = dict(connection.execute(select(steps).where(steps.c.path == "f/second_waits")).mappings().one())
         connection.execute(delete(steps).where(steps.c.path == "f/second_waits~2"))
-        more = [{**first, "path": f"f/second_waits~{n}", "opened": first["opened"] + n - 1} for n in range(2, 10_001)]
+        more = [
+            {**first, "path": f"f/second_waits~{n}", "opened": n - 1, "end_order": n - 1, "begun_after": n - 1}
+            for n in range(2, 10_001)
+        ]
         connection.execute(insert(steps), more)
-        told = {"run_id": "r", "what": "completed", "detail": {"kind": "step", "attempts": 1, "result": 1}}
+        told = {"run_id": "r", "what": "completed", "at": first["completed_at"]}
+        detail = {"kind": "step", "attempts": 1, "result": 1}
+        orders = ("end_order", "begun_after")
         connection.execute(
-            insert(history), [{**told, "path": one["path"], "at": first["completed_at"]} for one in more]
+            insert(history),
+            [{**told, "path": one["path"], "detail": detail | {name: one[name] for name in orders}} for one in more],
         )
     with statements(timed.store.database) as seen:
         resumed = time.perf_counter()

@@ -49,7 +49,7 @@ def test_a_flow_gets_the_event_that_was_there_although_the_answer_was_lost(inlin
     for number in range(kept):
         inline.rival.send_event("go", number)
     inline.drain()
-    lose_answer(inline, "suspend_for_event")
+    lose_answer(inline, "commit_flow")
     started(inline)
     assert inline.rival.result("r").result == 0
     assert sorted(event.status for event in inline.rival.events()) == ["consumed", *["kept"] * (kept - 1)]
@@ -105,9 +105,8 @@ def start_and_lose_contact(inline: Inline, workflow: str) -> None:
 
 @pytest.mark.parametrize(
     "operation",
-    ["read_checkpoints", "record_checkpoint", "suspend_step", "suspend_for_event", "give_up_wait", "start_child",
-     "continue_flow"],
-)  # fmt: skip
+    ["read_checkpoints", "record_checkpoint", "commit_flow", "continue_flow"],
+)
 def test_a_flow_goes_on_after_the_database_was_away_for_longer_than_its_patience(
     impatient: Inline, operation: str
 ) -> None:

@@ -16,7 +16,7 @@ from rival_client.tables import history, runs, steps
 
 RUN_FIELDS = ("status", "result", "error", "failed_step")
 #: Times are left out: on SQLite two statements of one transaction are microseconds apart.
-STEP_FIELDS = ("kind", "status", "attempts", "lost", "result", "state", "error", "item")
+STEP_FIELDS = ("kind", "status", "attempts", "lost", "result", "state", "error", "item", "end_order", "begun_after")
 
 
 def assert_histories_tell_all(database: Database) -> int:

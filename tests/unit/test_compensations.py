@@ -23,7 +23,7 @@ from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Close, EndRun, FailRun, Opening, Recall, Undone, Unwind
 from rival_workers.engine.interpreter import advance, config_of
 from rival_workers.engine.plan import FlowNode, Plan, StepConfig, StepNode
-from rival_workers.runtime.flows import _checked
+from rival_workers.runtime.flow_calls import checked_options
 
 HARD = End("failed", error={"message": "hard"}, hard=True)
 OK = End("completed")
@@ -110,7 +110,7 @@ def test_what_undoes_an_item_may_ask_for_it() -> None:
 
 def test_a_flow_is_told_how_it_undoes_its_own_steps() -> None:
     with pytest.raises(ValueError, match=r"^a flow undoes what it has done by itself: try: … except: ctx\.step"):
-        _checked({"compensate": undo})
+        checked_options({"compensate": undo})
 
 
 # -- what follows -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine import interpreter
 from rival_workers.engine.plan import StepConfig
 from rival_workers.runtime.context import NotExternal
-from rival_workers.runtime.flows import _checked
+from rival_workers.runtime.flow_calls import checked_options
 from rival_workers.testing import Lab
 
 
@@ -46,9 +46,9 @@ def test_what_makes_no_sense_is_refused_with_its_reason(steps: list[Any], proble
 
 def test_a_flow_is_told_what_to_use_instead() -> None:
     with pytest.raises(ValueError, match=r"ctx\.await_event"):
-        _checked({"execution_mode": "external"})
+        checked_options({"execution_mode": "external"})
     with pytest.raises(ValueError, match="unknown option 'deadline'"):
-        _checked({"deadline": 5})
+        checked_options({"deadline": 5})
 
 
 def test_a_step_that_is_not_external_has_no_token_and_is_told_so() -> None:

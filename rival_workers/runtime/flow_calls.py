@@ -1,0 +1,154 @@
+"""Makes the operations that a flow's calls on `ctx` ask for. Nothing is started here: sync and async flows,
+`ctx.start`, `ctx.gather` and `ctx.first` all begin with one of these.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from rival_client.payload import Json, dump
+from rival_client.topics import topic_of
+from rival_workers.definition.policies import Rule, ruled
+from rival_workers.definition.steps import checked_config, name_of, seconds
+from rival_workers.engine.effects import WaitFor
+from rival_workers.engine.plan import StepConfig
+from rival_workers.engine.replay import Mark
+from rival_workers.runtime.flow_operations import (
+    ChildOperation,
+    EventOperation,
+    Operation,
+    SleepOperation,
+    StepOperation,
+)
+from rival_workers.runtime.flow_scheduler import FlowScheduler
+from rival_workers.runtime.flow_steps import FlowStep
+
+#: Options of a step that is part of a plan.
+NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")
+#: The methods of ctx that `ctx.start`, `ctx.gather` and `ctx.first` can begin.
+STARTABLE = ("step", "call", "sleep", "sleep_until", "await_event")
+
+Duration = float | dt.timedelta
+Topic = str | type[BaseModel]
+
+
+@dataclass(frozen=True)
+class Received:
+    """What `await_event` gives when it waits for several topics."""
+
+    topic: str
+    key: str | None
+    payload: Any
+
+
+class FlowCalls:
+    def __init__(
+        self, scheduler: FlowScheduler, flow: str, run_id: str, rules: Sequence[Rule], max_payload: int
+    ) -> None:
+        """`rules`: the policies of the workflow, which hold for the flow's steps, too."""
+        self.scheduler, self._flow, self._run_id = scheduler, flow, run_id
+        self._rules, self._max_payload = rules, max_payload
+
+    def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> StepOperation:
+        called = name or name_of(function)
+        config = self._config(called, options)
+        mark = self.scheduler.come_to(called, "step")
+        return StepOperation(self.scheduler, FlowStep(mark, function, args, config, self._max_payload))
+
+    def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
+        """What no flow's step can have is for the other steps that the rule is for."""
+        rule = ruled(self._rules, name, "step", options)
+        return checked_options({key: value for key, value in rule.items() if key in options or key not in NOT_IN_FLOWS})
+
+    def sleep(self, duration: Duration = 0.0, **units: float) -> SleepOperation:
+        length = seconds(duration) + dt.timedelta(**units).total_seconds()
+        return SleepOperation(self.scheduler, self.scheduler.come_to("sleep", "sleep"), length)
+
+    def sleep_until(self, when: dt.datetime) -> SleepOperation:
+        if when.tzinfo is None:
+            raise ValueError("sleep_until needs a time with a time zone")
+        return self.sleep(max(0.0, (when - dt.datetime.now(dt.UTC)).total_seconds()))
+
+    def await_event(
+        self, topic: Topic | Sequence[Topic], *, key: str | None = None, where: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+    ) -> EventOperation:  # fmt: skip
+        several = not isinstance(topic, str | type)
+        topics = [_topic(one) for one in topic] if not isinstance(topic, str | type) else [_topic(topic)]
+        wanted = None if where is None else dict(where)
+        waits = [WaitFor(one, None if key is None else str(key), wanted) for one in dict.fromkeys(topics)]
+        limit = None if timeout is None else seconds(timeout)
+        mark = self.scheduler.come_to(f"event:{'|'.join(topics)}", "flow_wait")
+        return EventOperation(self.scheduler, mark, waits, limit, _received if several else _payload)
+
+    def call(self, workflow: Any, input: Any = None) -> ChildOperation:
+        name, payload = str(getattr(workflow, "name", workflow)), self.payload(input)
+        mark = self.scheduler.come_to(f"call:{name}", "child")
+        return ChildOperation(self.scheduler, mark, self.child_id(mark), name, payload)
+
+    def result_of(self, spawn: Mark, run_id: str) -> ChildOperation:
+        """A wait for a child that was spawned."""
+        self.scheduler.check()
+        mark = self.scheduler.replay.result_of(spawn, self.scheduler.next_order)
+        return ChildOperation(self.scheduler, mark, run_id)
+
+    def child_id(self, mark: Mark) -> str:
+        return f"{self._run_id}/{mark.path[len(self._flow) + 1 :]}"
+
+    def payload(self, value: Any) -> Json:
+        return dump(value, what="the input of a child run", limit=self._max_payload)
+
+    def one_of(self, call: Any, context: object, options: Mapping[str, Any]) -> Operation:
+        """What `gather` and `first` take: a function, a tuple of one and its arguments, `ctx.call` and the like in
+        place of the function, an operation."""
+        if isinstance(call, Operation):
+            return call
+        function, *args = call if isinstance(call, tuple | list) else (call,)
+        method, keywords = function, {}
+        if isinstance(function, functools.partial) and _belongs_to(function.func, context):
+            method, keywords, args = function.func, function.keywords, [*function.args, *args]
+        if not _belongs_to(method, context):
+            return self.step(function, *args, **options)
+        if method.__name__ not in STARTABLE:
+            raise ValueError(f"ctx.gather and ctx.first take functions and ctx.{', ctx.'.join(STARTABLE)}, "
+                             f"not ctx.{method.__name__}")  # fmt: skip
+        made: Operation = getattr(self, method.__name__)(*args, **keywords)
+        return made
+
+
+def _belongs_to(function: Any, context: object) -> bool:
+    return getattr(function, "__self__", None) is context
+
+
+def checked_options(options: Mapping[str, Any]) -> StepConfig:
+    problems: list[str] = []
+    others = {key: value for key, value in options.items() if key != "compensate"}
+    config = checked_config(others, problems, not_known=NOT_IN_FLOWS)
+    if config is not None and config.is_external:
+        problems.append(
+            "a flow waits for somebody outside with ctx.await_event(…); an external step stands in a workflow of "
+            "steps, which a flow can ctx.call(…)"
+        )
+    if "compensate" in options:
+        problems.append("a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise")
+    if problems or config is None:
+        raise ValueError("; ".join(problems))
+    return config
+
+
+def _topic(topic: Any) -> str:
+    return topic_of(topic) if isinstance(topic, type) else str(topic)
+
+
+def _payload(event: dict[str, Any] | None) -> Any:
+    return None if event is None else event["payload"]
+
+
+def _received(event: dict[str, Any] | None) -> Received | None:
+    return None if event is None else Received(event["topic"], event["key"], event["payload"])

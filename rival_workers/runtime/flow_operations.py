@@ -1,0 +1,148 @@
+"""The operations of a flow: a step, a sleep, an event, a child. An operation gets its checkpoint when it is made, in
+the lane that made it, and starts when the flow first waits for it. These classes only hold state; `flow_scheduler`
+decides.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import enum
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rival_workers.engine.effects import WaitFor
+from rival_workers.engine.replay import Checkpoint, Mark
+from rival_workers.errors import ChildFailed, NotInFlows
+from rival_workers.runtime.flow_steps import FlowStep
+
+if TYPE_CHECKING:
+    from rival_client.payload import Json
+    from rival_workers.runtime.flow_scheduler import FlowScheduler
+
+
+class State(enum.Enum):
+    NEW = "new"
+    OPEN = "open"
+    OVER = "over"
+    GIVEN_UP = "given up"
+
+
+class Operation:
+    """Something that takes time. In an async flow it is awaited."""
+
+    def __init__(self, scheduler: FlowScheduler, mark: Mark) -> None:
+        self.scheduler, self.mark = scheduler, mark
+        self.state = State.NEW
+        #: How it ended; the flow has received this.
+        self.end: Checkpoint | None = None
+        #: Called when the flow receives its end, and when the flow gives it up.
+        self.when_over: list[Callable[[], None]] = []
+        #: Its row is in the database.
+        self.is_stored = mark.found is not None
+        self.number = scheduler.add(self)
+
+    def __hash__(self) -> int:
+        # Sets are iterated in the order of hashes: it must be the same in every process.
+        return self.scheduler.salt + self.number
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return (yield from self.scheduler.future_of(self).__await__())
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is State.OPEN
+
+    @property
+    def ends_in_table(self) -> bool:
+        """Its end is found in the database, not made by this attempt."""
+        return True
+
+    @property
+    def has_ended_unseen(self) -> bool:
+        """By its row, as this attempt has read it: it is over or due, and the flow has not received that."""
+        found = self.mark.found
+        if found is None or found.end_order is not None or self.was_given_up:
+            return False
+        return found.is_over or (found.due_in is not None and found.due_in <= 0.0)
+
+    @property
+    def was_given_up(self) -> bool:
+        """In an earlier attempt."""
+        return self.mark.found is not None and self.mark.found.status == "cancelled"
+
+    def value(self) -> Any:
+        """What the flow gets of it. Raises if it has failed."""
+        assert self.end is not None, f"{self.mark.path} has not ended"
+        return self._read(self.end)
+
+    def _read(self, end: Checkpoint) -> Any:
+        return end.result
+
+    def cancel(self) -> bool:
+        """The flow does not wait for it any more."""
+        return self.scheduler.give_up(self)
+
+    def add_done_callback(self, *_: Any, **__: Any) -> None:
+        raise NotInFlows(
+            f"{self.mark.path}: asyncio.wait takes tasks. Write asyncio.create_task(ctx.step(…)), or use ctx.first(…)."
+        )
+
+
+class StepOperation(Operation):
+    def __init__(self, scheduler: FlowScheduler, step: FlowStep) -> None:
+        super().__init__(scheduler, step.mark)
+        self.step = step
+        #: When it is tried again, by the attempt's timer.
+        self.due: float | None = None
+        #: What its function sees of the lane that called it.
+        self.context = contextvars.copy_context()
+
+    @property
+    def ends_in_table(self) -> bool:
+        """An operator may have ended it."""
+        return self.step.is_over
+
+    def _read(self, end: Checkpoint) -> Any:
+        return replace(self.step, mark=replace(self.mark, found=end)).result()
+
+    def tried(self, end: Checkpoint, due: float) -> None:
+        """It has failed, and is tried again."""
+        self.due, self.step = due, replace(self.step, mark=replace(self.step.mark, found=end))
+
+
+class SleepOperation(Operation):
+    def __init__(self, scheduler: FlowScheduler, mark: Mark, seconds: float) -> None:
+        super().__init__(scheduler, mark)
+        self.seconds = seconds
+
+    def _read(self, end: Checkpoint) -> None:
+        return None
+
+
+class EventOperation(Operation):
+    def __init__(
+        self, scheduler: FlowScheduler, mark: Mark, waits_for: Sequence[WaitFor], timeout: float | None,
+        read: Callable[[dict[str, Any] | None], Any],
+    ) -> None:  # fmt: skip
+        """`read` makes the flow's value of the event; of None when it has not come in time."""
+        super().__init__(scheduler, mark)
+        self.waits_for, self.timeout, self._read_event = waits_for, timeout, read
+
+    def _read(self, end: Checkpoint) -> Any:
+        return self._read_event(end.result if end.status == "completed" else None)
+
+
+class ChildOperation(Operation):
+    """A child that is started and waited for; or, without `workflow`, one that was spawned earlier."""
+
+    def __init__(
+        self, scheduler: FlowScheduler, mark: Mark, run_id: str, workflow: str | None = None, input: Json | None = None
+    ) -> None:
+        super().__init__(scheduler, mark)
+        self.run_id, self.workflow, self.input = run_id, workflow, input
+
+    def _read(self, end: Checkpoint) -> Any:
+        if end.error is not None:
+            raise ChildFailed(end.path, end.error)
+        return end.result

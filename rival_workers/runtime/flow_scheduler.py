@@ -1,0 +1,337 @@
+"""Which operations of a flow are open, and which end the flow receives next. The same for sync and async flows.
+
+`advance` delivers exactly one end to the flow: first those that earlier attempts delivered, in the same order; then new
+ones, each of which is committed with its `end_order` before the flow knows of it. When nothing is left that this
+attempt can do, the flow is suspended by the commit that finds that nothing has ended.
+
+After that, or any other end of the attempt, the scheduler is stopped: every call on `ctx` raises, whatever the
+`finally` and `except` blocks of the flow try to do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rival_client.payload import load
+from rival_workers.engine.replay import Checkpoint, Ending, Mark, Replay
+from rival_workers.errors import FlowStuck, NotInFlows
+from rival_workers.runtime.failpoints import asks_to_stop
+from rival_workers.runtime.flow_operations import Operation, State, StepOperation
+from rival_workers.runtime.flow_step_threads import StepThreads, call_here
+from rival_workers.runtime.flow_steps import EARLY
+from rival_workers.runtime.suspending import Suspend
+
+if TYPE_CHECKING:
+    # A workflow's file is imported without the store.
+    from rival_workers.runtime.flow_port import AttemptPort
+
+#: How many steps of one flow run at a time.
+AT_ONCE = 8
+#: Seconds between two looks for events and children while a step runs: the first, and the longest.
+FIRST_LOOK, LONGEST_LOOK = 0.05, 0.5
+
+T = TypeVar("T")
+
+
+class _Ended(NotInFlows):
+    """The flow's function has ended."""
+
+
+class FlowScheduler:
+    def __init__(self, port: AttemptPort, replay: Replay, salt: int) -> None:
+        self._port, self.replay = port, replay
+        #: Where the hashes of this run's operations and tasks begin.
+        self.salt = salt
+        #: Ends that are committed, and not delivered.
+        self._received = deque(replay.received)
+        #: How many ends the flow has received: the order of the next one.
+        self.next_order = 0
+        self._made: list[Operation] = []
+        self._started: dict[str, Operation] = {}
+        self.open: dict[str, Operation] = {}
+        self._to_run: deque[StepOperation] = deque()
+        self._threads = StepThreads(port)
+        self._given_up: list[Operation] = []
+        self._next_due: float | None = None
+        self._look = FIRST_LOOK
+        self._clock: float | None = None
+        self._thread, self._in_step = threading.get_ident(), False
+        #: Why the attempt has ended: raised by every call from then on.
+        self.stopped: BaseException | None = None
+        #: Which lane is running, and how one waits: an async flow's loop says so.
+        self.current_lane: Callable[[], str] = lambda: ""
+        self.future_of: Callable[[Operation], Any] = _refuse_await
+        self.is_async = False
+
+    # -- what the flow asks for ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Before anything that a flow asks for."""
+        self.check_not_stopped()
+        if threading.get_ident() != self._thread or self._in_step:
+            raise NotInFlows(
+                "ctx of a flow was used inside a step, or in another thread. Only the flow's own function may use it: "
+                "let the step return a value, and call ctx with that."
+            )
+
+    def check_not_stopped(self) -> None:
+        if self.stopped is not None:
+            raise self.stopped
+
+    def come_to(self, name: str, kind: str) -> Mark:
+        """The next checkpoint of the running lane."""
+        self.check()
+        return self.guarded(lambda: self.replay.come_to(name, kind, self.current_lane(), self.next_order), ValueError)
+
+    def guarded(self, action: Callable[[], T], *harmless: type[Exception]) -> T:
+        """What fails here ends the attempt, also if the flow catches it; unless it is `harmless`."""
+        try:
+            return action()
+        except harmless:
+            raise
+        except BaseException as error:
+            self.stopped = error
+            raise
+
+    def add(self, operation: Operation) -> int:
+        self.check()
+        self._made.append(operation)
+        return len(self._made)
+
+    def time(self) -> float:
+        """The flow's clock: when the end that it received last happened."""
+        if self._clock is None:
+            self._clock = self.guarded(self._port.began_at)
+        return self._clock
+
+    def start(self, operation: Operation) -> None:
+        if operation.state is not State.NEW:
+            return
+        self.check()
+        operation.state = State.OPEN
+        self._started[operation.mark.path] = self.open[operation.mark.path] = operation
+        if isinstance(operation, StepOperation) and not operation.step.is_over:
+            waiting = operation.step.waiting
+            if waiting is None:
+                self._to_run.append(operation)
+            else:
+                operation.due = self._port.timer() + (waiting.delay or 0.0)
+
+    def wait_here(self, operation: Operation) -> Any:
+        """Stop a sync flow until the operation has ended; its value."""
+        if self.is_async:
+            raise NotInFlows(f"{operation.mark.path} has not ended: an async flow awaits it")
+        self.start(operation)
+        self.advance_while(lambda: operation.is_open)
+        return operation.value()
+
+    def advance_while(self, condition: Callable[[], bool]) -> None:
+        while condition():
+            self.advance()
+
+    def give_up(self, operation: Operation) -> bool:
+        """The flow does not wait for it any more. That follows from the ends it has received, so it has no order."""
+        if self.stopped is not None or operation.state in (State.OVER, State.GIVEN_UP):
+            return False
+        was, operation.state = operation.state, State.GIVEN_UP
+        if was is State.NEW:
+            return True
+        del self.open[operation.mark.path]
+        if isinstance(operation, StepOperation):
+            self._threads.drop(operation)
+            if operation in self._to_run:
+                self._to_run.remove(operation)
+        if operation.is_stored and not operation.was_given_up:
+            self._given_up.append(operation)
+        for call in operation.when_over:
+            call()
+        return True
+
+    def finish(self) -> None:
+        """The flow has returned: what it left open is not waited for any more."""
+        self.check()
+        if self._received and self._received[0].path not in self._started:
+            raise self._not_reached(self._received[0], "has ended without it")
+        for operation in list(self.open.values()):
+            self.give_up(operation)
+        if self._given_up:
+            self.guarded(lambda: self._commit([], suspend=False))
+
+    def end(self) -> None:
+        """The attempt is over: from now on its ctx can do nothing."""
+        if self.stopped is None:
+            self.stopped = _Ended("the flow has ended: its ctx can do nothing any more")
+
+    def raise_interruption(self) -> None:
+        """What has ended the attempt before the flow's function could."""
+        if self.stopped is not None and not isinstance(self.stopped, _Ended):
+            raise self.stopped
+
+    @property
+    def never_started(self) -> list[Operation]:
+        return [one for one in self._made if one.state is State.NEW]
+
+    # -- delivering ends ----------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Deliver one end to the flow, or suspend it."""
+        self.check()
+        self.guarded(self._advance)
+
+    def _advance(self) -> None:
+        while not self._deliver_next():
+            self._make_progress()
+
+    def _deliver_next(self) -> bool:
+        while self._received:
+            end = self._received.popleft()
+            assert end.end_order is not None
+            self.next_order = max(self.next_order, end.end_order + 1)
+            operation = self._started.get(end.path)
+            if operation is None:
+                raise self._not_reached(end, "has not come to it now")
+            if operation.is_open:
+                self._deliver(operation, end)
+                return True
+        return False
+
+    def _deliver(self, operation: Operation, end: Checkpoint) -> None:
+        if end.ended_at is not None:
+            self._clock = max(end.ended_at, self._clock or 0.0)
+        operation.end, operation.state = end, State.OVER
+        del self.open[end.path]
+        for call in operation.when_over:
+            call()
+
+    def _not_reached(self, end: Checkpoint, what: str) -> Exception:
+        return self.replay.changed(f"the flow received the end of {end.kind} {end.path!r} before, and {what}.")
+
+    def _make_progress(self) -> None:
+        """Do what can be done now, until something has ended or the flow is suspended."""
+        self._stop_if_asked("flow_before_commit")
+        self._queue_retries()
+        if self._is_alone():
+            return self._call_here(self._to_run.popleft())
+        endings = self._ended_steps()
+        idle = not (self._to_run or self._threads or endings)
+        if idle and not self.open:
+            raise FlowStuck(
+                "the flow awaits something that no checkpoint can bring: a future, lock, queue or event of its own "
+                "that none of its tasks will ever set"
+            )
+        if (idle or endings or self._given_up or self._has_news()) and self._commit(endings, suspend=idle):
+            return None
+        while self._to_run and len(self._threads) < AT_ONCE:
+            self._threads.start(self._to_run.popleft())
+        if self._threads:
+            self._stop_if_asked("flow_while_a_step_runs")
+            self._wait_for_a_step()
+        return None
+
+    def _queue_retries(self) -> None:
+        now = self._port.timer()
+        for operation in self._open_steps():
+            if operation.due is not None and operation.due <= now + EARLY:
+                operation.due = None
+                self._to_run.append(operation)
+
+    def _open_steps(self) -> list[StepOperation]:
+        return [one for one in self.open.values() if isinstance(one, StepOperation)]
+
+    def _waiting(self) -> list[Operation]:
+        return [one for one in self.open.values() if one.ends_in_table]
+
+    def _is_alone(self) -> bool:
+        """One step, and nothing else can happen meanwhile: it needs no thread."""
+        return len(self._to_run) == 1 and len(self.open) == 1 and not self._threads and not self._given_up
+
+    def _has_news(self) -> bool:
+        """An operation that has no row yet, or that has ended without the flow having received it."""
+        if self._next_due is not None and self._next_due <= self._port.timer():
+            return True
+        return any(not one.is_stored or one.has_ended_unseen for one in self._waiting())
+
+    def _commit(self, endings: list[Ending], *, suspend: bool) -> bool:
+        """Whether there is something to deliver. Raises Suspend when the flow waits now."""
+        now = self._port.timer()
+        retries = [one.due - now for one in self._open_steps() if one.due is not None]
+        waiting = self._waiting()
+        if suspend and not retries and all(one.was_given_up for one in waiting):
+            raise FlowStuck(
+                "the flow waits for checkpoints that it gave up in an earlier attempt: has its code changed?"
+            )
+        progress = self._port.commit(
+            self.next_order, endings, waiting, self._given_up, suspend=suspend,
+            retry_in=min(retries) if retries else None,
+        )  # fmt: skip
+        self._given_up = []
+        self._threads.committed()
+        for operation in (*waiting, *(self._started[ending.mark.path] for ending in endings)):
+            operation.is_stored = True
+        if progress.token is not None:
+            raise Suspend
+        self._stop_if_asked("flow_after_commit")
+        self._next_due = None if progress.due_in is None else self._port.timer() + progress.due_in
+        self._received.extend(progress.ended)
+        return bool(progress.ended)
+
+    # -- steps --------------------------------------------------------------------------------------------
+
+    def _call_here(self, operation: StepOperation) -> None:
+        """In the flow's own thread, with one statement for its end: what flows do most."""
+        self._in_step = True
+        try:
+            ending = call_here(self._port, operation, self.next_order)
+        finally:
+            self._in_step = False
+        self._stop_if_asked("flow_after_call")
+        if ending.delay is not None:
+            self._port.suspend(ending, ending.delay)
+            raise Suspend
+        ended_at = self._port.record(replace(ending, end_order=self.next_order))
+        mark = operation.mark
+        self._received.append(
+            Checkpoint(
+                mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
+                end_order=self.next_order, ended_at=ended_at,
+            )
+        )  # fmt: skip
+
+    def _ended_steps(self) -> list[Ending]:
+        endings = []
+        for operation, ending in self._threads.endings():
+            if ending.delay is not None:
+                mark = operation.mark
+                tried = Checkpoint(mark.path, "step", ending.status, mark.number, ending.attempts, error=ending.error)
+                operation.tried(tried, self._port.timer() + ending.delay)
+            endings.append(ending)
+        return endings
+
+    def _wait_for_a_step(self) -> None:
+        """Until a step has ended, or the time of something else has come. Nothing tells this process of an event or a
+        child's end, so it looks."""
+        ends = [one.due for one in self._open_steps() if one.due is not None]
+        if self._next_due is not None:
+            ends.append(self._next_due)
+        seconds = min(ends) - self._port.timer() if ends else None
+        looks = bool(self._waiting())
+        if looks:
+            seconds = self._look if seconds is None else min(seconds, self._look)
+        if self._threads.wait(seconds):
+            self._look = FIRST_LOOK
+        elif looks:
+            self._next_due, self._look = self._port.timer(), min(self._look * 2, LONGEST_LOOK)
+
+    def _stop_if_asked(self, where: str) -> None:
+        """A test lets the attempt end here, as if the flow had been suspended and resumed at once."""
+        if asks_to_stop(where, self._port.run_id):
+            self._port.suspend(None, 0.0)
+            raise Suspend
+
+
+def _refuse_await(operation: Operation) -> Any:
+    raise NotInFlows(f"{operation.mark.path}: the flow is not an async function, so calls on its ctx are not awaited")

@@ -1,0 +1,133 @@
+"""Calls the steps of a flow: one alone in the flow's own thread, several beside one another in threads of their own. A
+step that is over its time, or that the flow gave up, is left behind in its thread, and its result is dropped.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rival_workers.engine.replay import Ending
+from rival_workers.runtime.flow_limits import FlowStepLimit
+from rival_workers.runtime.flow_operations import StepOperation
+from rival_workers.runtime.suspending import Moved
+
+if TYPE_CHECKING:
+    # A workflow's file is imported without the store.
+    from rival_workers.runtime.flow_port import AttemptPort
+
+#: Seconds for which the alarm of a step that is over its time waits for the commit of that.
+COMMIT_WAIT = 10.0
+
+
+def call_here(port: AttemptPort, operation: StepOperation, end_order: int) -> Ending:
+    """In the flow's own thread. If the step is over its time, the flow goes on without this attempt."""
+    step = operation.step
+
+    def over_time(limit: FlowStepLimit) -> None:
+        ending = step.over_time(limit)
+        order = end_order if ending.delay is None else None
+        port.suspend(replace(ending, end_order=order), ending.delay or 0.0)
+
+    def call() -> Ending:
+        with port.limited(step.config, over_time):
+            return step.call()
+
+    return operation.context.copy().run(call)
+
+
+@dataclass(eq=False)
+class Running:
+    """One call of a step. Its first end counts: its function's, or its timeout."""
+
+    operation: StepOperation
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    settled: bool = False
+    ended_at: float = 0.0
+    end: Ending | BaseException | None = None
+    committed: threading.Event = field(default_factory=threading.Event)
+
+    def settle(self) -> bool:
+        with self.lock:
+            first, self.settled = not self.settled, True
+            return first
+
+
+class StepThreads:
+    def __init__(self, port: AttemptPort) -> None:
+        self._port = port
+        self._running: dict[StepOperation, Running] = {}
+        self._ended: queue.SimpleQueue[Running] = queue.SimpleQueue()
+        self._taken: list[Running] = []
+        self._uncommitted: list[Running] = []
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, operation: StepOperation) -> None:
+        running = self._running[operation] = Running(operation)
+        context = operation.context.copy()
+        name = f"rival-step-{operation.mark.path}"
+        threading.Thread(target=context.run, args=(self._run, running), name=name, daemon=True).start()
+
+    def drop(self, operation: StepOperation) -> None:
+        """The flow does not wait for it any more."""
+        running = self._running.pop(operation, None)
+        if running is not None:
+            running.settle()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Until a step has ended. False: none has in that time."""
+        try:
+            self._taken.append(self._ended.get(timeout=None if seconds is None else max(0.001, seconds)))
+        except queue.Empty:
+            return False
+        return True
+
+    def endings(self) -> list[tuple[StepOperation, Ending]]:
+        """Of the steps that have ended since the last time. Raises what a step has raised in place of an outcome."""
+        found: list[tuple[StepOperation, Ending]] = []
+        while self._taken or not self._ended.empty():
+            running = self._taken.pop(0) if self._taken else self._ended.get_nowait()
+            if self._running.get(running.operation) is not running:
+                continue
+            del self._running[running.operation]
+            if isinstance(running.end, BaseException):
+                raise running.end
+            assert running.end is not None
+            self._uncommitted.append(running)
+            ago = max(0.0, self._port.timer() - running.ended_at)
+            found.append((running.operation, replace(running.end, ago=ago)))
+        return found
+
+    def committed(self) -> None:
+        """What `endings` has given is in the database."""
+        for running in self._uncommitted:
+            running.committed.set()
+        self._uncommitted.clear()
+
+    def _run(self, running: Running) -> None:
+        step = running.operation.step
+
+        def over_time(limit: FlowStepLimit) -> None:
+            if not self._end(running, lambda: step.over_time(limit)):
+                raise Moved
+            running.committed.wait(COMMIT_WAIT)
+
+        try:
+            with self._port.limited(step.config, over_time):
+                ending: Ending | BaseException = step.call()
+        except BaseException as error:
+            ending = error
+        self._end(running, lambda: ending)
+
+    def _end(self, running: Running, how: Callable[[], Ending | BaseException]) -> bool:
+        """False: it has ended before."""
+        if not running.settle():
+            return False
+        running.ended_at, running.end = self._port.timer(), how()
+        self._ended.put(running)
+        return True

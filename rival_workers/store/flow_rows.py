@@ -1,0 +1,174 @@
+"""One transaction of a flow's attempt: the rows of its checkpoints, its own row, its children, its history. Every write
+happens under the token of the flow's step, whose row stays locked until the commit.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rival_client import runs as run_statements
+from rival_client.errors import UnknownWorkflow
+from rival_client.history import Telling
+from rival_client.payload import Json, serialise
+from rival_client.tables import STEP_TERMINAL, after, now, runs, steps, waits
+from rival_client.waking import run_stops
+from rival_client.workflows import current_workflow, workflow_names
+from rival_workers.engine.replay import Ending, Mark
+from rival_workers.store.base import NEVER_RUNG, Held
+from rival_workers.store.flow_records import ChildRun, SpawnedChild
+from rival_workers.store.following import LEAD
+from rival_workers.store.guards import guard, step_leaves_running
+
+#: So many children of one name are numbered one after the other.
+_NUMBERED = 10
+
+
+@dataclass(frozen=True)
+class RingTimes:
+    """When the keeper looks at what this store writes."""
+
+    grace: float
+    near: float
+
+
+@dataclass(frozen=True)
+class FlowTransaction:
+    connection: Connection
+    held: Held
+    telling: Telling
+    #: The database's clock.
+    now: dt.datetime
+    times: RingTimes
+
+    @classmethod
+    def of(cls, connection: Connection, held: Held, times: RingTimes) -> Self | None:
+        """None: the flow has moved on without this attempt. What a flow does resets its count of losses."""
+        row = connection.execute(
+            update(steps)
+            .where(guard(held, "suspend_step"))
+            .values(lost=0)
+            .returning(steps.c.executor_id, now().label("now"))
+        ).first()
+        return (
+            None
+            if row is None
+            else cls(connection, held, Telling(connection, held.run_id, row.executor_id), row.now, times)
+        )
+
+    def close(self) -> None:
+        """If nothing was done, no loss is reset either, since the history would not have it."""
+        if not self.telling.write():
+            self.connection.rollback()
+
+    # -- checkpoints --------------------------------------------------------------------------------------
+
+    def write(self, ending: Ending, item: Any = None) -> bool:
+        """The checkpoint's row: new, with a token that none before it at its path had, or one that waited for another
+        try. What is over stays as it is."""
+        changes = self._changes(ending)
+        statement = self._insert(ending, item, changes).on_conflict_do_update(
+            index_elements=["run_id", "path"], set_=changes, where=steps.c.status.not_in(STEP_TERMINAL)
+        )
+        return self._written(statement, ending, item)
+
+    def begin(self, ending: Ending, item: Any = None) -> bool:
+        """The same for a checkpoint that begins to wait. A row that is there already stays: the commit is repeated."""
+        statement = self._insert(ending, item, self._changes(ending)).on_conflict_do_nothing()
+        return self._written(statement, ending, item)
+
+    def _changes(self, ending: Ending) -> dict[str, Any]:
+        return {
+            "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
+            "completed_at": now() if ending.status in STEP_TERMINAL else None,
+            "due_at": None if ending.delay is None else after(ending.delay), "end_order": ending.end_order,
+        }  # fmt: skip
+
+    def _insert(self, ending: Ending, item: Any, changes: dict[str, Any]) -> Any:
+        mark = ending.mark
+        dialect: Any = postgresql if self.connection.dialect.name == "postgresql" else sqlite
+        return dialect.insert(steps).values(
+            run_id=self.held.run_id, path=mark.path, kind=mark.kind, opened=mark.number,
+            begun_after=mark.begun_after, execution_token=self.held.token, created_at=now(), started_at=now(),
+            item=item, **changes,
+        )  # fmt: skip
+
+    def _written(self, statement: Any, ending: Ending, item: Any) -> bool:
+        written = self.connection.execute(statement.returning(steps.c.path)).first() is not None
+        if written:
+            self.telling.add(ending.what, ending.mark.path, **ending.detail, item=item)
+        return written
+
+    def forget_waits(self, path: str) -> None:
+        self.connection.execute(delete(waits).where(waits.c.run_id == self.held.run_id, waits.c.path == path))
+
+    # -- the flow itself ----------------------------------------------------------------------------------
+
+    def suspend(self, seconds: float | None) -> int:
+        """The flow waits. Its new token."""
+        left = leave(self.connection, self.held, seconds, self.times)
+        assert left is not None, "its row is locked"
+        tell_suspended(self.connection, self.held, seconds, self.telling)
+        return int(left.execution_token)
+
+    # -- children -----------------------------------------------------------------------------------------
+
+    def start_child(self, mark: Mark, child: ChildRun, *, awaited: bool) -> SpawnedChild:
+        """The child run is there with its checkpoint. One that an earlier try of the flow has started keeps its id."""
+        workflow = current_workflow(self.connection, child.workflow)
+        if workflow is None:
+            error = _error(UnknownWorkflow(child.workflow, workflow_names(self.connection)))
+            self.write(Ending(mark, "failed", error=error))
+            return SpawnedChild(None, error)
+        new = next(
+            one for one in self._child_ids(child)
+            if run_statements.insert_runs(self.connection, workflow, {one: child.input}, self.times.grace)
+        )  # fmt: skip
+        self.connection.execute(
+            update(runs).where(runs.c.id == new).values(parent_run_id=self.held.run_id, parent_path=mark.path)
+        )
+        self.telling.add("child", mark.path, run_id=new, workflow=child.workflow, awaited=awaited)
+        self.write(Ending(mark, "waiting" if awaited else "completed", None if awaited else Json(serialise(new))),
+                   item=new if awaited else None)  # fmt: skip
+        return SpawnedChild(new)
+
+    def _child_ids(self, child: ChildRun) -> Any:
+        # The flow's token only goes up: after some tries it is a number that none of very many can have.
+        numbers = itertools.chain(range(1, _NUMBERED), itertools.count(max(_NUMBERED, self.held.token)))
+        return (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in numbers)
+
+
+def leave(connection: Connection, held: Held, seconds: float | None, times: RingTimes) -> Row[Any] | None:
+    """The flow's step waits: for a time, or without one for something else. None: it has moved on."""
+    rung = seconds is not None and seconds <= times.near
+    ring_in = None if seconds is None else seconds + (times.grace if rung else -LEAD)
+    return connection.execute(
+        step_leaves_running(held, "suspend_step", "waiting")
+        .values(
+            attempts=steps.c.attempts - 1, lost=0, due_at=None if seconds is None else after(seconds),
+            ring_at=None if ring_in is None else after(ring_in), rings=0 if rung else NEVER_RUNG,
+        )
+        .returning(steps.c.execution_token, steps.c.executor_id, now().label("now"))
+    ).first()  # fmt: skip
+
+
+def tell_suspended(connection: Connection, held: Held, seconds: float | None, telling: Telling) -> None:
+    stopped = run_stops(connection, held.run_id, held.path)
+    telling.add("suspended", held.path, seconds=seconds, run=stopped)
+    telling.write()
+
+
+def lock_leaves(connection: Connection, held: Held, paths: list[str]) -> None:
+    """Before the flow's own row: see the lock order in `flow_commits`."""
+    if paths:
+        leaves = select(steps.c.path).where(steps.c.run_id == held.run_id, steps.c.path.in_(paths))
+        connection.execute(leaves.order_by(steps.c.path).with_for_update())
+
+
+def _error(error: Exception) -> dict[str, Any]:
+    return {"type": type(error).__qualname__, "message": str(error), "attempt": 1}

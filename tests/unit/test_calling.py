@@ -16,7 +16,7 @@ from rival_workers.runtime.calling import MAX_MESSAGE, call
 
 
 def outcome(function: Any, limit: int = 1000) -> Success | Failure:
-    context: Any = SimpleNamespace(state=StepState(), run=SimpleNamespace(step="charge", id="order-1", attempt=2))
+    context: Any = SimpleNamespace(state=StepState(), run=SimpleNamespace(step="charge", run_id="order-1", attempt=2))
     context.call_function = lambda injection: injection.call(context)
     return call(injection(function, STEP_NAMES), context, limit)
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 
+from rival_workers.runtime.untrusted_messages import Garbage, clean_envelope, throw_away
+
 SCHEME = "rival-inproc"
 
 RawMessage = dict[str, Any]
@@ -207,6 +209,14 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self.broker = broker_named(_namespace(client))
         self.state = self.broker.state
         self._interrupted = False
+
+    def _deliver(self, message: RawMessage, queue: str) -> None:
+        try:
+            clean = clean_envelope(message, queue)
+        except Garbage as error:
+            throw_away(error)
+        else:
+            super()._deliver(clean, queue)
 
     def interrupt(self) -> None:
         """Make the running `drain_events` (or else the next one) give up, as if its time were over."""

@@ -15,15 +15,15 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Literal
 
-from celery import Celery, signals
+from celery import Celery
 from celery._state import _set_task_join_will_block, task_join_will_block
 from celery.bootsteps import RUN
 from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController, state
-from celery.worker.consumer import Consumer
 from kombu.asynchronous.timer import Timer
 
 from rival_workers.dev import inproc_transport
+from rival_workers.runtime.celery_consumer import CarefulConsumer
 from rival_workers.runtime.threads_pool import DaemonThreadPool, InlinePool
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class LoopTimer(Timer):  # type: ignore[misc]
         return LONGEST_WAIT if delay is None else min(delay, LONGEST_WAIT)
 
 
-class InprocConsumer(Consumer):  # type: ignore[misc]
+class InprocConsumer(CarefulConsumer):
     """Celery's consumer with a loop of its own, which a message, a timer and a stop all wake at once.
 
     Celery's `synloop` drains once more after it has seen the stop flag: a stop took 4 s.
@@ -90,24 +90,6 @@ class InprocConsumer(Consumer):  # type: ignore[misc]
         idle = self.timer.fire_next()
         with suppress(TimeoutError):
             self.connection.drain_events(timeout=idle)
-
-    def create_task_handler(self, **kwargs: Any) -> Callable[[Any], None]:
-        """Celery's handler lets a malformed message end the worker, and nobody is here to restart it."""
-        handle = super().create_task_handler(**kwargs)
-
-        def on_task_received(message: Any) -> None:
-            try:
-                handle(message)
-            except Exception as error:
-                self._discard(message, error)
-
-        return on_task_received
-
-    def _discard(self, message: Any, error: Exception) -> None:
-        logger.error("discarded a malformed message with headers %r", message.headers, exc_info=error)
-        if not message.acknowledged:
-            message.reject()
-        signals.task_rejected.send(sender=self, message=message, exc=error)
 
 
 class InprocController(WorkController):  # type: ignore[misc]

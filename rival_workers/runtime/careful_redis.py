@@ -1,29 +1,37 @@
-"""kombu's Redis transport, but a list entry that is no message is thrown away instead of ending the worker.
-
-What has an envelope and a task name is `careful_strategy`'s; this is for what does not even get that far.
+"""kombu's Redis transport, but a list entry or a broadcast that is not a message is thrown away instead of ending the
+worker. What has an envelope and a task name is `careful_strategy`'s; this is for what does not even get that far.
 """
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
+from queue import Empty
 from typing import Any
 
 from kombu.transport import redis
 
-from rival_workers.runtime.telemetry import counters
-
-log = logging.getLogger("rival.celery")
+from rival_workers.runtime.untrusted_messages import clean_envelope, reason, throw_away
 
 
 class CarefulChannel(redis.Channel):  # type: ignore[misc]
     def _brpop_read(self, **options: Any) -> Any:
+        return self._carefully(lambda: super(CarefulChannel, self)._brpop_read(**options))
+
+    def _receive(self) -> Any:
+        return self._carefully(super()._receive)
+
+    def _carefully(self, read: Callable[[], Any]) -> Any:
         try:
-            return super()._brpop_read(**options)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-            counters["garbage"] += 1
-            log.error("garbage in the queue, thrown away (%d so far): %r", counters["garbage"], error)
+            return read()
+        except (Empty, *self.connection_errors, *self.connection.channel_errors):
+            raise
+        except Exception as error:
+            throw_away(reason(error))
             return True
 
 
 class CarefulTransport(redis.Transport):  # type: ignore[misc]
     Channel = CarefulChannel
+
+    def _deliver(self, message: Any, queue: str) -> None:
+        super()._deliver(clean_envelope(message, queue), queue)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Any
 
 from celery import Celery
-from celery.exceptions import Ignore, InvalidTaskError, Retry
-from celery.worker.consumer import Consumer
-from celery.worker.strategy import default as default_strategy
+from celery.exceptions import Ignore, Retry
 
 from rival_client.errors import RivalError
-from rival_client.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK
+from rival_client.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyRing, EventRing, Ring
 from rival_workers.runtime.coordinator import Coordinator, Verdict
 from rival_workers.runtime.telemetry import counters
+from rival_workers.runtime.untrusted_messages import Garbage, read_call, throw_away
 from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.celery")
@@ -24,36 +22,6 @@ CAREFUL_REDIS = "rival_workers.runtime.careful_redis:CarefulTransport"
 
 class AttemptFailed(RivalError):
     """Raised after the failure was committed, so that Flower and Celery's events tell the truth about the attempt."""
-
-
-class PatientConsumer(Consumer):  # type: ignore[misc]
-    """Comes back to a returning broker within half a second, where Celery's own steps go 2, 4, 6 … 30 s."""
-
-    def ensure_connected(self, conn: Any) -> Any:
-        conn.ensure_connection = partial(
-            conn.ensure_connection, interval_start=0.5, interval_step=0.5, interval_max=2.0
-        )
-        return super().ensure_connected(conn)
-
-
-def careful_strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Any:
-    """A message of the wrong shape would kill one worker after another and stay queued; this makes it an invalid task,
-    which Celery logs and throws away."""
-    handle = default_strategy(task, app, consumer, **options)
-
-    def strategy(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any, **kwargs: Any) -> Any:
-        try:
-            return handle(message, body, ack, reject, callbacks, **kwargs)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-            _count_garbage(f"{type(error).__name__}: {error}")
-            raise InvalidTaskError(f"garbage in the queue: {error!r}") from error
-
-    return strategy
-
-
-def _count_garbage(why: str) -> None:
-    counters["garbage"] += 1
-    log.error("garbage in the queue, thrown away (%d so far): %s", counters["garbage"], why)
 
 
 def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
@@ -69,12 +37,13 @@ def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
         task_publish_retry=False, broker_pool_limit=10,
         broker_connection_retry_on_startup=True, broker_connection_max_retries=None,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_consumer="rival_workers.runtime.celery_app:PatientConsumer",
+        worker_consumer="rival_workers.runtime.celery_consumer:PatientConsumer",
         worker_hijack_root_logger=False, worker_redirect_stdouts=False,
         worker_enable_remote_control=True, task_track_started=False,
         broker_transport=CAREFUL_REDIS if _is_redis(settings) else None,
         broker_transport_options=_transport_options(settings, concurrency),
     )  # fmt: skip
+    app.only_tasks = frozenset({RUN_TASK, ATTEMPT_TASK, EVENT_TASK})
     return app
 
 
@@ -104,7 +73,7 @@ class Tasks:
         self.coordinator: Coordinator | None = None
         options: dict[str, Any] = {
             "shared": False, "ignore_result": True, "typing": False, "throws": (AttemptFailed,),
-            "Strategy": "rival_workers.runtime.celery_app:careful_strategy", **more,
+            "Strategy": "rival_workers.runtime.celery_requests:careful_strategy", **more,
         }  # fmt: skip
         app.task(name=RUN_TASK, **options)(self.run)
         app.task(name=ATTEMPT_TASK, **options)(self.attempt)
@@ -112,28 +81,21 @@ class Tasks:
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Start a run."""
-        message = _read(args, kwargs)
-        if message is not None:
-            run_id, _, token, workflow, version = message
-            self._ready().begin(run_id, token, workflow, version)
+        ring = _read(RUN_TASK, args, kwargs)
+        if isinstance(ring, Ring):
+            self._ready().begin(ring.run_id, ring.token, ring.workflow, ring.version)
 
     def attempt(self, *args: Any, **kwargs: Any) -> None:
         """Run one attempt of a step."""
-        message = _read(args, kwargs)
-        if message is None:
-            return None
-        run_id, path, token, workflow, version = message
-        if path is None:
-            return _count_garbage(f"an attempt without a step: {args!r}")
-        _tell_celery(self._ready().attempt(run_id, path, token, workflow, version))
-        return None
+        ring = _read(ATTEMPT_TASK, args, kwargs)
+        if isinstance(ring, Ring) and ring.path is not None:
+            _tell_celery(self._ready().attempt(ring.run_id, ring.path, ring.token, ring.workflow, ring.version))
 
     def event(self, *args: Any, **kwargs: Any) -> None:
         """Look who waits for an event."""
-        if kwargs or len(args) != 1 or not isinstance(args[0], str):
-            return _count_garbage(f"an event of the wrong form: {str(args)[:200]}")
-        self._ready().deliver(args[0])
-        return None
+        ring = _read(EVENT_TASK, args, kwargs)
+        if isinstance(ring, EventRing):
+            self._ready().deliver(ring.event_id)
 
     def _ready(self) -> Coordinator:
         counters["messages"] += 1
@@ -154,12 +116,10 @@ def _tell_celery(verdict: Verdict) -> None:
         raise Ignore("stale")
 
 
-def _read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str | None, int, str, str] | None:
-    """What a message says, if it says it in the right form: anybody may have written it."""
-    if not kwargs and len(args) == 5:
-        run_id, path, token, workflow, version = args
-        texts = all(isinstance(value, str) for value in (run_id, workflow, version))
-        if texts and isinstance(path, str | None) and type(token) is int:
-            return run_id, path, token, workflow, version
-    _count_garbage(f"arguments of the wrong form: {str(args)[:200]}")
-    return None
+def _read(task: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AnyRing | None:
+    """Once more, for a task that was not called through a worker's strategy."""
+    try:
+        return read_call(task, [list(args), kwargs, {}], {})
+    except Garbage as error:
+        throw_away(error)
+        return None

@@ -17,7 +17,9 @@ FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("
 
 KNOW_CELERY = {
     "rival_workers/runtime/celery_app.py",
+    "rival_workers/runtime/celery_consumer.py",
     "rival_workers/runtime/celery_events.py",
+    "rival_workers/runtime/celery_requests.py",
     "rival_workers/runtime/celery_steps.py",
     "rival_workers/runtime/celery_install.py",
     "rival_workers/runtime/celery_membership.py",

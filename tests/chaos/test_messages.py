@@ -1,13 +1,32 @@
-"""Every message three times and in any order: all but one of each are stale, and stale is a no-op."""
+"""Every message three times and in any order: all but one of each are stale, and stale is a no-op. And messages that
+somebody else has written: none of them stops or silences a worker.
+"""
 
 from __future__ import annotations
 
-import pytest
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from unittest.mock import patch
 
-from rival_client import Rival
+import pytest
+import redis
+from celery import Celery
+
+from rival_client import Rival, WaitTimeout
 from rival_client.doorbell import RedisDoorbell
+from rival_client.message import Ring
+from rival_client.settings import Settings
+from rival_workers import step
+from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import define_workflow
+from rival_workers.dev.inproc_transport import broker_named
+from rival_workers.dev.servers import BrokerServer
+from rival_workers.library import embedded
 from tests.support.chaos import CHAIN, Ledger, assert_chain_is_right, mixed_fleet, start_many, thrice, wait_for_all
-from tests.support.workers import Workers
+from tests.support.hostile_messages import CONTROL, ENVELOPES, HARMLESS, NOBODY
+from tests.support.workers import WorkerProcess, Workers, wait_until
 
 #: The file is loaded before the worker opens its doorbell.
 TRIPLED = """
@@ -27,3 +46,126 @@ def test_every_message_three_times_and_shuffled_changes_nothing(
     wait_for_all(rival, run_ids)
     assert_chain_is_right(rival, run_ids, ledger)
     assert len(ledger.lines()) == 60 * 5, "nothing ran twice"
+
+
+# -- messages that Rival has not written ----------------------------------------------------------------------
+
+ECHO = """
+from rival_workers import create_workflow
+
+def echo(input): return input
+
+create_workflow("echo").step(echo).register()
+"""
+POOLS = ["threads", "prefork", "solo"]
+
+
+@pytest.fixture
+def echo_file(tmp_path: Path) -> Path:
+    path = tmp_path / "echo.py"
+    path.write_text(ECHO)
+    return path
+
+
+class Victim:
+    """A worker of which is checked, after each message, that it still works and has not been restarted."""
+
+    def __init__(self, rival: Rival, worker: WorkerProcess, queue: str, broker: redis.Redis) -> None:
+        self.rival, self.worker, self.queue, self.broker = rival, worker, queue, broker
+        self.children = self._children()
+
+    def _children(self) -> set[int]:
+        return {child.pid for child in self.worker.children()}
+
+    def push(self, message: bytes) -> None:
+        self.broker.lpush(self.queue, message)
+
+    def start_held(self, what: str) -> Ring:
+        """A run whose own message is kept back, for a test that sends another in its place."""
+        with patch.object(RedisDoorbell, "_send", lambda *_: None):
+            run = self.rival.run("echo", what)
+        version = self.rival.versions("echo")[0].version
+        return Ring(run.run_id, None, 0, "echo", version)
+
+    def assert_works(self, what: str) -> None:
+        run = self.rival.run("echo", what)
+        try:
+            assert self.rival.wait("echo", run.run_id, timeout=20).result == what
+        except WaitTimeout:
+            raise AssertionError(f"silent after {what}:\n{self.worker.log[-3000:]}") from None
+        assert self.worker.process.poll() is None, f"{what} ended the worker:\n{self.worker.log[-3000:]}"
+
+    def assert_unharmed(self) -> None:
+        """All messages are gone, no process was replaced, the connection was never made again."""
+        wait_until(lambda: self.broker.llen(self.queue) == 0, what="an empty queue")
+        assert self._children() == self.children
+        log = self.worker.log
+        for trouble in ("Traceback", "onnection to broker lost", "deaf", "Unrecoverable", "a round failed"):
+            assert trouble not in log, log[log.index(trouble) - 1000 :][:3000]
+
+
+@pytest.fixture(params=POOLS)
+def victim(
+    request: pytest.FixtureRequest, rival: Rival, workers: Workers, echo_file: Path, settings: Settings
+) -> Iterator[Victim]:
+    # A long grace: no keeper helps where a message was lost.
+    [worker] = workers.start(echo_file, pool=request.param, concurrency=2, ring_grace=600)
+    with redis.Redis.from_url(settings.broker_url or "") as broker:
+        yield Victim(rival, worker, settings.queue, broker)
+
+
+@pytest.mark.slow
+def test_no_message_stops_or_silences_a_worker(victim: Victim) -> None:
+    for what, make in ENVELOPES.items():
+        victim.push(make(NOBODY))
+        victim.assert_works(what)
+    victim.assert_unharmed()
+    assert len(victim.rival.runs(limit=1000)) == len(ENVELOPES), "nothing else was started"
+
+
+@pytest.mark.slow
+def test_what_else_is_in_a_good_message_has_no_effect(victim: Victim) -> None:
+    for what, make in HARMLESS.items():
+        ring = victim.start_held(what)
+        victim.push(make(ring))
+        result = victim.rival.wait("echo", ring.run_id, timeout=20)
+        assert (result.status, result.result) == ("completed", what), what
+        assert [step.attempts for step in victim.rival.state(ring.run_id).steps] == [1], what
+    victim.assert_works("all of them")
+    victim.assert_unharmed()
+
+
+@pytest.mark.slow
+def test_no_broadcast_stops_or_silences_a_worker(own_broker: BrokerServer, victim: Victim) -> None:
+    """On a broker of its own: broadcasts reach every worker of a broker, whatever its queue."""
+    database = victim.broker.connection_pool.connection_kwargs.get("db", 0)
+    app = Celery(broker=victim.rival.settings.broker_url, set_as_current=False)
+    for what, message in CONTROL.items():
+        assert victim.broker.publish(f"/{database}.celery.pidbox", message) >= 1, "the worker listens"
+        victim.assert_works(what)
+        answers = app.control.ping(destination=[f"{victim.worker.name}@test"], timeout=10, limit=1)
+        assert answers, f"deaf to commands after {what}:\n{victim.worker.log[-3000:]}"
+    assert victim.worker.process.poll() is None
+    assert victim._children() == victim.children
+
+
+@pytest.mark.slow
+def test_no_message_stops_or_silences_the_worker_of_library_mode(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.add(define_workflow("echo", [step(lambda input: input, name="echo")]))
+    for pool in ("threads", "solo"):
+        with embedded(tmp_path / f"{pool}.db", registry=registry, pool=pool, ring_grace=600) as rival:
+            broker, queue = broker_named(rival._namespace), rival.settings.queue
+            for what, make in (ENVELOPES | HARMLESS).items():
+                message = make(NOBODY)
+                with suppress(ValueError, RecursionError):  # what is not JSON cannot get into this queue
+                    broker.put(queue, json.loads(message))
+                run = rival.run("echo", what)
+                assert rival.wait("echo", run.run_id, timeout=20).result == what
+            assert rival._worker.running
+            wait_until(lambda: broker.size(queue) == 0)  # noqa: B023
+            assert len(rival.runs(limit=1000)) == len(ENVELOPES | HARMLESS)
+
+
+def test_the_list_is_long() -> None:
+    assert len(ENVELOPES) + len(HARMLESS) + len(CONTROL) >= 75

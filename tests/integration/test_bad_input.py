@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import redis
 
 from rival_client import DatabaseUnavailable, InvalidInput, Rival, RunConflict, RunFailed, RunNotFound, UnknownWorkflow
-from rival_client.message import Ring, redis_envelope
 from rival_client.settings import Settings
-from tests.support.workers import Workers, wait_until
+from tests.support.workers import Workers
 
 WORKFLOWS = """
 from pydantic import BaseModel, Field
@@ -88,88 +83,6 @@ def test_a_result_that_cannot_be_stored_fails_the_step_with_that_reason(rival: R
         assert result.error["type"] == "InvalidPayload"
         with pytest.raises(RunFailed, match=reason):
             result.unwrap()
-
-
-# -- garbage in the queue ---------------------------------------------------------------------------------
-
-
-def envelope(**changes: Any) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(redis_envelope(Ring("r", "echo", 0, "echo", "v"), "q"))
-    return message | changes
-
-
-def body(value: Any) -> str:
-    return base64.b64encode(json.dumps(value).encode()).decode()
-
-
-def headers(**changes: Any) -> dict[str, Any]:
-    return envelope(headers=envelope()["headers"] | changes)
-
-
-def without(key: str) -> dict[str, Any]:
-    message = envelope()
-    del message["headers"][key]
-    return message
-
-
-EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-GARBAGE: dict[str, str | dict[str, Any]] = {
-    "bad base64": envelope(body="%%% not base64 %%%"),
-    "base64 of nothing sensible": envelope(body=base64.b64encode(b"\xff\xfe{").decode()),
-    "body is a string": envelope(body=body("hello")),
-    "body is a number": envelope(body=body(7)),
-    "body is an object": envelope(body=body({"run": "r"})),
-    "body is too short": envelope(body=body([["r"]])),
-    "args are an object": envelope(body=body([{"run": "r"}, {}, EMBED])),
-    "kwargs are a list": envelope(body=body([["r", "echo", 0, "echo", "v"], [1], EMBED])),
-    "no arguments": envelope(body=body([[], {}, EMBED])),
-    "too many arguments": envelope(body=body([[1] * 20, {}, EMBED])),
-    "arguments of the wrong kinds": envelope(body=body([[1, 2, "three", None, {}], {}, EMBED])),
-    "a token that is true": envelope(body=body([["r", "echo", True, "echo", "v"], {}, EMBED])),
-    "unexpected keywords": envelope(body=body([[], {"run_id": "r"}, EMBED])),
-    "an attempt without a step": envelope(body=body([["r", None, 0, "echo", "v"], {}, EMBED])),
-    "a run that does not exist": envelope(),
-    "no id": without("id"),
-    "no task": without("task"),
-    "an unknown task": headers(task="somebody.elses.task"),
-    "a task that is a list": headers(task=["rival.attempt"]),
-    "an eta that is no time": headers(eta="next tuesday"),
-    "a wrong content type": envelope(**{"content-type": "application/x-python-serialize"}),
-    "no headers": envelope(headers={}),
-}
-
-
-def test_garbage_in_the_queue_is_survived_and_thrown_away(
-    rival: Rival, fleet: Workers, settings: Settings, broker_url: str
-) -> None:
-    [worker] = fleet.all
-    with redis.Redis.from_url(broker_url) as queue:
-        for what, garbage in GARBAGE.items():
-            queue.lpush(settings.queue, json.dumps(garbage))
-            run = rival.run("echo", what)
-            assert rival.wait("echo", run.run_id, timeout=15).result == what
-            assert worker.process.poll() is None, f"{what} ended the worker:\n{worker.log}"
-        wait_until(lambda: queue.llen(settings.queue) == 0, what="an empty queue")
-    assert "garbage in the queue" in worker.log
-    assert len(rival.runs(limit=1000)) == len(GARBAGE)
-
-
-NO_ENVELOPE = [b"not json at all", b"\xff\x00\xfe", b"", b"[]", b"7", b"null", b"{}", b'{"body": "x"}', b'"text"']
-
-
-@pytest.mark.parametrize("pool", ["threads", "prefork", "solo"])
-def test_what_is_no_envelope_at_all_is_survived_too(
-    rival: Rival, workers: Workers, settings: Settings, broker_url: str, tmp_path: Path, pool: str
-) -> None:
-    file = tmp_path / "workflows.py"
-    file.write_text(WORKFLOWS)
-    [worker] = workers.start(file, pool=pool, concurrency=2)
-    with redis.Redis.from_url(broker_url) as queue:
-        for number, raw in enumerate(NO_ENVELOPE):
-            queue.lpush(settings.queue, raw)
-            run = rival.run("echo", number)
-            assert rival.wait("echo", run.run_id, timeout=15).result == number, raw
-            assert worker.process.poll() is None, f"{raw!r} ended the worker:\n{worker.log}"
 
 
 # -- what cannot be reached -------------------------------------------------------------------------------

@@ -1,0 +1,206 @@
+"""Reads messages that anybody may have written. Only what Rival itself puts into a message is taken from one, and only
+in the form in which Rival writes it; the message is then built again from that. Everything else in it has no effect.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import logging
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rival_client.message import (
+    ATTEMPT_TASK,
+    EVENT_TASK,
+    RUN_TASK,
+    AnyRing,
+    EventRing,
+    Ring,
+    celery_body,
+    celery_headers,
+)
+from rival_workers.runtime.telemetry import counters
+
+log = logging.getLogger("rival.celery")
+
+#: Bytes of a body. Rival's have ids and a token; the rest is room for long ids.
+MAX_BODY = 65_536
+#: Seconds by which a message may ask to wait. Rival's wait for `near` (30 s); whatever is due later is in the table.
+MAX_COUNTDOWN = 3600.0
+MAX_TOKEN = 2**31 - 1
+_ATTEMPT = re.compile(r"(\d{1,9})(?:\+(\d{1,9}))?", re.ASCII)
+_EVENT_LABEL = re.compile(r"event\.[^\x00-\x1f]{1,200}")
+
+
+class Garbage(ValueError):
+    """A message that Rival has not written. The text says what is wrong with it, without its contents."""
+
+
+def throw_away(why: object) -> None:
+    """Count and log a message that nobody will look at again."""
+    counters["garbage"] += 1
+    log.error("garbage in the queue, thrown away (%d so far): %s", counters["garbage"], str(why)[:500])
+
+
+def reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, Garbage) else f"{type(error).__name__}: {str(error)[:200]}"
+
+
+# -- the envelope: what a broker keeps ------------------------------------------------------------------------
+
+
+def clean_envelope(raw: Any, queue: str) -> dict[str, Any]:
+    """An envelope of kombu's with nothing in it that kombu or Celery would stumble over."""
+    if not isinstance(raw, dict):
+        raise Garbage(f"an envelope that is {_kind(raw)}")
+    body, headers = raw.get("body"), _mapping(raw, "headers")
+    properties = _mapping(raw, "properties")
+    if not isinstance(body, str | bytes):
+        raise Garbage(f"a body that is {_kind(body)}")
+    encoding = _text(properties.get("body_encoding"))
+    if encoding == "base64":
+        _check_base64(body)
+    elif encoding not in (None, "utf-8"):
+        raise Garbage("a body in an unknown encoding")
+    if "compression" in headers:
+        raise Garbage("a compressed body")
+    clock = headers.get("clock")
+    if clock is not None and not (type(clock) is int and 0 <= clock < 2**53):
+        headers = {**headers, "clock": 0}
+    return {
+        "body": body,
+        "content-type": _text(raw.get("content-type")),
+        "content-encoding": _text(raw.get("content-encoding")),
+        "headers": headers,
+        "properties": {
+            "body_encoding": encoding,
+            "correlation_id": _text(properties.get("correlation_id")),
+            # The sender's tag means nothing to this channel, and two messages may have the same.
+            "delivery_tag": uuid.uuid4().hex,
+            "delivery_info": {"exchange": "", "routing_key": queue, "redelivered": _redelivered(properties)},
+            "delivery_mode": 2, "priority": 0, "reply_to": _text(properties.get("reply_to")),
+        },
+    }  # fmt: skip
+
+
+def _check_base64(body: str | bytes) -> None:
+    try:
+        base64.b64decode(body, validate=True)
+    except ValueError:
+        raise Garbage("a body that is not base64") from None
+
+
+def _redelivered(properties: dict[str, Any]) -> bool:
+    info = properties.get("delivery_info")
+    return isinstance(info, dict) and info.get("redelivered") is True
+
+
+def _mapping(raw: dict[str, Any], key: str) -> dict[str, Any]:
+    found = raw.get(key)
+    if not isinstance(found, dict):
+        raise Garbage(f"{key} that are {_kind(found)}")
+    return found
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and len(value) <= 1000 else None
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else f"a {type(value).__name__}"
+
+
+# -- the message itself ---------------------------------------------------------------------------------------
+
+
+def rebuild(message: Any, task: str) -> AnyRing:
+    """Put what a message says back into it in Rival's own form. Raises Garbage, or whatever a decoder raises."""
+    headers = message.headers if isinstance(message.headers, Mapping) else {}
+    body = _decoded(message.body, message.content_type, message.content_encoding)
+    ring = read_call(task, body, headers)
+    clean, built = celery_headers(ring), celery_body(ring)
+    clean["eta"] = read_eta(headers.get("eta"))
+    message.headers, message.body = clean, json.dumps(built).encode()
+    message.content_type, message.content_encoding = "application/json", "utf-8"
+    message.properties = {"correlation_id": ring.task_id, "reply_to": "", "priority": 0}
+    message._decoded_cache = built
+    return ring
+
+
+def _decoded(body: Any, content_type: Any, encoding: Any) -> Any:
+    if not isinstance(body, bytes | bytearray | memoryview | str):
+        raise Garbage(f"a body that is {_kind(body)}")
+    if len(body) > MAX_BODY:
+        raise Garbage(f"a body of {len(body):,} bytes")
+    if content_type != "application/json" or str(encoding or "utf-8").lower() not in ("utf-8", "utf8", "binary"):
+        raise Garbage("a body that is not JSON in UTF-8")
+    return json.loads(body if isinstance(body, str | bytes) else bytes(body))
+
+
+def read_call(task: str, body: Any, headers: Mapping[str, Any]) -> AnyRing:
+    if not isinstance(body, list) or len(body) != 3 or not isinstance(body[0], list) or body[1] != {}:
+        raise Garbage("a body that is not [args, {}, embed]")
+    if task == EVENT_TASK:
+        return _read_event(body[0], headers)
+    return _read_ring(task, body[0], headers)
+
+
+def _read_ring(task: str, args: list[Any], headers: Mapping[str, Any]) -> Ring:
+    if len(args) != 5:
+        raise Garbage(f"{len(args)} arguments instead of 5")
+    run_id, path, token, workflow, version = args
+    if not all(_is_name(value) for value in (run_id, workflow, version)) or type(token) is not int:
+        raise Garbage("arguments of the wrong form")
+    if not 0 <= token <= MAX_TOKEN or (path is not None and not _is_name(path)):
+        raise Garbage("arguments of the wrong form")
+    if (path is None) != (task == RUN_TASK):
+        raise Garbage("an attempt without a step" if task == ATTEMPT_TASK else "the start of a step")
+    ring = Ring(run_id, path, token, workflow, version)
+    return ring if path is None else _numbered(ring, headers.get("id"))
+
+
+def _numbered(ring: Ring, task_id: Any) -> Ring:
+    """Which attempt it is, as its id says; an id that is not this step's is replaced."""
+    prefix = f"{ring.run_id}:{ring.path}:"
+    if isinstance(task_id, str) and task_id.startswith(prefix):
+        found = _ATTEMPT.fullmatch(task_id.removeprefix(prefix))
+        if found:
+            return replace(ring, attempt=max(1, int(found[1])), lost=int(found[2] or 0))
+    return ring
+
+
+def _read_event(args: list[Any], headers: Mapping[str, Any]) -> EventRing:
+    if len(args) != 1 or not _is_name(args[0]):
+        raise Garbage("an event of the wrong form")
+    label = headers.get("shadow")
+    known = isinstance(label, str) and _EVENT_LABEL.fullmatch(label)
+    return EventRing(args[0], str(label).removeprefix("event.") if known else "")
+
+
+def _is_name(value: Any) -> bool:
+    """A text that every store can look for: Postgres ends a text at NUL, and no encoding has half a character."""
+    if not isinstance(value, str) or not value or "\x00" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_eta(value: Any) -> str | None:
+    """When to start, if that is soon. Whatever else it says, the claim knows when the step is due."""
+    if not isinstance(value, str) or len(value) > 64:
+        return None
+    try:
+        eta = dt.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    eta = eta.replace(tzinfo=dt.UTC) if eta.tzinfo is None else eta
+    ahead = (eta - dt.datetime.now(dt.UTC)).total_seconds()
+    return eta.isoformat() if 0 < ahead <= MAX_COUNTDOWN else None

@@ -13,13 +13,13 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
-from rival_client import joining
+from rival_client import arguments, joining
 from rival_client.bell import AsyncBell
 from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.client import CHUNK, Rival
 from rival_client.errors import WaitTimeout
 from rival_client.events import Delivery, EventRecord, Sent, TopicCount, made_event
-from rival_client.inputs import InputGate, batched, checked_run_id, named_run, new_run_id, run_ids_for
+from rival_client.inputs import InputGate, batched, given_or_new_id, named_run, run_ids_for
 from rival_client.instance import AsyncStarted, AsyncWorkflow, Started
 from rival_client.listing import RunFilter, Runs
 from rival_client.logs import DEFAULT_LIMIT
@@ -77,8 +77,8 @@ class AsyncRival:
     ) -> AsyncStarted:
         if connection is None:
             return self._handle(await self._call(self._rival.run, workflow, input, run_id))
-        gate = await self._call(self._rival._gate, workflow)
-        an_id = checked_run_id(run_id) if run_id is not None else new_run_id()
+        gate = await self._call(self._rival._gate, arguments.name("workflow", workflow))
+        an_id = given_or_new_id(run_id)
         created = await self._join(connection, gate, {an_id: gate.admit(input)})
         return AsyncStarted(an_id, "started" if an_id in created else "running", self)
 
@@ -88,8 +88,8 @@ class AsyncRival:
         if connection is None:
             started = await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
             return [self._handle(one) for one in started]
-        gate = await self._call(self._rival._gate, workflow)
-        admitted = gate.admit_all(inputs)
+        gate = await self._call(self._rival._gate, arguments.name("workflow", workflow))
+        admitted = gate.admit_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         created: set[str] = set()
         for part in batched(zip(ids, admitted, strict=True), CHUNK):
@@ -157,6 +157,7 @@ class AsyncRival:
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
         workflow, run_id = named_run(workflow, run_id)
+        timeout = arguments.timeout(timeout)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
         name, status = await self._call(self._rival._status, workflow, run_id)
         if status in RUN_TERMINAL:

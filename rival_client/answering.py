@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, case, or_, select, update
 
+from rival_client import arguments
 from rival_client.completion import CompletionToken
 from rival_client.history import tell
 from rival_client.payload import Json, dump, serialise
@@ -31,15 +32,33 @@ def completed(result: Any, max_payload: int) -> dict[str, Json]:
 def failed(error: str | BaseException | Mapping[str, Any], retry: bool, max_payload: int) -> dict[str, Json]:
     """The answer of one who could not. With `retry` the step is tried again, if it has attempts left."""
     record = {**_record(error), "traceback": ""}
+    retry = arguments.flag("retry", retry)
     return {FAILED: dump(record, what="the error", limit=max_payload), RETRY: Json("true" if retry else "false")}
 
 
 def _record(error: str | BaseException | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(error, BaseException):
-        return {"type": type(error).__qualname__, "message": str(error)[:_MAX_MESSAGE]}
+        return {"type": _storable(type(error).__qualname__), "message": _message(error)}
     if isinstance(error, Mapping):
-        return {"type": "ExternalFailure", "message": "", **error}
-    return {"type": "ExternalFailure", "message": str(error)[:_MAX_MESSAGE]}
+        known = {"type": "ExternalFailure", "message": "", **error}
+        arguments.name("error['type']", known["type"])
+        arguments.text("error['message']", known["message"], arguments.MAX_BIGINT, may_be_blank=True)
+        return {**known, "message": known["message"][:_MAX_MESSAGE]}
+    if not isinstance(error, str):
+        raise arguments.invalid("error", error, "an error: give its message, an exception, or a mapping with `message`")
+    return {"type": "ExternalFailure", "message": _storable(error)[:_MAX_MESSAGE]}
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return _storable(str(error))[:_MAX_MESSAGE]
+    except Exception as broken:
+        return f"(its __str__ raised {type(broken).__name__})"
+
+
+def _storable(message: str) -> str:
+    """An error's text comes from elsewhere: what no store keeps is replaced, not refused."""
+    return message.replace("\x00", "\\0").encode("utf-8", "replace").decode()
 
 
 def answer(

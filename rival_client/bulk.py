@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from rival_client.errors import ConfigurationError, DatabaseError, NotPossible, RivalError
+from rival_client import arguments
+from rival_client.errors import ConfigurationError, DatabaseError, InvalidArgument, NotPossible, RivalError
 from rival_client.listing import RunFilter, list_runs
 from rival_client.looking import Looking
 from rival_client.operating import Operating
@@ -71,6 +72,16 @@ class _Order:
     by: str
     dry_run: bool
 
+    @classmethod
+    def checked(cls, verb: Verb, step: Any, value: Any, reason: Any, by: Any, dry_run: Any) -> _Order:
+        verb = arguments.choice("verb", verb, get_args(Verb))
+        given = {"step": step, "reason": reason}
+        missing = [name for name in NEEDS.get(verb, ()) if given[name] is None]
+        if missing:
+            raise InvalidArgument(missing[0], f"{verb} needs `{missing[0]}`.")
+        step, reason = (None if given[name] is None else arguments.text(name, given[name]) for name in given)
+        return cls(verb, step, value, reason, arguments.name("by", by), arguments.flag("dry_run", dry_run))
+
 
 class InBulk(Looking, Operating):
     def bulk(
@@ -83,7 +94,8 @@ class InBulk(Looking, Operating):
         `runs`: a filter, of which the newest `limit` runs are taken, or run ids. A filter without a status takes those
         that the verb is meant for. With `dry_run` it only says what would be done. `told` hears of each run at once.
         """
-        order = _Order(_checked(verb, step, reason), step, value, reason, by, dry_run)
+        order = _Order.checked(verb, step, value, reason, by, dry_run)
+        arguments.callback("told", told)
         found, more = self._found(verb, runs, limit)
         outcomes = []
         for run in found:
@@ -93,8 +105,11 @@ class InBulk(Looking, Operating):
         return Bulk(verb, dry_run, tuple(outcomes), more)
 
     def _found(self, verb: Verb, chosen: RunFilter | Sequence[str], limit: int) -> tuple[Iterable[Run], bool]:
+        limit = arguments.limit(limit)
         if not isinstance(chosen, RunFilter):
-            return [self._read(run_id) for run_id in chosen], False
+            run_ids = arguments.ids("runs", chosen, arguments.id_looked_for)
+            return [self._read(run_id) for run_id in run_ids], False
+        chosen = chosen.checked()
         with self.database.autocommit() as connection:
             page = list_runs(connection, meant(verb, chosen), limit=limit)
         return page, page.next is not None
@@ -147,16 +162,6 @@ def meant(verb: Verb, chosen: RunFilter) -> RunFilter:
         status=default.status if chosen.status is None else chosen.status,
         paused=default.paused if chosen.paused is None else chosen.paused,
     )
-
-
-def _checked(verb: Verb, step: str | None, reason: str | None) -> Verb:
-    if verb not in get_args(Verb):
-        raise RivalError(f"{verb!r} is nothing that can be done in bulk. There are: {', '.join(get_args(Verb))}.")
-    given = {"step": step, "reason": reason}
-    missing = [name for name in NEEDS.get(verb, ()) if given[name] is None]
-    if missing:
-        raise RivalError(f"{verb} needs `{missing[0]}`.")
-    return verb
 
 
 def _would_change(run: Run, verb: Verb) -> bool:

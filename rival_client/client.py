@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 from sqlalchemy import Connection
 
-from rival_client import joining, reading, runs, workflows
+from rival_client import arguments, joining, reading, runs, workflows
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.bulk import InBulk
 from rival_client.database import Database
@@ -32,7 +32,7 @@ from rival_client.events import (
 )
 from rival_client.external_steps import ExternalSteps
 from rival_client.hotline import HotLine
-from rival_client.inputs import InputGate, batched, checked_run_id, named_run, new_run_id, run_ids_for
+from rival_client.inputs import InputGate, batched, given_or_new_id, named_run, run_ids_for
 from rival_client.instance import Started, Workflow
 from rival_client.message import EventRing, Ring
 from rival_client.payload import Json
@@ -66,7 +66,8 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         doorbell: Doorbell | None = None,
         bell: ChangeBell | None = None,
     ) -> None:
-        base = settings or Settings.from_env()
+        arguments.urls(database_url, broker_url)
+        base = Settings.from_env() if settings is None else arguments.instance("settings", settings, Settings)
         self.settings = base.with_(
             database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
         )
@@ -81,8 +82,8 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
     def run(self, workflow: str, input: Any = None, run_id: str | None = None, *, connection: Any = None) -> Started:
         """Start a run and return at once. With `connection` the insert joins that open transaction."""
-        gate = self._gate(workflow)
-        an_id = checked_run_id(run_id) if run_id is not None else new_run_id()
+        gate = self._gate(arguments.name("workflow", workflow))
+        an_id = given_or_new_id(run_id)
         created = self._start(gate, {an_id: gate.admit(input)}, connection)
         return Started(an_id, "started" if an_id in created else "running", self)
 
@@ -93,8 +94,8 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
         With run ids of your own it is all or nothing: a conflict refuses the lot.
         """
-        gate = self._gate(workflow)
-        admitted = gate.admit_all(inputs)
+        gate = self._gate(arguments.name("workflow", workflow))
+        admitted = gate.admit_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         parts = [dict(part) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
         if connection is not None or run_ids is None:
@@ -193,11 +194,13 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
     def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
         """The newest events first."""
+        topic, limit = arguments.optional(arguments.name, "topic", topic), arguments.limit(limit)
         with self.database.autocommit() as connection:
             return list_events(connection, topic, limit)
 
     def topics(self, topic: str | None = None) -> list[TopicCount]:
         """How many events that nobody has got yet each topic has, the fullest first."""
+        topic = arguments.optional(arguments.name, "topic", topic)
         with self.database.autocommit() as connection:
             return count_by_topic(connection, self.settings.max_events_per_topic, topic)
 
@@ -214,6 +217,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         `wait(workflow, run_id)` also checks that it is a run of this workflow.
         """
         workflow, run_id = named_run(workflow, run_id)
+        timeout = arguments.timeout(timeout)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
         name, status = self._status(workflow, run_id)
         if status in RUN_TERMINAL:
@@ -254,6 +258,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         return WorkflowRegistry(self)
 
     def _workflow(self, name: str) -> WorkflowInfo:
+        name = arguments.name("name", name)
         with self.database.autocommit() as connection:
             info = workflows.current_workflow(connection, name)
             if info is None:
@@ -261,7 +266,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         return info
 
     def _workflow_of(self, run_id: str) -> str:
-        found = self._read_status(run_id)
+        found = self._read_status(arguments.run_id(run_id))
         if found is None:
             raise RunNotFound(run_id)
         return str(found[0])

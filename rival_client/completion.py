@@ -11,7 +11,8 @@ import json
 import zlib
 from dataclasses import dataclass
 
-from rival_client.errors import InvalidToken
+from rival_client import arguments
+from rival_client.errors import InvalidArgument, InvalidToken
 
 _PREFIX = "rvl_"
 
@@ -34,15 +35,25 @@ class CompletionToken:
     def parse(cls, text: object) -> CompletionToken:
         """InvalidToken when that is none: a piece of one, another text, one with a typing error."""
         if isinstance(text, CompletionToken):
-            return text
+            return cls._checked(text.run_id, text.path, text.token)
         if not isinstance(text, str) or not text.startswith(_PREFIX):
             raise InvalidToken
         content = _content(text.removeprefix(_PREFIX))
         try:
             run_id, path, token = json.loads(content)
-        except ValueError:
+        except (ValueError, TypeError, RecursionError):
             raise InvalidToken from None
-        return cls(run_id, path, token)
+        return cls._checked(run_id, path, token)
+
+    @classmethod
+    def _checked(cls, run_id: object, path: object, token: object) -> CompletionToken:
+        """Its sum is not a signature: anything may be in it."""
+        try:
+            # One further on is asked for, too.
+            number = arguments.whole("token", token, 0, arguments.MAX_INT - 1)
+            return cls(arguments.run_id(run_id), arguments.step(path), number)
+        except InvalidArgument:
+            raise InvalidToken from None
 
 
 def _content(encoded: str) -> bytes:

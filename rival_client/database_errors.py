@@ -52,7 +52,7 @@ def repeat_conflicts(operation: Callable[[], T]) -> T:
     return operation()
 
 
-def translated(url: str, error: Exception) -> DatabaseError:
+def translated(url: str | None, error: Exception) -> DatabaseError:
     """Rival's error for one of SQLAlchemy's or a driver's."""
     _forget_statement(error)
     cause = _of_driver(error)
@@ -63,11 +63,11 @@ def translated(url: str, error: Exception) -> DatabaseError:
     return _of_postgres(url, error, cause)
 
 
-def _of_postgres(url: str, error: Exception, cause: BaseException) -> DatabaseError:
+def _of_postgres(url: str | None, error: Exception, cause: BaseException) -> DatabaseError:
     code = _sqlstate(cause) or ""
     if code in _CONFLICTS:
         return DatabaseBusy(
-            f"The database at {masked(url)} put other transactions first, repeatedly ({_first_line(cause, url)}). "
+            f"{_named(url)} put other transactions first, repeatedly ({_first_line(cause, url)}). "
             "Nothing was changed: try again.",
             code,
         )
@@ -81,34 +81,38 @@ def _is_about_connection(error: Exception, cause: BaseException) -> bool:
     return any(type(one).__name__ in ("OperationalError", "InterfaceError") for one in (error, cause))
 
 
-def _of_sqlite(url: str, cause: sqlite3.Error) -> DatabaseError:
+def _of_sqlite(url: str | None, cause: sqlite3.Error) -> DatabaseError:
     code = int(getattr(cause, "sqlite_errorcode", 0) or 0) & 0xFF
     if code in _SQLITE_PASSING:
         return _unavailable(url, cause)
     return MissingTables(_without_tables(url)) if "no such table: rival_" in str(cause) else _rejected(url, cause)
 
 
-def _unavailable(url: str, cause: BaseException) -> DatabaseUnavailable:
+def _unavailable(url: str | None, cause: BaseException) -> DatabaseUnavailable:
     answers = _sqlstate(cause) is not None or isinstance(cause, sqlite3.Error)
     what = "takes no work now" if answers else "does not answer"
     check = "it is not read-only, full or overloaded" if answers else "it runs and that RIVAL_DATABASE_URL is right"
     return DatabaseUnavailable(
-        f"The database at {masked(url)} {what} ({_first_line(cause, url)}). Check that {check}; "
-        "`rival doctor` looks further.",
+        f"{_named(url)} {what} ({_first_line(cause, url)}). Check that {check}; `rival doctor` looks further.",
         _sqlstate(cause),
     )
 
 
-def _rejected(url: str, cause: BaseException) -> DatabaseRefused:
+def _rejected(url: str | None, cause: BaseException) -> DatabaseRefused:
     return DatabaseRefused(
-        f"The database at {masked(url)} has rejected a statement ({type(cause).__name__}: {_first_line(cause, url)}). "
+        f"{_named(url)} has rejected a statement ({type(cause).__name__}: {_first_line(cause, url)}). "
         "Nothing was changed by it. `rival doctor` checks the database, its schema and the privileges of its role.",
         _sqlstate(cause),
     )
 
 
-def _without_tables(url: str) -> str:
-    return f"The database at {masked(url)} has no Rival tables yet. Run `rival db upgrade`."
+def _without_tables(url: str | None) -> str:
+    return f"{_named(url)} has no Rival tables yet. Run `rival db upgrade`."
+
+
+def _named(url: str | None) -> str:
+    """Without a URL it is the database of a connection that a caller has given."""
+    return f"The database at {masked(url)}" if url else "The database of the given connection"
 
 
 def _of_driver(error: Exception) -> BaseException:
@@ -120,7 +124,7 @@ def _sqlstate(cause: BaseException) -> str | None:
     return getattr(cause, "sqlstate", None)
 
 
-def _first_line(cause: BaseException, url: str) -> str:
+def _first_line(cause: BaseException, url: str | None) -> str:
     """The lines after the first may quote the statement."""
     lines = str(cause).strip().splitlines()
     return without_secrets(lines[0], url) if lines else type(cause).__name__

@@ -41,6 +41,10 @@ def _letters(name: str) -> str:
     return name.lower().replace("_", "-").replace(" ", "-")
 
 
+#: Of an input with very many problems the message names these; `.problems` has all.
+_PROBLEMS_SHOWN = 20
+
+
 class RivalError(Exception):
     """The root of everything Rival raises."""
 
@@ -54,7 +58,7 @@ class InvalidArgument(RivalError, ValueError):
 
     def __init__(self, argument: str, problem: str) -> None:
         super().__init__(f"Invalid argument {argument}: {problem}")
-        self.argument = argument
+        self.argument, self.problem = argument, problem
 
 
 class UnknownWorkflow(RivalError):
@@ -71,7 +75,9 @@ class UnknownWorkflow(RivalError):
 
 class InvalidInput(RivalError):
     def __init__(self, workflow: str, problems: list[str]) -> None:
-        lines = "\n".join(f"  - {problem}" for problem in problems)
+        lines = "\n".join(f"  - {problem}" for problem in problems[:_PROBLEMS_SHOWN])
+        if len(problems) > _PROBLEMS_SHOWN:
+            lines += f"\n  and {len(problems) - _PROBLEMS_SHOWN:,} more"
         super().__init__(f"The input does not fit workflow {workflow!r}; no run was started:\n{lines}")
         self.workflow = workflow
         self.problems = problems

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 from sqlalchemy import Connection, Text, case, func, insert, literal, or_, select, true
 
-from rival_client.errors import TopicFull
+from rival_client import arguments
+from rival_client.errors import InvalidArgument, TopicFull
 from rival_client.hotline import Statement
-from rival_client.inputs import checked_run_id, new_run_id
+from rival_client.inputs import given_or_new_id
 from rival_client.payload import Json, dump
 from rival_client.settings import Settings
 from rival_client.tables import after, events, now, waits
@@ -108,29 +109,22 @@ def made_event(
     topic: str | BaseModel, payload: Any, key: str | None, run_id: str | None, delivery: Delivery,
     expires: float | dt.timedelta | None, event_id: str | None, settings: Settings,
 ) -> Event:  # fmt: skip
-    """An event as it was asked for; ValueError when it makes no sense."""
+    """An event as it was asked for; InvalidArgument when it makes no sense."""
     if isinstance(topic, BaseModel):
         if payload is not None:
-            raise ValueError("a typed event is its own payload: give no other")
+            raise InvalidArgument("payload", "a typed event is its own payload: give no other.")
         topic, payload = topic_of(type(topic)), topic
-    if not isinstance(topic, str) or not topic:
-        raise ValueError(f"the topic must be a non-empty string or a pydantic model, not {topic!r}")
-    if delivery not in ("one", "all"):
-        raise ValueError(f"delivery is 'one' or 'all', not {delivery!r}")
+    topic = arguments.name("topic", topic)
     return Event(
-        id=new_run_id() if event_id is None else checked_run_id(event_id),
+        id=given_or_new_id(event_id, "event_id"),
         topic=topic,
         payload=dump(payload, what=f"the payload of event {topic!r}", limit=settings.max_payload),
-        key=None if key is None else str(key),
-        run_id=run_id,
-        delivery=delivery,
-        expires=settings.event_retention if expires is None else _seconds(expires),
+        key=None if key is None else arguments.key(key),
+        run_id=None if run_id is None else arguments.run_id(run_id),
+        delivery=arguments.choice("delivery", delivery, get_args(Delivery)),
+        expires=settings.event_retention if expires is None else arguments.seconds("expires", expires),
         bound=settings.max_events_per_topic,
     )
-
-
-def _seconds(expires: float | dt.timedelta) -> float:
-    return expires.total_seconds() if isinstance(expires, dt.timedelta) else float(expires)
 
 
 def sent_unless_full(event: Event, outcome: str) -> bool:

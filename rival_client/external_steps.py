@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rival_client import answering
+from rival_client import answering, arguments
 from rival_client.completion import CompletionToken
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell
@@ -33,13 +33,12 @@ class ExternalSteps:
     def heartbeat_step(self, token: str, progress: Any = None) -> bool:
         """Whoever works at an external step is still at it. False: the step does not wait for that any more."""
         given = None if progress is None else dump(progress, what="the progress", limit=self.settings.max_payload)
-        return self.database.transact(lambda own: answering.beat(own, CompletionToken.parse(token), given))
+        step = CompletionToken.parse(token)
+        return self.database.transact(lambda own: answering.beat(own, step, given))
 
     def _answer(self, token: str, given: Mapping[str, Json], by: str) -> bool:
-        grace = self.settings.ring_grace
-        woken = self.database.transact(
-            lambda own: answering.answer(own, CompletionToken.parse(token), given, by, grace)
-        )
+        step, by, grace = CompletionToken.parse(token), arguments.name("by", by), self.settings.ring_grace
+        woken = self.database.transact(lambda own: answering.answer(own, step, given, by, grace))
         if woken is not None:
             self._doorbell.ring([woken.ring])
         return woken is not None

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import jsonschema_rs
 
-from rival_client.errors import InvalidArgument, InvalidInput, InvalidPayload, RivalError
+from rival_client import arguments
+from rival_client.errors import InvalidArgument, InvalidInput, InvalidPayload
 from rival_client.payload import Json, dump, load
 from rival_client.records import WorkflowInfo
 
-MAX_RUN_ID = 200
 T = TypeVar("T")
+_MAX_PROBLEM = 400
 
 
 class InputGate:
@@ -57,7 +58,10 @@ class InputGate:
 
 def _problem(error: Any) -> str:
     where = ".".join(str(part) for part in error.instance_path)
-    return f"{where}: {error.message}" if where else str(error.message)
+    problem = f"{where}: {error.message}" if where else str(error.message)
+    # It quotes the value, of any length.
+    half = _MAX_PROBLEM // 2
+    return problem if len(problem) <= _MAX_PROBLEM else f"{problem[:half]} … {problem[-half:]}"
 
 
 def new_run_id() -> str:
@@ -65,10 +69,8 @@ def new_run_id() -> str:
     return f"{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
 
 
-def checked_run_id(run_id: str) -> str:
-    if not isinstance(run_id, str) or not run_id or len(run_id) > MAX_RUN_ID or "\x00" in run_id:
-        raise RivalError(f"A run id is a string of 1 to {MAX_RUN_ID} characters, not {run_id!r}.")
-    return run_id
+def given_or_new_id(given: str | None, argument: str = "run_id") -> str:
+    return new_run_id() if given is None else arguments.new_id(argument, given)
 
 
 def named_run(workflow: str | None, run_id: str | None) -> tuple[str | None, str]:
@@ -76,17 +78,20 @@ def named_run(workflow: str | None, run_id: str | None) -> tuple[str | None, str
     named, run = (None, workflow) if run_id is None else (workflow, run_id)
     if run is None:
         raise InvalidArgument("run_id", "give the id of the run, such as wait(started.run_id)")
-    if not isinstance(run, str):
-        fix = "give its run_id, or call its own wait()" if hasattr(run, "run_id") else "give the run id as a string"
-        raise InvalidArgument("run_id", f"{type(run).__name__} is not a run id: {fix}")
-    return named, run
+    if hasattr(run, "run_id"):
+        raise InvalidArgument(
+            "run_id", f"{type(run).__name__} is not a run id: give its run_id, or call its own wait()"
+        )
+    return arguments.optional(arguments.name, "workflow", named), arguments.run_id(run)
 
 
 def run_ids_for(count: int, given: Sequence[str] | None) -> list[str]:
     """One distinct id per input: those given, or new ones."""
-    ids = [new_run_id() for _ in range(count)] if given is None else [checked_run_id(i) for i in given]
+    ids = [new_run_id() for _ in range(count)] if given is None else arguments.ids("run_ids", given)
     if len(ids) != count or len(set(ids)) != len(ids):
-        raise RivalError(f"run_many needs one distinct run id per input: {len(ids)} ids, {count} inputs.")
+        raise InvalidArgument(
+            "run_ids", f"run_many needs one distinct run id per input: {len(ids)} ids, {count} inputs."
+        )
     return ids
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from rival_client import arguments
 from rival_client.errors import RivalError
 from rival_client.records import HistoryEntry, LogEntry, RunResult, RunState
 from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
@@ -134,7 +135,7 @@ class AsyncStarted(_HowItStarted, AsyncRunHandle):
 
 class Workflow:
     def __init__(self, rival: Rival, name: str) -> None:
-        self._rival, self.name = rival, name
+        self._rival, self.name = rival, arguments.name("workflow", name)
 
     def get_or_create(self, run_id: str) -> Instance:
         """A handle; the run itself is created by the handle's `run`."""
@@ -145,7 +146,7 @@ class Instance(RunHandle):
     """One run by its id, started or not."""
 
     def __init__(self, rival: Rival, workflow: str, run_id: str) -> None:
-        super().__init__(rival, run_id)
+        super().__init__(rival, arguments.run_id(run_id))
         self.workflow = workflow
 
     def run(self, input: Any = None) -> Started:
@@ -160,7 +161,7 @@ class Instance(RunHandle):
 
 class AsyncWorkflow:
     def __init__(self, rival: AsyncRival, name: str) -> None:
-        self._rival, self.name = rival, name
+        self._rival, self.name = rival, arguments.name("workflow", name)
 
     def get_or_create(self, run_id: str) -> AsyncInstance:
         return AsyncInstance(self._rival, self.name, run_id)
@@ -168,7 +169,7 @@ class AsyncWorkflow:
 
 class AsyncInstance(AsyncRunHandle):
     def __init__(self, rival: AsyncRival, workflow: str, run_id: str) -> None:
-        super().__init__(rival, run_id)
+        super().__init__(rival, arguments.run_id(run_id))
         self.workflow = workflow
 
     async def run(self, input: Any = None) -> AsyncStarted:

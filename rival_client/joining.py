@@ -7,15 +7,18 @@ SQLAlchemy sessions tell when they have committed; plain connections do not, so 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import Connection
 from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy.exc import SQLAlchemyError
 
 from rival_client import runs
 from rival_client.database import teach_sqlite
+from rival_client.database_errors import translated
 from rival_client.errors import ConfigurationError
 from rival_client.events import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
 from rival_client.events import Event, insert_event, sent_unless_full
@@ -35,7 +38,13 @@ def insert_in(
     connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
 ) -> set[str]:
     """Insert within the given open transaction; the ids that are new."""
-    connection = _session_of(connection)
+    with _its_errors():
+        return _insert_in(_session_of(connection), workflow, inputs, grace, ring)
+
+
+def _insert_in(
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
+) -> set[str]:
     if _is_session(connection):
         _bring_the_clock(connection.connection())
         created = insert(connection.connection(), workflow, inputs, grace)
@@ -56,7 +65,11 @@ def insert_in(
 
 def send_in(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
     """The same for an event."""
-    connection = _session_of(connection)
+    with _its_errors():
+        return _send_in(_session_of(connection), event, grace, ring)
+
+
+def _send_in(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
     if _is_session(connection):
         _bring_the_clock(connection.connection())
         sent = insert_event(connection.connection(), event, grace)
@@ -72,7 +85,12 @@ def send_in(connection: Any, event: Event, grace: float, ring: Callable[[], None
 
 
 async def send_in_async(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
-    if hasattr(connection, "run_sync"):
+    with _its_errors():
+        return await _send_in_async(connection, event, grace, ring)
+
+
+async def _send_in_async(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
+    if _is_async_sqlalchemy(connection):
         sent: bool = await connection.run_sync(send_in, event, grace, ring)
         return sent
     if isinstance(connection, psycopg.AsyncConnection):
@@ -85,8 +103,14 @@ async def send_in_async(connection: Any, event: Event, grace: float, ring: Calla
 async def insert_in_async(
     connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
 ) -> set[str]:
-    # SQLAlchemy's async forms, told by what they can do: importing them needs greenlet, which few producers have.
-    if hasattr(connection, "run_sync"):
+    with _its_errors():
+        return await _insert_in_async(connection, workflow, inputs, grace, ring)
+
+
+async def _insert_in_async(
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
+) -> set[str]:
+    if _is_async_sqlalchemy(connection):
         created: set[str] = await connection.run_sync(insert_in, workflow, inputs, grace, ring)
         return created
     if isinstance(connection, psycopg.AsyncConnection):
@@ -110,6 +134,21 @@ def _is_session(connection: Any) -> bool:
     # Whoever has a session has imported the ORM; nobody else should pay for it.
     orm = sys.modules.get("sqlalchemy.orm")
     return orm is not None and isinstance(connection, orm.Session)
+
+
+def _is_async_sqlalchemy(connection: Any) -> bool:
+    # Importing these needs greenlet, which few producers have.
+    aio = sys.modules.get("sqlalchemy.ext.asyncio")
+    return aio is not None and isinstance(connection, aio.AsyncConnection | aio.AsyncSession | aio.async_scoped_session)
+
+
+@contextmanager
+def _its_errors() -> Iterator[None]:
+    """The producer's own connection may be closed, within a failed transaction, or that of another database."""
+    try:
+        yield
+    except (SQLAlchemyError, psycopg.Error) as error:
+        raise translated(None, error) from error
 
 
 def _sql(text: str) -> Any:

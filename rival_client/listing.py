@@ -10,13 +10,14 @@ import base64
 import binascii
 import datetime as dt
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select, tuple_, union_all
 
-from rival_client.errors import RivalError
+from rival_client import arguments
+from rival_client.errors import InvalidArgument
 from rival_client.holding import holds
 from rival_client.reading import run_of
 from rival_client.records import Run
@@ -49,6 +50,30 @@ class RunFilter:
     #: Only such as stand still, or only such as do not.
     paused: bool | None = None
 
+    def checked(self) -> Self:
+        """The same in plain values; InvalidArgument names the field that has a wrong type or value."""
+        checks = {name: arguments.optional(check, name, getattr(self, name)) for name, check in _CHECKS.items()}
+        return replace(self, **checks)
+
+
+def _statuses(argument: str, value: object) -> tuple[str, ...]:
+    return arguments.statuses(argument, value, RUN_STATUSES)
+
+
+def _part_of_error(argument: str, value: object) -> str:
+    return arguments.text(argument, value, may_be_blank=True)
+
+
+def _parent(argument: str, value: object) -> str:
+    return arguments.run_id(value, argument)
+
+
+_CHECKS: dict[str, Callable[[str, object], Any]] = {
+    "workflow": arguments.name, "status": _statuses, "since": arguments.moment, "until": arguments.moment,
+    "ended_since": arguments.moment, "ended_until": arguments.moment, "input": arguments.fields,
+    "result": arguments.fields, "error": _part_of_error, "parent": _parent, "paused": arguments.flag,
+}  # fmt: skip
+
 
 class Runs(list[Run]):
     """One page of runs. `next`: give it as `after` for the page that follows; None when there is none."""
@@ -73,9 +98,9 @@ class Cursor:
     def read(cls, text: str) -> Self:
         try:
             created_at, run_id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            return cls(dt.datetime.fromisoformat(created_at), str(run_id))
-        except (ValueError, TypeError, binascii.Error):
-            raise RivalError(f"{text!r} is no cursor. Give the `next` of the page before, as it was.") from None
+            return cls(arguments.moment("after", dt.datetime.fromisoformat(created_at)), arguments.run_id(run_id))
+        except (ValueError, TypeError, RecursionError, binascii.Error):
+            raise arguments.invalid("after", text, "a cursor: give the `next` of the page before, as it was") from None
 
     def __str__(self) -> str:
         text = json.dumps([self.created_at.astimezone(dt.UTC).isoformat(), self.run_id], separators=(",", ":"))
@@ -85,8 +110,10 @@ class Cursor:
 def cursor(before: Run | None, after: str | None) -> Cursor | None:
     """Either of the forms in which a page can be continued."""
     if before is not None and after is not None:
-        raise RivalError("Give either `before`, a run, or `after`, a cursor: each says where the page begins.")
-    return Cursor.read(after) if after is not None else None if before is None else Cursor.of(before)
+        raise InvalidArgument("after", "give either `before`, a run, or `after`, a cursor: each says where to begin.")
+    if after is not None:
+        return Cursor.read(after)
+    return None if before is None else Cursor.of(arguments.instance("before", before, Run))
 
 
 def list_runs(
@@ -98,20 +125,11 @@ def list_runs(
     statement = _newest(select(runs), runs, limit + 1).where(*_conditions(connection, chosen))
     if behind is not None:
         statement = statement.where(tuple_(runs.c.created_at, runs.c.id) < (behind.created_at, behind.run_id))
-    wanted = statuses(chosen.status) or (_WITH_ERROR if chosen.error else ())
+    wanted = _statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
     if wanted:
         statement = _with_status(statement, wanted, limit + 1)
     found = [run_of(row) for row in connection.execute(statement).mappings()]
     return Runs(found[:limit], str(Cursor.of(found[limit - 1])) if len(found) > limit else None)
-
-
-def statuses(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Each once, and only such as there are."""
-    wanted = (given,) if isinstance(given, str) else tuple(dict.fromkeys(given or ()))
-    unknown = [one for one in wanted if one not in RUN_STATUSES]
-    if unknown:
-        raise RivalError(f"{unknown[0]!r} is no status of a run. There are: {', '.join(RUN_STATUSES)}.")
-    return wanted
 
 
 def _conditions(connection: Connection, chosen: RunFilter) -> Iterator[ColumnElement[bool]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
-from rival_client.errors import RivalError
 from rival_client.reading import read_run
 from rival_client.records import LogEntry
 from rival_client.tables import logs
@@ -37,8 +36,6 @@ def read_logs(
 
 
 def _at_least(level: str) -> tuple[str, ...]:
-    if level not in LEVELS:
-        raise RivalError(f"There is no log level {level!r}; it is one of {', '.join(LEVELS)}.")
     return LEVELS[LEVELS.index(level) :]
 
 

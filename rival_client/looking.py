@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rival_client import listing, logs, reading, tree, workflows
+from rival_client import arguments, listing, logs, reading, tree, workflows
 from rival_client.database import Database
 from rival_client.errors import UnknownWorkflow
 from rival_client.history import read_history
@@ -21,6 +21,7 @@ class Looking:
 
     def result(self, run_id: str) -> RunResult:
         """How an ended run ended; RunNotEnded when it has not."""
+        run_id = arguments.run_id(run_id)
         with self.database.snapshot() as connection:
             return reading.read_result(connection, run_id)
 
@@ -28,10 +29,12 @@ class Looking:
         """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the turns
         of a for_each or loop that has more than so many are only counted, in `folded`.
         """
+        run_id, fold = arguments.run_id(run_id), arguments.optional(arguments.whole, "fold", fold)
         with self.database.snapshot() as connection:
             return reading.read_state(connection, run_id, fold)
 
     def history(self, run_id: str) -> list[HistoryEntry]:
+        run_id = arguments.run_id(run_id)
         with self.database.autocommit() as connection:
             return read_history(connection, run_id)
 
@@ -46,6 +49,10 @@ class Looking:
         """What the run's steps have logged, the oldest first, also while they run. `step` with all below it, `level`
         and above; the last entry's `id` as `after` gives what follows it.
         """
+        run_id, limit = arguments.run_id(run_id), arguments.limit(limit)
+        step = None if step is None else arguments.step(step)
+        level = None if level is None else arguments.choice("level", level, logs.LEVELS)
+        after = None if after is None else arguments.whole("after", after, 0, arguments.MAX_BIGINT)
         with self.database.autocommit() as connection:
             return logs.read_logs(connection, run_id, step=step, level=level, after=after, limit=limit)
 
@@ -74,9 +81,10 @@ class Looking:
         chosen = RunFilter(
             workflow=workflow, status=status, since=since, until=until, ended_since=ended_since,
             ended_until=ended_until, input=input, result=result, error=error, parent=parent, paused=paused,
-        )  # fmt: skip
+        ).checked()  # fmt: skip
+        behind, limit = listing.cursor(before, after), arguments.limit(limit)
         with self.database.autocommit() as connection:
-            return listing.list_runs(connection, chosen, behind=listing.cursor(before, after), limit=limit)
+            return listing.list_runs(connection, chosen, behind=behind, limit=limit)
 
     def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
         """The runs that have not ended, the newest first."""
@@ -87,6 +95,9 @@ class Looking:
 
         Of each run at most `width` children, `depth` levels down; what is left out is counted, in `more`.
         """
+        run_id, below = arguments.run_id(run_id), arguments.flag("below", below)
+        depth = arguments.whole("depth", depth, 0, tree.MAX_DEPTH)
+        width = arguments.whole("width", width, 1, arguments.MAX_LIMIT)
         with self.database.snapshot() as connection:
             return tree.read_tree(connection, run_id, below=below, depth=depth, width=width)
 
@@ -96,6 +107,7 @@ class Looking:
 
     def versions(self, workflow: str) -> list[WorkflowInfo]:
         """All versions that workers have ever brought of a workflow; the one that new runs take first."""
+        workflow = arguments.name("workflow", workflow)
         with self.database.autocommit() as connection:
             found = workflows.list_versions(connection, workflow)
             if not found:

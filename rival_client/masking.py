@@ -11,7 +11,7 @@ _SECRET = re.compile(r"pass(?!file)|pwd|secret|token|credential|api_?key|access_
 #: kombu separates the brokers of a failover list with semicolons; a password may have one, too.
 _NEXT_BROKER = re.compile(r";(?=[\w+.-]+://)")
 _QUERY_PARAMETER = re.compile(r"([?&])([^=&?]+)=([^&]*)")
-_KEY_AND_VALUE = re.compile(r"([\w%]+)(\s*=\s*)('(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|[^\s'\\])+)")
+_KEY_AND_VALUE = re.compile(r"(?<![\w%])([\w%]+)(\s*=\s*)('(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|[^\s'\\])+)")
 #: Parsers cut a URL here, and name the part that they stumble over.
 _DELIMITERS = re.compile(r"[/?#@:;&=\s\[\]]")
 #: Shorter parts of a password say nothing, and would cut up the rest of a text.

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from rival_client import orphans, pausing, runs
+from rival_client import arguments, orphans, pausing, runs
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell
 from rival_client.errors import RivalError
@@ -32,6 +32,7 @@ class Operating:
 
         Of very many children, and if this process dies before it comes to them, the workers cancel the rest.
         """
+        run_id, by = arguments.run_id(run_id), arguments.name("by", by)
         for _ in range(_CANCEL_TRIES):
             cancelled, woken = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
             if cancelled is not None:
@@ -57,24 +58,30 @@ class Operating:
 
     def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
         """A failed or cancelled run goes on where it has stopped: that step begins anew, with all its attempts."""
-        return self._operator.retry(run_id, by, dry_run)
+        run_id, by = arguments.run_id(run_id), arguments.name("by", by)
+        return self._operator.retry(run_id, by, arguments.flag("dry_run", dry_run))
 
     def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
         """The run goes on from that step again, whatever has become of it: what came after it is undone. With
         `dry_run` it only says what would run again.
         """
-        return self._operator.rewind(run_id, step, by, dry_run)
+        run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
+        return self._operator.rewind(run_id, step, by, arguments.flag("dry_run", dry_run))
 
     def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
         """An open step, or the one that the run has stopped at, ends as skipped, and the run goes on behind it. With
         `dry_run` it only says, by raising NotPossible, whether it could.
         """
+        run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
+        reason, dry_run = arguments.text("reason", reason, may_be_blank=True), arguments.flag("dry_run", dry_run)
         self._operator.skip(run_id, step, reason, by, dry_run)
 
     def set_result(
         self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
     ) -> None:
         """As `skip`, but the step is completed with this result. It is not checked against the step's type."""
+        run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
+        reason, dry_run = arguments.text("reason", reason, may_be_blank=True), arguments.flag("dry_run", dry_run)
         self._operator.set_result(run_id, step, result, reason, by, dry_run)
 
     @cached_property
@@ -83,11 +90,12 @@ class Operating:
 
     def pause(self, run_id: str, *, by: str = "client") -> bool:
         """Let the run start nothing new; what is running ends as it does. False: it has ended, or is paused already."""
+        run_id, by = arguments.run_id(run_id), arguments.name("by", by)
         return self.database.transact(lambda connection: pausing.pause_run(connection, run_id, by))
 
     def resume(self, run_id: str, *, by: str = "client") -> bool:
         """Let a paused run go on with all that has become due. False: it is not paused."""
-        grace = self.settings.ring_grace
+        run_id, by, grace = arguments.run_id(run_id), arguments.name("by", by), self.settings.ring_grace
         rings = self.database.transact(lambda connection: pausing.resume_run(connection, run_id, by, grace))
         if rings is None:
             return False

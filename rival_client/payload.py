@@ -8,7 +8,9 @@ import decimal
 import enum
 import json
 import pathlib
+import re
 import uuid
+from itertools import accumulate
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,6 +18,12 @@ from pydantic import BaseModel
 from rival_client.errors import InvalidPayload
 
 DEFAULT_LIMIT = 1024 * 1024
+#: Levels of lists and objects within one another. Python reads JSON recursively, and a worker reads it deep within its
+#: own stack: what is deeper could be written and never be read.
+MAX_DEPTH = 200
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class Json(str):
@@ -54,6 +62,17 @@ def _refuse_unstorable(text: str, what: str) -> None:
         raise InvalidPayload(f"{what} holds a lone surrogate, which is not valid Unicode") from None
 
 
+def _refuse_deep(text: str, what: str) -> None:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    brackets = _STRING.sub("", text).encode().translate(None, delete=_NOT_BRACKETS)
+    depth = max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+    if depth > MAX_DEPTH:
+        raise InvalidPayload(
+            f"{what} has {depth:,} levels of lists and objects within one another; at most {MAX_DEPTH} are taken"
+        )
+
+
 def _strings(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
@@ -70,8 +89,14 @@ def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> Json:
         return NULL
     try:
         text = json.dumps(value, default=_encode, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise InvalidPayload(f"{what} is not JSON: it holds itself, or has too many levels") from error
+    except (TypeError, ValueError) as error:
         raise InvalidPayload(f"{what} is not JSON: {error}") from error
+    except Exception as error:
+        # Models and dataclasses run code of their own to become JSON.
+        raise InvalidPayload(f"{what} is not JSON: {type(error).__name__}: {error}") from error
+    _refuse_deep(text, what)
     _refuse_unstorable(text, what)
     if len(text) > limit // 4 and len(text.encode()) > limit:
         raise InvalidPayload(

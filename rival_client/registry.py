@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rival_client import arguments
 from rival_client.instance import AsyncInstance, AsyncStarted, Instance, Started
 from rival_client.records import Run, WorkflowInfo
 
@@ -31,7 +32,7 @@ class WorkflowRegistry:
 
     def launch(self, name: str, input: Any = None) -> Started:
         """Start a run under a new id."""
-        return self._rival.run(name, input)
+        return self._rival.run(arguments.name("name", name), input)
 
     def get_run(self, run_id: str) -> Instance:
         """A handle of a run that exists; RunNotFound otherwise."""
@@ -57,7 +58,7 @@ class AsyncWorkflowRegistry:
         return await self._rival._call(self._sync._workflow, name)
 
     async def launch(self, name: str, input: Any = None) -> AsyncStarted:
-        return await self._rival.run(name, input)
+        return await self._rival.run(arguments.name("name", name), input)
 
     async def get_run(self, run_id: str) -> AsyncInstance:
         workflow = await self._rival._call(self._sync._workflow_of, run_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from rival_client import arguments
 from rival_client.database import Database
 from rival_client.inputs import InputGate
 from rival_client.schedules import (
@@ -35,10 +36,11 @@ class Scheduling:
 
         `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".
         """
+        workflow, name = arguments.name("workflow", workflow), checked_name(name)
         planned = Planned(checked_rule(when, timezone), checked_catch_up(catch_up), self._gate(workflow).admit(input))
 
         def put(own: Connection) -> ScheduleRecord:
-            refuse_taken(own, checked_name(name))
+            refuse_taken(own, name)
             put_schedule(own, name, workflow, planned)
             return read_schedule(own, name)
 
@@ -46,9 +48,11 @@ class Scheduling:
 
     def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
         """All schedules, or those of one workflow, by name."""
+        workflow = arguments.optional(arguments.name, "workflow", workflow)
         with self.database.autocommit() as connection:
             return list_schedules(connection, workflow)
 
     def unschedule(self, name: str) -> bool:
         """False when there is no such schedule. A workflow's own comes back when a worker registers the workflow."""
+        name = arguments.name("name", name)
         return self.database.transact(lambda own: remove_schedule(own, name))

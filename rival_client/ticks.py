@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from rival_client.inputs import MAX_RUN_ID
+from rival_client import arguments
+from rival_client.arguments import MAX_NAME as MAX_RUN_ID
+from rival_client.errors import InvalidArgument
 from rival_client.payload import Json
 
 CatchUp = Literal["none", "last", "all"]
@@ -25,6 +27,7 @@ MAX_NAME = MAX_RUN_ID - len("@2026-01-31T02:00:00Z")
 
 #: Ten years.
 _LONGEST = 3650 * 86_400
+_MAX_CRON = 1000
 _MOMENT = dt.timedelta(microseconds=1)
 _CURE = 'write five fields as in "*/5 * * * *" (minute, hour, day of month, month, day of week)'
 
@@ -91,44 +94,45 @@ class Planned:
 
 
 def checked_rule(when: Any, timezone: Any = "UTC") -> Rule:
-    """A cron expression, or seconds or a timedelta; ValueError, with the cure, when it is neither."""
+    """A cron expression, or seconds or a timedelta; InvalidArgument, with the cure, when it is neither."""
     if isinstance(when, str):
-        rule = Rule(cron=" ".join(when.split()), timezone=_checked_zone(timezone))
+        cron = arguments.text("when", when, _MAX_CRON)
+        rule = Rule(cron=" ".join(cron.split()), timezone=_checked_zone(timezone))
         _check_cron(rule)
         return rule
     seconds = when.total_seconds() if isinstance(when, dt.timedelta) else when
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise ValueError(f"{when!r} is neither a cron expression nor seconds nor a timedelta: {_CURE}")
+        raise arguments.invalid("when", when, f"a cron expression, seconds or a timedelta: {_CURE}")
     if not 1 <= seconds <= _LONGEST or seconds % 1:
-        raise ValueError(f"an interval is whole seconds, at least 1 and at most {_LONGEST}, not {seconds:g}")
+        expected = f"an interval: an interval is whole seconds, at least 1 and at most {_LONGEST}"
+        raise arguments.invalid("when", when, expected)
     if timezone != "UTC":
-        raise ValueError("an interval has no time zone: give a cron expression, or leave timezone out")
+        raise InvalidArgument("timezone", "an interval has no time zone: give a cron expression, or leave it out.")
     return Rule(every=int(seconds))
 
 
 def checked_catch_up(value: Any) -> CatchUp:
-    if value not in get_args(CatchUp):
-        raise ValueError(f"catch_up is 'none', 'last' or 'all', not {value!r}")
-    return value  # type: ignore[no-any-return]
+    found: CatchUp = arguments.choice("catch_up", value, get_args(CatchUp))
+    return found
 
 
 def _checked_zone(name: Any) -> str:
     try:
-        return ZoneInfo(name).key
-    except (OSError, LookupError, ValueError, TypeError, AttributeError):
-        raise ValueError(
-            f"there is no time zone {name!r} here: write it as in 'Europe/Berlin' (or install the package tzdata)"
-        ) from None
+        return ZoneInfo(arguments.name("timezone", name)).key
+    except (OSError, LookupError, ValueError):
+        cure = "write it as in 'Europe/Berlin' (or install the package tzdata)"
+        raise arguments.invalid("timezone", name, f"a time zone that is known here: {cure}") from None
 
 
 def _check_cron(rule: Rule) -> None:
     # CronSim also takes a sixth field, of seconds; an interval says that better.
     if len((rule.cron or "").split()) != 5:
-        raise ValueError(f"{rule.cron!r} is no cron expression: {_CURE}")
+        raise arguments.invalid("when", rule.cron, f"a cron expression: {_CURE}")
     try:
         rule.next_after(_EPOCH)
-    except CronSimError as error:
-        raise ValueError(f"{rule.cron!r} is no cron expression ({str(error).lower()}): {_CURE}") from error
+    except (CronSimError, ValueError) as error:
+        why = str(error).lower()
+        raise arguments.invalid("when", rule.cron, f"a cron expression that comes ({why}): {_CURE}") from error
 
 
 def ticks_to_run(rule: Rule, catch_up: CatchUp, since: dt.datetime, now: dt.datetime) -> list[dt.datetime]:
@@ -154,9 +158,7 @@ def _last(ticks: Iterable[dt.datetime], most: int) -> list[dt.datetime]:
 
 
 def checked_name(name: Any) -> str:
-    if not isinstance(name, str) or not name or len(name) > MAX_NAME or "\x00" in name:
-        raise ValueError(f"a schedule's name is a string of 1 to {MAX_NAME} characters, not {name!r}")
-    return name
+    return arguments.text("name", name, MAX_NAME)
 
 
 def run_id_at(schedule: str, tick: dt.datetime) -> str:

@@ -17,6 +17,8 @@ from rival_client.records import RunStatus
 from rival_client.tables import runs
 
 DEPTH, WIDTH = 10, 20
+#: A tree is walked recursively, also by those who print it.
+MAX_DEPTH = 100
 #: Runs in one tree, whatever depth and width would allow.
 MOST = 2000
 #: How far up the ancestors are followed.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rival_client import arguments
+
 DEFAULT_TIMEOUT = 300.0
 DEFAULT_POLL_INTERVAL = 0.25
 
@@ -17,9 +19,7 @@ class WaitSchedule:
 
     @classmethod
     def starting(cls, now: float, timeout: float | None, poll_interval: float) -> WaitSchedule:
-        if poll_interval <= 0:
-            raise ValueError(f"poll_interval must be more than 0 seconds, not {poll_interval!r}")
-        return cls(None if timeout is None else now + timeout, poll_interval)
+        return cls(None if timeout is None else now + timeout, arguments.poll_interval(poll_interval))
 
     def pause(self, now: float) -> float | None:
         """Seconds until the next look; None when the time is up."""

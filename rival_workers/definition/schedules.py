@@ -37,6 +37,6 @@ def planned_schedule(
         if read_input is not None:
             read_input(load(its_input))
     except (ValueError, InvalidPayload) as error:
-        problems.append(f"schedule: {error}")
+        problems.append(f"schedule: {getattr(error, 'problem', error)}")
         return None
     return Planned(rule, catch_up, its_input)

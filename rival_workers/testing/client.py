@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rival_client import arguments
 from rival_client.aio import AsyncRival
 from rival_client.client import Rival
 from rival_client.errors import WaitTimeout
@@ -35,6 +36,7 @@ class LabRival(Rival):
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
         workflow, run_id = named_run(workflow, run_id)
+        timeout = arguments.timeout(timeout)
         name, _ = self._status(workflow, run_id)
         if not self._wait_for(run_id, timeout):
             raise WaitTimeout(name, run_id, timeout or 0.0, self._status(name, run_id)[1])

@@ -102,7 +102,7 @@ def test_runs_are_listed_by_filter_and_page_by_page(failed: Cli) -> None:
     [more] = [line for line in first.out.splitlines() if line.startswith("more: rival ")]
     second = failed(*shlex.split(more)[2:], "--json").json
     assert ([one["run_id"] for one in second["runs"]], second["next"]) == (["one"], None)
-    assert "'x' is no cursor" in failed("ls", "--after", "x", code=1).err
+    assert "'x' is not a cursor" in failed("ls", "--after", "x", code=1).err
 
 
 @pytest.mark.parametrize(

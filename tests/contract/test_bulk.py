@@ -127,7 +127,7 @@ def test_a_verb_that_lacks_something_is_refused_before_anything_is_done(inline: 
         inline.rival.bulk("rewind", JOBS)
     with pytest.raises(RivalError, match="skip needs `reason`"):
         inline.rival.bulk("skip", JOBS, step="act")
-    with pytest.raises(RivalError, match="'delete' is nothing that can be done in bulk"):
+    with pytest.raises(RivalError, match="verb: 'delete' is not one of 'retry'"):
         inline.rival.bulk("delete", JOBS)  # type: ignore[arg-type]
     with pytest.raises(RivalError, match="There is no run 'nobody'"):
         inline.rival.bulk("retry", ["bad-0", "nobody"])

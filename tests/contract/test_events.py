@@ -554,7 +554,7 @@ def test_a_model_is_an_event_with_its_topic(inline: Inline) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"topic": ""}, "non-empty"), ({"topic": "t", "delivery": "some"}, "delivery is"),
+        ({"topic": ""}, "topic"), ({"topic": "t", "delivery": "some"}, "delivery"),
         ({"topic": "t", "payload": {1, 2}}, "not JSON"), ({"topic": Paid(amount=1), "payload": 1}, "own payload"),
     ],
 )  # fmt: skip

@@ -103,7 +103,7 @@ def test_runs_are_found_by_several_statuses_their_end_and_whether_they_are_pause
     assert ended is not None
     assert ids(inline, ended_since=ended) == {"ended", "cancelled"}
     assert ids(inline, ended_until=ended + dt.timedelta(microseconds=1)) == {"ended"}
-    with pytest.raises(RivalError, match="'done' is no status of a run"):
+    with pytest.raises(RivalError, match="status: 'done' is not one of 'pending'"):
         inline.rival.runs(status="done")
 
 
@@ -173,5 +173,5 @@ def test_a_page_says_where_the_next_one_begins_and_the_last_says_nothing(inline:
 
 @pytest.mark.parametrize("cursor", ["", "x", "bm9uc2Vuc2U", "ü", "W10"])
 def test_a_cursor_that_is_none_is_refused(inline: Inline, cursor: str) -> None:
-    with pytest.raises(RivalError, match="is no cursor"):
+    with pytest.raises(RivalError, match="is not a cursor"):
         inline.rival.runs(after=cursor)

@@ -185,7 +185,7 @@ def test_a_log_is_read_by_level_and_step(inline: Inline, logs: Reader) -> None:
     assert logs.messages(run_id, "b", "info") == ["more"]
     assert logs(run_id, step="nowhere") == []
     assert logs(run_id, level="warning")[0].fields == {"customer": {"iban": "***"}}
-    with pytest.raises(RivalError, match=r"no log level 'loud'; it is one of debug, info, warning, error"):
+    with pytest.raises(RivalError, match=r"level: 'loud' is not one of 'debug', 'info', 'warning', 'error'"):
         logs(run_id, level="loud")
 
 

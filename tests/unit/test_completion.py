@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rival_client.completion import CompletionToken
 from rival_client.errors import InvalidToken
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
-TOKENS = st.builds(CompletionToken, TEXT, TEXT, st.integers(0, 2**31))
+TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=60).filter(str.strip)
+TOKENS = st.builds(CompletionToken, TEXT, TEXT, st.integers(0, 2**31 - 2))
 
 
 @given(TOKENS)

@@ -61,8 +61,8 @@ def test_the_builder_says_the_same() -> None:
         ({"input": {"region": 7}}, "region"),
         ({}, "schedule: "),
         ({"input": {"region": object()}}, "is not JSON"),
-        ({"input": {"region": "eu"}, "catch_up": "some"}, "'none', 'last' or 'all'"),
-        ({"input": {"region": "eu"}, "timezone": "X/Y"}, "no time zone 'X/Y'"),
+        ({"input": {"region": "eu"}, "catch_up": "some"}, "'none', 'last', 'all'"),
+        ({"input": {"region": "eu"}, "timezone": "X/Y"}, "'X/Y' is not a time zone"),
     ],
 )
 def test_what_does_not_fit_is_told_at_registration(options: dict[str, Any], told: str) -> None:

@@ -33,7 +33,7 @@ def test_a_timeout_of_nothing_looks_once(timeout: float) -> None:
 
 @pytest.mark.parametrize("interval", [0, -0.1])
 def test_an_interval_of_nothing_is_refused(interval: float) -> None:
-    with pytest.raises(ValueError, match="poll_interval must be more than 0"):
+    with pytest.raises(ValueError, match="poll_interval"):
         WaitSchedule.starting(0.0, 1.0, interval)
 
 

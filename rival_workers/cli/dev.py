@@ -52,6 +52,7 @@ def dev(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     The servers are embedded, their data is in ./.rival and survives. RIVAL_DATABASE_URL and RIVAL_BROKER_URL take
     their place when set. Without --workflows (or RIVAL_WORKFLOWS, or ./workflows) there are servers but no workers.
     """
+    _take_signals()
     hands = Hands(**options)
     settings = hands.prepared(_with_default_workflows(with_workflows(WorkerSettings.from_env(), paths)))
     names = workflow_names(settings.workflow_paths, settings.environment()) if settings.workflow_paths else []
@@ -65,6 +66,12 @@ def dev(paths: Sequence[str], as_json: bool, **options: Any) -> int:
             code = hands.fleet(settings).run() if names else _until_told()
     _wait_for_the_servers_end(stack.directory)
     return code
+
+
+def _take_signals() -> None:
+    """From the start on, so that nothing stays behind. Shells start background jobs with SIGINT ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def _with_default_workflows(settings: WorkerSettings) -> WorkerSettings:
@@ -83,7 +90,6 @@ def _migrate(database_url: str) -> None:
 
 def _until_told() -> int:
     """Servers without workers: wait for SIGINT or SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
     return 0

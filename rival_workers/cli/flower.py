@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 import sys
 
 import click
@@ -23,8 +24,28 @@ def flower(port: int, address: str) -> None:
     settings = resolved(WorkerSettings)
     if not settings.broker_url:
         raise ConfigurationError("No broker is given. Start `rival dev` in this folder, or set RIVAL_BROKER_URL.")
+    _require_free(address, port)
     click.echo(f"Flower: http://{address}:{port}", err=True)
     # The URL holds a password: arguments would show it to everybody's `ps`.
     env = settings.environment() | {"BROKER_URL": settings.broker_url}
     command = [sys.executable, "-m", "celery", "flower", f"--address={address}", f"--port={port}"]
     os.execve(sys.executable, command, env)
+
+
+def _require_free(address: str, port: int) -> None:
+    """Flower itself ends with a traceback that does not name the port."""
+    try:
+        [(family, kind, proto, _, place), *_] = socket.getaddrinfo(
+            address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(family, kind, proto) as probe:
+            # As Flower does: connections of one that has just ended do not matter.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+            # On some systems two may bind, and only one may listen.
+            probe.listen(1)
+    except OSError as error:
+        raise ConfigurationError(
+            f"Flower cannot listen at {address}:{port} ({error.strerror}). Another Flower may be running there "
+            "already; choose another port with --port."
+        ) from error

@@ -123,6 +123,31 @@ def test_data_survives_a_restart_of_dev_and_a_kill_leaves_nothing(bare: Cli) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("options", [("-w", "flows.py", "-p", "1"), ()], ids=["with workers", "servers alone"])
+def test_dev_in_the_background_stops_by_a_signal(bare: Cli, number: int, options: tuple[str, ...]) -> None:
+    """A shell without job control starts background jobs with SIGINT ignored."""
+    command = f"trap '' INT; exec {sys.executable} -m rival_workers.cli dev {' '.join(options)}"
+    with (bare.directory / "dev.log").open("wb") as log:
+        dev = subprocess.Popen(["sh", "-c", command], cwd=bare.directory, env=bare.env, stdout=log, stderr=log)
+    bare.wait_for("dev.log", "is ready" if options else "Rival is up")
+    everybody = family(dev.pid)
+    dev.send_signal(number)
+    assert dev.wait(40) == 0, bare.log("dev.log")
+    assert gone(everybody), bare.log("dev.log")
+    assert processes_in(bare.directory) == []
+
+
+def test_flower_on_a_taken_port_says_so(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = cli("flower", "--port", str(port), code=1).err
+    assert f"Flower cannot listen at 127.0.0.1:{port} (Address already in use)" in said
+    assert "--port" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
 def test_flower_starts_beside_dev_and_sees_its_workers(bare: Cli) -> None:
     pytest.importorskip("flower")
     with socket.socket() as probe:

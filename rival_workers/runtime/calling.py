@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rival_client.errors import InvalidPayload
 from rival_client.payload import Json, dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success
-from rival_workers.errors import StepError
+from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError
+from rival_workers.runtime.async_loop import AsyncLoop
 from rival_workers.runtime.context import Context
-from rival_workers.runtime.suspending import Moved, Suspend
-from rival_workers.runtime.tracebacks import location, traceback_text
+from rival_workers.runtime.interrupts import is_from_signal, visible_interrupts
+from rival_workers.runtime.suspending import Killed, Moved, Suspend
+from rival_workers.runtime.tracebacks import MAX_TRACEBACK, location, traceback_text
 
 #: The way into a user's function: (injection, context, most bytes of a result, kind of the row, type of the result).
 Calling = Callable[[Injection, Context, int, str, Returns | None], Success | Failure]
 
+MAX_NAME = 200
 MAX_MESSAGE = 4000
-
-
-class AsyncLoop:
-    """One event loop per process for all async steps, so that they can share clients and pools."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, awaitable: Awaitable[Any]) -> Any:
-        coroutine = awaitable if inspect.iscoroutine(awaitable) else _waiting_for(awaitable)
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="rival-async-steps", daemon=True).start()
-            return self._loop
-
-
-async def _waiting_for(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 async_steps = AsyncLoop()
@@ -53,7 +30,16 @@ async_steps = AsyncLoop()
 def call(
     injection: Injection, context: Context, max_payload: int, kind: str = "step", returns: Returns | None = None
 ) -> Success | Failure:
-    """Run the attempt. Every exception but the process's own end is the step's failure."""
+    """Run the attempt. Every exception that user code raises is the step's failure, whatever its type; what a signal
+    handler raises is the process's end.
+    """
+    with visible_interrupts():
+        return _called(injection, context, max_payload, kind, returns)
+
+
+def _called(
+    injection: Injection, context: Context, max_payload: int, kind: str, returns: Returns | None
+) -> Success | Failure:
     where = f"step {context.run.step!r} of run {context.run.run_id!r}"
     try:
         value = context.call_function(injection)
@@ -68,12 +54,17 @@ def call(
         result, items = _answer(value, kind, where, max_payload)
         state = _state(context, where, max_payload)
         return Success(result, state, skipped=skipped, items=items)
-    except (KeyboardInterrupt, Suspend, Moved):
-        raise
     except BaseException as error:
-        # SystemExit and CancelledError too: a step that calls sys.exit() has failed, the worker has not.
+        if ends_attempt(error):
+            raise
+        # SystemExit and KeyboardInterrupt too: a step that calls sys.exit() has failed, the worker has not.
         state = _state_if_storable(context, max_payload)
         return failure(error, context.run.attempt, state, injection.function)
+
+
+def ends_attempt(error: BaseException) -> bool:
+    """It ends the attempt without an outcome of its function: a flow that suspends or has moved on, or a signal."""
+    return issubclass(type(error), Suspend | Moved | Killed) or is_from_signal(error)
 
 
 def _answer(value: Any, kind: str, where: str, max_payload: int) -> tuple[Json, tuple[Json, ...]]:
@@ -101,36 +92,54 @@ def _state(context: Context, where: str, max_payload: int) -> Json | None:
 def _state_if_storable(context: Context, max_payload: int) -> Json | None:
     try:
         return _state(context, "", max_payload)
-    except InvalidPayload:
+    except BaseException as error:
+        if is_from_signal(error):
+            raise
         return None
 
 
 def failure(error: BaseException, attempt: int, state: Json | None = None, function: Any = None) -> Failure:
-    """`function`: the user's function that was called, for an error that none of its frames are in."""
+    """Never raises, whatever the exception's own methods and attributes do. `function`: the user's function that was
+    called, for an error that none of its frames are in.
+    """
     record = error_record(error, attempt, function)
-    if isinstance(error, StepError):
-        return Failure(record, error.behavior, error.max_attempts, error.backoff, state)
-    return Failure(record, state=state)
+    # By its type: an exception may lie about its __class__, or raise when asked for it.
+    if not issubclass(type(error), StepError):
+        return Failure(record, state=state)
+    behavior, most, backoff = (_tried(getattr, error, name) for name in ("behavior", "max_attempts", "backoff"))
+    return Failure(
+        record,
+        behavior if behavior in BEHAVIORS else "stop",
+        most if type(most) is int else None,
+        backoff if backoff in BACKOFFS else None,
+        state,
+    )
 
 
 def error_record(error: BaseException, attempt: int, function: Any = None) -> dict[str, Any]:
-    """What is kept of an error: no locals, no arguments, bounded."""
-    record = {"type": _clean(type(error).__qualname__), "message": _clean(_text(error))[:MAX_MESSAGE]}
-    try:
-        record["traceback"] = _clean(traceback_text(error))
-        record["location"] = _clean(location(error, function) or "")
-    except Exception as broken:
-        # Formatting calls the exception's own methods.
-        record["traceback"] = f"(it cannot be shown: {type(broken).__name__})"
+    """What is kept of an error: no locals, no arguments, bounded. Each part calls the exception's own methods."""
+    record = {
+        "type": _clean(_tried(lambda: type(error).__qualname__), MAX_NAME) or "Exception",
+        "message": _clean(_tried(str, error, broken="(its __str__ raised {})"), MAX_MESSAGE),
+        "traceback": _clean(_tried(traceback_text, error, broken="(it cannot be shown: {})"), MAX_TRACEBACK + 100),
+        "location": _clean(_tried(location, error, function), MAX_MESSAGE),
+    }
     return {**{name: text for name, text in record.items() if text or name != "location"}, "attempt": attempt}
 
 
-def _text(error: BaseException) -> str:
+def _tried(ask: Callable[..., Any], *args: Any, broken: str = "") -> Any:
+    """What it gives, or `broken` with the type of what it raises."""
     try:
-        return str(error)
-    except Exception as broken:
-        return f"(its __str__ raised {type(broken).__name__})"
+        return ask(*args)
+    except BaseException as error:
+        if is_from_signal(error):
+            raise
+        return broken.format(_clean(type.__dict__["__qualname__"].__get__(type(error)), MAX_NAME))
 
 
-def _clean(text: str) -> str:
-    return text.replace("\x00", "\\0").encode("utf-8", "replace").decode()
+def _clean(text: Any, limit: int) -> str:
+    """Text that both stores take. By str's own methods: a subclass may have others."""
+    if not isinstance(text, str):
+        return ""
+    short = str.__getitem__(text, slice(limit))
+    return str.encode(short, "utf-8", "replace").decode().replace("\x00", "\\0")

@@ -14,9 +14,8 @@ from rival_workers.engine.decisions import Failure, Retry, Success, decide, time
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.errors import StepFailed
-from rival_workers.runtime.calling import async_steps, failure
+from rival_workers.runtime.calling import async_steps, ends_attempt, failure
 from rival_workers.runtime.flow_limits import FlowStepLimit
-from rival_workers.runtime.suspending import Moved, Suspend
 
 #: A timer that is this much early counts as due.
 EARLY = 0.005
@@ -73,9 +72,9 @@ class FlowStep:
             if inspect.isawaitable(value):
                 value = async_steps.run(value)
             return Success(dump(value, what=f"the result of {name_of(self.function)}", limit=self.max_payload))
-        except (Suspend, Moved, KeyboardInterrupt):
-            raise
         except BaseException as error:
+            if ends_attempt(error):
+                raise
             return failure(error, self.attempt)
 
     def _ending(self, outcome: Success | Failure) -> Ending:

@@ -13,6 +13,7 @@ from rival_client.records import Step
 from rival_workers.engine.plan import StepConfig, shortest
 from rival_workers.errors import StepMovedOn
 from rival_workers.runtime.alarms import Alarm
+from rival_workers.runtime.suspending import OutOfReach
 from rival_workers.store.base import Held, Store
 
 log = logging.getLogger("rival.heartbeats")
@@ -60,12 +61,12 @@ class Heartbeat:
 
     def _write(self) -> None:
         progress = self._progress
-        # Before it is overwritten.
-        _ = self.last_progress
         self._written_at = self._timer()
         try:
+            # Before it is overwritten.
+            _ = self.last_progress
             beaten = self._store.beat_step(self._held, self._config, progress)
-        except DatabaseError:
+        except (DatabaseError, OutOfReach):
             # While the database is away nobody knows better: the attempt goes on, and the next beat tells.
             return
         if beaten is None:

@@ -160,11 +160,14 @@ class Moves:
         held = Held(due.run_id, due.path, due.timeout_token, "timeout_token")
         self.time_out(Position(held, due.workflow, due.version, plan, due.attempts, due.lost, due.kind))
 
-    def take_over(self, lost: RunningAttempt) -> None:
-        """Start a lost attempt again, or fail its step when it was lost once too often."""
-        end = decide_lost(lost.lost, self._settings.max_lost, _lost_error(lost, self._settings.max_lost))
-        log.warning("run %s step %s: its executor %s is gone; %s",
-                    lost.held.run_id, lost.held.path, lost.executor, "failed" if end else "started again")  # fmt: skip
+    def take_over(self, lost: RunningAttempt, error: dict[str, Any] | None = None) -> None:
+        """Start a lost attempt again, or fail its step when it was lost once too often: with the error, or as lost with
+        its executor."""
+        most = self._settings.max_lost
+        end = decide_lost(lost.lost, most, error or _lost_error(lost, most))
+        log.warning("run %s step %s: %s; %s", lost.held.run_id, lost.held.path,
+                    "no outcome" if error else f"its executor {lost.executor} is gone",
+                    "failed" if end else "started again")  # fmt: skip
         if end is None:
             return self.release(lost, "lost")
         plan = self._plan(lost.workflow, lost.version)

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_workers.runtime.executor import Executor
-from rival_workers.store.base import Held, RunningAttempt, Store
+from rival_workers.store.base import Held, Store
 
 log = logging.getLogger("rival.patience")
 
@@ -28,10 +28,8 @@ Landed = Literal["at once", "later", "late"]
 
 
 class Patience:
-    def __init__(
-        self, seconds: float, store: Store, executor: Executor, release: Callable[[RunningAttempt], None]
-    ) -> None:
-        self._seconds, self._store, self._executor, self._release = seconds, store, executor, release
+    def __init__(self, seconds: float, store: Store, executor: Executor) -> None:
+        self._seconds, self._store, self._executor = seconds, store, executor
 
     def keep(self, operation: Callable[[], T]) -> T:
         """Try until the database is back. Only for what is safe to repeat: reads, and what a token guards."""
@@ -62,10 +60,9 @@ class Patience:
         seen = self._store.token_of(held.run_id, held.path)
         if seen is None or seen[:2] != (status, held.token + 1):
             return False
-        # That commit may have claimed the next step for us, and nobody is running it.
-        for other in self._store.running_on(self._executor.id):
-            if other.held.run_id == held.run_id and other.held not in self._executor.holding:
-                self._release(other)
+        # That commit may have claimed the next step for this executor, and nothing runs it.
+        self._executor.release_strays()
+        self._executor.doubt()
         return True
 
 

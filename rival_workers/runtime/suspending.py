@@ -21,3 +21,7 @@ class Moved(BaseException):
 
 class OutOfReach(Moved):
     """The database was away for longer than the attempt could wait: what it has done last may have landed or not."""
+
+
+class Killed(BaseException):
+    """Stands for the end of the process at this point, in tests: nothing is committed or released after it."""

@@ -13,6 +13,7 @@ from rival_workers.definition.inject import COMPENSATION_NAMES, IN_ITEM, Injecti
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.paths import place_of
 from rival_workers.runtime.context import Context
+from rival_workers.runtime.suspending import Killed
 from rival_workers.testing.errors import LabError
 
 #: A replacement may ask for whatever any step may.
@@ -22,7 +23,7 @@ ANY_NAMES = tuple(dict.fromkeys((*COMPENSATION_NAMES, *IN_ITEM)))
 Go = Callable[[], Any]
 
 
-class Crash(KeyboardInterrupt):
+class Crash(Killed):
     """The worker dies here. It goes the way of a process's own end: no outcome comes of it, nothing is committed."""
 
 

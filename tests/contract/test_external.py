@@ -18,6 +18,7 @@ from rival_client.records import Step
 from rival_client.tables import after, now, steps
 from rival_client.waking import run_awakes
 from rival_workers import StepError, for_each, parallel, step
+from rival_workers.runtime.suspending import Killed
 from rival_workers.store.base import Held
 from tests.support.inline import Clock, CollectingDoorbell, Inline
 
@@ -122,12 +123,12 @@ def test_an_answer_counts_whatever_becomes_of_the_function_after_it(inline: Inli
             time_is_up(inline)
             inline.keeper.run_once()
         if how == "dies":
-            raise KeyboardInterrupt
+            raise Killed
 
     define(inline, quick, max_attempts=3, timeout=60)
     inline.rival.run("w", None, run_id="r")
     if how == "dies":
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Killed):
             inline.drain()
     inline.drain()
     assert inline.rival.result("r").results["ask"] == "quick"

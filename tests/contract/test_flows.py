@@ -100,7 +100,7 @@ def test_while_a_flow_sleeps_nothing_is_rung_and_no_worker_is_held(timed: Inline
     start(timed)
     assert timed.doorbell.take() == []
     assert timed.later == []
-    assert timed.process.executor.holding == set()
+    assert timed.process.executor.held.all == set()
     later(timed, 365 * 86400 + 1)
     assert timed.rival.result("r").status == "completed"
 

@@ -183,4 +183,4 @@ def test_an_event_is_delivered_only_once_however_often_it_is_named(inline: Inlin
     for ring in [*rings, *rings]:
         inline.deliver(ring)
     assert inline.rival.result("r").status == "completed"
-    assert Held("r", "ready", 1) not in inline.process.executor.holding
+    assert Held("r", "ready", 1) not in inline.process.executor.held.all

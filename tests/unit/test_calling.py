@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from rival_workers import StepError, StepState
 from rival_workers.definition.inject import STEP_NAMES, injection
 from rival_workers.engine.decisions import Failure, Success
-from rival_workers.runtime.calling import MAX_MESSAGE, call
+from rival_workers.runtime.calling import MAX_MESSAGE, MAX_NAME, call
 
 
 def outcome(function: Any, limit: int = 1000) -> Success | Failure:
@@ -118,3 +121,128 @@ def test_the_traceback_shows_the_users_frames_and_no_values() -> None:
     assert __file__ in trace
     assert "/rival_workers/" not in trace
     assert sys.exc_info() == (None, None, None)
+
+
+# -- any exception ----------------------------------------------------------------------------------------
+
+
+class Custom(BaseException):
+    pass
+
+
+def odd_exceptions() -> dict[str, BaseException]:
+    nul = type("Nul", (Exception,), {"__qualname__": "N\x00l"})
+    long = type("L" * 1_000_000, (Exception,), {})
+
+    class Strange(Exception):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+        def __repr__(self) -> str:
+            raise SystemExit
+
+        @property
+        def __class__(self) -> Any:
+            raise Custom
+
+        @__class__.setter
+        def __class__(self, value: Any) -> None:
+            pass
+
+    class Lying(Exception):
+        __class__ = StepError  # type: ignore[assignment]
+
+    class Unready(StepError):
+        def __init__(self) -> None:
+            pass
+
+    class Wild(StepError):
+        behavior, max_attempts, backoff = "dance", "many", object()  # type: ignore[assignment]
+
+        def __init__(self) -> None:
+            pass
+
+    class Text(str):
+        def replace(self, *_: Any) -> str:  # type: ignore[override]
+            raise Custom
+
+        def encode(self, *_: Any) -> bytes:
+            raise Custom
+
+    class Worded(Exception):
+        def __str__(self) -> str:
+            return Text("worded")
+
+    group = BaseExceptionGroup("all", [ValueError("one"), KeyboardInterrupt()])
+    return {
+        "KeyboardInterrupt": KeyboardInterrupt(), "SystemExit": SystemExit(), "GeneratorExit": GeneratorExit(),
+        "CancelledError": asyncio.CancelledError(), "MemoryError": MemoryError(), "StopIteration": StopIteration(7),
+        "StopAsyncIteration": StopAsyncIteration(), "RecursionError": RecursionError(), "Custom": Custom("own"),
+        "N\\0l": nul("x"), "L" * MAX_NAME: long("x"), "Strange": Strange(), "Lying": Lying(), "Unready": Unready(),
+        "Wild": Wild(), "Worded": Worded(), "BaseExceptionGroup": group,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", odd_exceptions(), ids=lambda name: name[:20])
+@pytest.mark.parametrize("kind", ["sync", "async", "task"])
+def test_any_exception_that_user_code_raises_is_the_steps_failure(name: str, kind: str) -> None:
+    error = next(error for key, error in odd_exceptions().items() if key == name)
+
+    async def awaited() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    async def in_a_task() -> None:
+        await asyncio.create_task(awaited())
+
+    found = failure({"sync": raises(error), "async": awaited, "task": in_a_task}[kind])
+    stop_iteration = name == "StopIteration" and kind != "sync"  # Python itself makes that of it
+    cancelled = found.error["type"] in (name, "CancelledError") if kind == "task" else False
+    assert stop_iteration or cancelled or found.error["type"].rpartition(".")[2] == name
+    assert (found.behavior, found.max_attempts, found.backoff) == ("stop", None, None)
+    assert "\x00" not in json.dumps(found.error)
+    assert outcome(later) == Success("2")  # type: ignore[arg-type]
+
+
+async def later() -> int:
+    await asyncio.sleep(0)
+    return 2
+
+
+def test_a_signal_is_not_the_steps_failure() -> None:
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        outcome(interrupted)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_nor_is_what_the_handler_of_a_pool_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leaves(number: int, frame: Any) -> None:
+        raise SystemExit(number)
+
+    before = signal.signal(signal.SIGUSR2, leaves)
+    try:
+        with pytest.raises(SystemExit):
+            outcome(lambda: signal.raise_signal(signal.SIGUSR2))
+        assert failure(raises(SystemExit(3))).error["type"] == "SystemExit"
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_a_signal_during_an_async_step_cancels_it() -> None:
+    cancelled = threading.Event()
+
+    async def waits() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        outcome(waits)
+    assert cancelled.wait(10)

@@ -1,0 +1,265 @@
+"""The way of an attempt: call its function, decide, commit, go on in place or publish. Each attempt ends with a
+committed outcome, or is released; none is left running.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from rival_client.completion import CompletionToken
+from rival_client.doorbell import Doorbell
+from rival_client.errors import DatabaseError, DatabaseRefused, InvalidPayload
+from rival_workers.definition.calls import Call
+from rival_workers.definition.registry import Registry
+from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
+from rival_workers.runtime.attempt_reads import AttemptReads
+from rival_workers.runtime.attempt_release import AttemptRelease
+from rival_workers.runtime.attempts import Attempt, attempt_of, context_of, following
+from rival_workers.runtime.calling import Calling, call, error_record, failure
+from rival_workers.runtime.context import Context
+from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.external import External
+from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.failure_log import failed_attempt
+from rival_workers.runtime.flow_port import AttemptPort
+from rival_workers.runtime.flows import flow_context
+from rival_workers.runtime.heartbeats import Heartbeat
+from rival_workers.runtime.interrupts import is_from_signal
+from rival_workers.runtime.limits import TimeLimits
+from rival_workers.runtime.log_stream import LogStream
+from rival_workers.runtime.mismatches import Mismatches
+from rival_workers.runtime.moves import Moves, Position
+from rival_workers.runtime.patience import Patience
+from rival_workers.runtime.redaction import Redaction
+from rival_workers.runtime.suspending import Again, Killed, Moved, OutOfReach, Suspend
+from rival_workers.runtime.telemetry import AttemptObserver, NoObserver
+from rival_workers.settings import WorkerSettings
+from rival_workers.store.base import Claimed, Followed, Store
+
+log = logging.getLogger("rival.coordinator")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of the attempt a message was about. "stale" with an error: it ran, and its result came too late."""
+
+    what: Literal["completed", "skipped", "failed", "retried", "suspended", "stale"]
+    error: dict[str, Any] | None = None
+
+
+class AttemptPipeline:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        store: Store,
+        registry: Registry,
+        doorbell: Doorbell,
+        executor: Executor,
+        observer: AttemptObserver | None = None,
+    ) -> None:
+        self.settings, self.store, self.registry = settings, store, registry
+        self.doorbell, self.executor = doorbell, executor
+        self.observer: AttemptObserver = observer or NoObserver()
+        self.moves = Moves(settings, store, registry, doorbell)
+        #: True from the moment on at which nothing new is begun in place; a pool's children share a switch.
+        self.stopping: object = False
+        #: How a step's function is called; a lab has a way of its own.
+        self.calling: Calling = call
+        executor.hand_back = lambda running: self.moves.release(running, "handed_back")
+        self._patience = Patience(settings.patience, store, executor)
+        self._reads, self._release = AttemptReads(store, self._patience), AttemptRelease(self.moves, executor)
+        self._external = External(self.moves, self._patience, self._reads.step)
+        self._mismatches = Mismatches(store)
+        self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
+        self.limits = TimeLimits(before_kill=self._logs.flush)
+
+    # -- the pipeline -------------------------------------------------------------------------------------
+
+    def _held(self, attempt: Attempt) -> Attempt:
+        """Before its claim ceases to be in flight: see `held_attempts`."""
+        self.executor.held.hold(attempt.held)
+        return attempt
+
+    def _carry_on(self, attempt: Attempt, deadline: float, *, observed: bool) -> Verdict:
+        """Run the attempt, and then whatever follows in place, each as an attempt of its own. The first's verdict.
+
+        `observed`: the first attempt is not the message's own task, so it must be reported too.
+        """
+        verdict, after = self._run(attempt, deadline, observed)
+        while after is not None:
+            _, after = self._run(after, deadline, True)
+        return verdict
+
+    def _run(self, attempt: Attempt, deadline: float, observed: bool) -> tuple[Verdict, Attempt | None]:
+        claimed, name = attempt.claimed, attempt.definition.name
+        observer, after = self.observer if observed else NoObserver(), None
+        try:
+            with observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost) as report:
+                verdict, after = self._called(attempt, deadline)
+                report(verdict.what, verdict.error)
+        except Killed:
+            raise
+        except BaseException as error:
+            for one in (attempt, after):
+                if one is not None:
+                    self._release.release(one, error)
+            if not isinstance(error, Exception) or is_from_signal(error):
+                raise
+            return Verdict("stale", error_record(error, claimed.attempt)), None
+        self.executor.held.let_go(attempt.held)
+        return verdict, after
+
+    def _called(self, attempt: Attempt, deadline: float) -> tuple[Verdict, Attempt | None]:
+        try:
+            outcome = self._outcome(attempt)
+        except Again as again:
+            return Verdict("suspended"), self._begun_anew(attempt, again.token, deadline)
+        except Suspend:
+            return Verdict("suspended"), None
+        except OutOfReach as lost:
+            raise lost.__cause__ or lost from None
+        except Moved:
+            return self._late(attempt.position), None
+        if isinstance(outcome, Failure):
+            return self._settle_failure(attempt, outcome, deadline)
+        try:
+            return self._settle(attempt, decide(attempt.position.config, attempt.claimed.attempt, outcome), deadline)
+        except DatabaseRefused as error:
+            if not error.about_values:
+                raise
+            refused = InvalidPayload(f"the database cannot store what step {attempt.claimed.path!r} gave: {error}")
+            return self._settle_failure(attempt, failure(refused, attempt.claimed.attempt), deadline)
+
+    def _outcome(self, attempt: Attempt) -> Success | Failure:
+        is_external = attempt.claimed.kind == "external"
+        try:
+            return self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
+        except DatabaseError:
+            raise
+        except Exception as error:
+            if is_from_signal(error):
+                raise
+            # The engine itself cannot call it, and never will: that must not be tried for ever.
+            log.exception("run %s step %s could not be called", *attempt.where)
+            return failure(error, attempt.claimed.attempt)
+
+    def _begun_anew(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
+        """A flow that continues goes on here, unless it is time for a message."""
+        held, definition = replace(attempt.held, token=token), attempt.definition
+        if not self._goes_on(deadline):
+            self.doorbell.ring([attempt.position.ring(held.path, token)])
+            return None
+        with self.executor.claiming():
+            claimed = self.store.claim_step(held, attempt.position.config.limit, self.executor.id)
+            again = attempt_of(claimed, definition, attempt.ended) if isinstance(claimed, Claimed) else None
+            if again is not None:
+                self._held(again)
+        failpoint("after_claim_commit")
+        return again
+
+    def _call(self, attempt: Attempt) -> Success | Failure:
+        """User code runs here, and only here: no transaction is open, and its alarm is set."""
+        claimed, position = attempt.claimed, attempt.position
+        its_call = attempt.definition.call_at(claimed.path)
+        assert its_call is not None, "a claim is only made for a step that is known"
+        beats = self._beats(attempt)
+        context = self._context(attempt, its_call, beats)
+        returns = attempt.definition.returns_at(claimed.path)
+        try:
+            with self.limits.kept(
+                position.config, lambda: self._own_timeout(position, claimed.timeout_token)
+            ) as beats.alarm:
+                return self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
+        finally:
+            beats.flush()
+            self._logs.finish(context.log, self._patience)
+
+    def _beats(self, attempt: Attempt) -> Heartbeat:
+        claimed = attempt.claimed
+        before = None if claimed.attempt == 1 and not claimed.lost else partial(self._reads.step, *attempt.where)
+        return Heartbeat(
+            attempt.held, attempt.position.config, self.store, self.limits.timer, self.settings.max_payload, before
+        )
+
+    def _context(self, attempt: Attempt, its_call: Call, beats: Heartbeat) -> Context:
+        context = context_of(attempt, self._reads.step, self._reads.item, self._reads.failure, self._logs)
+        context.beats = beats
+        if attempt.claimed.kind == "external":
+            context.token = CompletionToken(*attempt.where, attempt.held.token)
+        context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._reads.is_over(attempt.held)
+        if attempt.claimed.kind != "flow":
+            return context
+        port = AttemptPort(attempt.position, self.store, self.doorbell, self._patience, self.limits, self.settings)
+        return flow_context(context, port, its_call.rules, is_async=_is_async(its_call.injection.function))
+
+    def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
+        """Logged in the run's log before the commit, in the worker's log only if it counts."""
+        position, failures = attempt.position, self.moves.failures
+        outcome = failures.redacted(outcome)
+        decision = decide(position.config, position.attempt, outcome, random.random())
+        failed = failed_attempt(position, outcome, decision)
+        failures.store(failed, self._patience.keep)
+        return self._settle(attempt, decision, deadline, tell=lambda: failures.tell(failed))
+
+    def _settle(
+        self, attempt: Attempt, decision: End | Retry, deadline: float, tell: Callable[[], None] = lambda: None
+    ) -> tuple[Verdict, Attempt | None]:
+        """Commit the decision; ring or go on. A stale token means that the outcome came too late."""
+        position, moves = attempt.position, self.moves
+        if isinstance(decision, Retry):
+            landed = self._patience.land(position.held, "waiting_retry", lambda _: moves.retry(position, decision))
+            if landed == "late":
+                return self._late(position), None
+            tell()
+            return Verdict("retried", decision.error), None
+        claim_for = self.executor.id if self._goes_on(deadline) else None
+        followed: list[Followed] = []
+        after: list[Attempt] = []
+
+        def commit(again: bool) -> bool:
+            done = moves.finish(position, decision, claim_for=None if again else claim_for)
+            followed.extend([done] if done else [])
+            if done and done.claimed is not None and not again:
+                after.append(self._held(following(attempt, decision, done.claimed, done.token_of(done.claimed))))
+            return done is not None
+
+        landed = self._patience.land(position.held, decision.status, commit)
+        if landed == "late":
+            return self._late(position), None
+        tell()
+        moves.tell_end(position, followed[0] if followed else None)
+        return Verdict(decision.status, decision.error), after[0] if after else None
+
+    def _late(self, position: Position) -> Verdict:
+        held = position.held
+        log.warning("run %s step %s attempt %d: late result refused, the step has moved on",
+                    held.run_id, held.path, position.attempt)  # fmt: skip
+        self._patience.keep(
+            lambda: self.store.tell(
+                held.run_id, held.path, "late_result_refused", self.executor.id, attempt=position.attempt
+            )
+        )
+        return Verdict("stale", {"type": "LateResult", "message": "late result refused, the step has moved on"})
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self.settings.continuation_budget
+
+    def _goes_on(self, deadline: float) -> bool:
+        return not self.stopping and time.monotonic() < deadline
+
+    # -- timeouts of this process's own attempts ----------------------------------------------------------
+
+    def _own_timeout(self, position: Position, timeout_token: int) -> bool:
+        held = replace(position.held, token=timeout_token, guard="timeout_token")
+        return self.moves.time_out(replace(position, held=held))
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -1,0 +1,62 @@
+"""Releases an attempt that has ended without a committed outcome, so that its row does not stay `running`.
+
+A database that could not be used is not the attempt's fault: it is handed back and uses up nothing. Any other error on
+the way to the commit is a defect of the engine or of the schema; it counts as a loss, of which a step has a few, since
+the same step would meet it again and again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, MissingTables
+from rival_workers.runtime.attempts import Attempt
+from rival_workers.runtime.calling import error_record
+from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.interrupts import is_from_signal
+from rival_workers.runtime.moves import Moves
+from rival_workers.store.base import RunningAttempt
+
+log = logging.getLogger("rival.coordinator")
+
+#: insufficient_privilege: an operator takes it away and gives it back.
+_PRIVILEGE = "42501"
+
+
+class AttemptRelease:
+    def __init__(self, moves: Moves, executor: Executor) -> None:
+        self._moves, self._executor = moves, executor
+
+    def release(self, attempt: Attempt, error: BaseException) -> None:
+        """Stale, and without an effect, if the outcome was committed after all."""
+        held = attempt.held
+        log.error("run %s step %s attempt %d: no outcome could be committed, it is released (%s: %s)", held.run_id,
+                  held.path, attempt.claimed.attempt, type(error).__name__, error,
+                  exc_info=None if _passes(error) else error)  # fmt: skip
+        try:
+            self._give_back(attempt, error)
+        except Exception as again:
+            # The heartbeat compares what the table says with what runs here, and releases it then.
+            log.error("run %s step %s: released later (%s)", held.run_id, held.path, again)
+        finally:
+            self._executor.held.let_go(held)
+            self._executor.doubt()
+
+    def _give_back(self, attempt: Attempt, error: BaseException) -> None:
+        claimed, definition = attempt.claimed, attempt.definition
+        running = RunningAttempt(
+            attempt.held, claimed.attempt, claimed.lost, self._executor.id, definition.name, definition.version,
+            claimed.kind,
+        )  # fmt: skip
+        if _passes(error):
+            self._moves.release(running, "handed_back")
+        else:
+            record = error_record(error, claimed.attempt)
+            self._moves.take_over(running, {**record, "message": f"its outcome cannot be stored: {record['message']}"})
+
+
+def _passes(error: BaseException) -> bool:
+    """It may be over by the next try."""
+    if isinstance(error, DatabaseUnavailable | DatabaseBusy | MissingTables):
+        return True
+    return is_from_signal(error) or (isinstance(error, DatabaseError) and error.sqlstate == _PRIVILEGE)

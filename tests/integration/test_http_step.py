@@ -24,7 +24,9 @@ from rival_workers.predefined import http_guard
 from tests.support.inline import Clock, Inline, opened
 from tests.support.web import Web, serving
 
-CTX = SimpleNamespace(input={"id": "a/b", "secret": "s3cret"}, run=SimpleNamespace(run_id="run-1", step="lines[3]/send"))
+CTX = SimpleNamespace(
+    input={"id": "a/b", "secret": "s3cret"}, run=SimpleNamespace(run_id="run-1", step="lines[3]/send")
+)
 
 
 @pytest.fixture

@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from rival_client.doorbell import Doorbell
 from rival_client.errors import DatabaseError
 from rival_client.message import EventRing, Ring
+from rival_workers.runtime.failing_items import FailingItems
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.runtime.moves import Moves
@@ -31,6 +33,8 @@ BACKOFF_MAX = 600.0
 TRUST_LOOKS = 7
 #: Seconds by which the clocks of those who ring may differ.
 CLOCK_MARGIN = 5.0
+#: Seconds for which a part of the round that has failed is left out.
+PART_PAUSE = 2.0
 _CHORES_EVERY = 60.0
 _RETENTION_BATCH = 500
 
@@ -58,6 +62,8 @@ class Keeper:
         self._look = Look(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
         #: Seconds that only go forward; a lab has a clock that skips.
         self.timer: Callable[[], float] = time.monotonic
+        self._failing = FailingItems(lambda: self.timer())
+        self._failing.on_refusal = self._lose_contact
         self._steady_since: float | None = None
         self._chores_at = 0.0
         self._owes_recall = False
@@ -87,26 +93,31 @@ class Keeper:
         try:
             self.after_round(self.run_once())
         except DatabaseError as error:
-            self._steady_since = None
+            self._lose_contact()
             log.warning("keeper: %s", error)
         except Exception:
             log.exception("keeper: a round failed; it goes on")
 
+    def _lose_contact(self) -> None:
+        """Heartbeats may have been refused, too: nothing is taken over for a lease from now."""
+        self._steady_since = None
+
     # -- one round ----------------------------------------------------------------------------------------
 
     def run_once(self) -> Round:
+        """Each part by itself: one that fails does not keep the others from their work."""
         done = Round()
-        self._bury_neighbours()
-        self._recall(done)
-        self._fire_schedules(done)
-        self._ring_what_is_due(done)
-        self._ring_events(done)
-        self._take_over(done)
-        self._cancel_orphans(done)
-        self._chores(done)
+        parts: dict[str, Callable[[Round], None]] = {
+            "expire executors": self._bury_neighbours, "republish": self._recall,
+            "fire schedules": self._fire_schedules, "publish what is due": self._ring_what_is_due,
+            "publish events": self._ring_events, "take over": self._take_over,
+            "cancel orphans": self._cancel_orphans, "clean up": self._chores,
+        }  # fmt: skip
+        for what, part in parts.items():
+            self._failing.attempt(what, (), partial(part, done), longest=PART_PAUSE)
         return done
 
-    def _bury_neighbours(self) -> None:
+    def _bury_neighbours(self, done: Round) -> None:
         """Executors of this very machine whose process is gone need not run out their lease."""
         for executor in self._store.executors_on(host_name()):
             if not is_alive(executor.pid):
@@ -133,7 +144,7 @@ class Keeper:
             found = self._store.due(self._look)
             for due in found:
                 if due.status == "running":
-                    self._moves.time_out_due(due)
+                    self._failing.attempt("time out", _named(due), partial(self._moves.time_out_due, due))
                     done.timed_out += 1
             waiting = [due for due in found if due.status != "running"]
             rings = self._believed_lost(waiting, done.amnesia)
@@ -188,14 +199,15 @@ class Keeper:
 
     def _give_to_others(self, attempts: list[RunningAttempt], done: Round) -> None:
         for attempt in attempts:
-            self._moves.take_over(attempt)
+            where = (attempt.held.run_id, attempt.held.path)
+            self._failing.attempt("take over", where, partial(self._moves.take_over, attempt))
             done.taken_over += 1
 
     def _cancel_orphans(self, done: Round) -> None:
         """Children of those that were cancelled, have failed or were rewound, by somebody who did not come to them."""
         while not self._stop.is_set():
             found = self._store.orphans(BATCH)
-            settled = {run_id: self._store.cancel_orphan(run_id, by) for run_id, by in found}
+            settled = {run_id: self._cancel_orphan(run_id, by) for run_id, by in found}
             cancelled = [run_id for run_id, now in settled.items() if now]
             if cancelled:
                 self._doorbell.ring([], changed=cancelled)
@@ -203,6 +215,9 @@ class Keeper:
             # Cancelled ones may have left children of their own; one that only moves is left to the next round.
             if all(now is None for now in settled.values()):
                 return
+
+    def _cancel_orphan(self, run_id: str, by: str) -> bool | None:
+        return self._failing.attempt("cancel", (run_id,), partial(self._store.cancel_orphan, run_id, by))
 
     def _chores(self, done: Round) -> None:
         if self.timer() < self._chores_at:
@@ -212,7 +227,7 @@ class Keeper:
         while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
             pass
         for workflow, age in self._store.retentions(self._settings.retention):
-            self._let_go(workflow, age, done)
+            self._failing.attempt("delete ended runs of", (workflow,), partial(self._let_go, workflow, age, done))
 
     def _let_go(self, workflow: str, age: float, done: Round) -> None:
         """Ended runs of a workflow, in small batches: nobody waits for their locks."""
@@ -220,6 +235,10 @@ class Keeper:
         while deleted == _RETENTION_BATCH and not self._stop.is_set():
             deleted = self._store.delete_ended_before(age, _RETENTION_BATCH, workflow)
             done.deleted += deleted
+
+
+def _named(due: Due) -> tuple[str, ...]:
+    return (due.run_id, due.path or "(start)")
 
 
 def _ring(due: Due) -> Ring:

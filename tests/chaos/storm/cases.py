@@ -92,13 +92,18 @@ def _saga(run_id: str, input: Input) -> Expected:
 # -- order and journey --------------------------------------------------------------------------------------
 
 
+def price(input: Input) -> dict[str, int]:
+    """What the vendor answers, and what an operator settles its step with."""
+    return {"price": amount(input) * 3}
+
+
 def amount(input: Input) -> int:
     """The payload of the event that a run awaits."""
     return int(input["n"]) + 100
 
 
 def _order(run_id: str, input: Input) -> Expected:
-    result = {"paid": amount(input), "price": amount(input) * 3}
+    result = {"paid": amount(input), **price(input)}
     return Expected("completed", result, frozenset({"one", "ask_vendor", "shipped"}))
 
 
@@ -116,17 +121,22 @@ def _child(run_id: str, input: Input) -> Expected:
     return Expected("completed", (input["n"] + 1) * 10, frozenset({"child_step", "child_end"}))
 
 
+def _tick(run_id: str, input: Input) -> Expected:
+    return Expected("completed", 1, frozenset({"one"}))
+
+
 CASES = {
     case.workflow: case
     for case in (
         Case("plain", 4, _plain_input, _plain, ("pause", "cancel", "cancel_retry", "rewind")),
         Case("fan", 2, _n, _fan, ("pause", "cancel", "cancel_retry", "rewind")),
         Case("saga", 2, _n, _saga),
-        Case("order", 2, _n, _order, ("pause", "cancel", "cancel_retry"), awaits=True),
-        Case("journey", 3, _n, _journey, ("pause", "cancel", "cancel_retry"), awaits=True),
-        # Started by journeys.
+        Case("order", 2, _n, _order, ("pause", "cancel", "cancel_retry", "rewind", "settle"), awaits=True),
+        Case("journey", 3, _n, _journey, ("pause", "cancel", "cancel_retry", "rewind"), awaits=True),
+        # Started by journeys, and by a schedule.
         Case("child", 0, _n, _child, ()),
+        Case("tick", 0, _n, _tick, ()),
     )
 }
-#: What `rewind` goes back to: the first step of each.
-REWIND_TO = {"plain": "flaky", "fan": "others"}
+#: What `rewind` goes back to.
+REWIND_TO = {"plain": "flaky", "fan": "others", "order": "paid", "journey": "journey"}

@@ -159,6 +159,8 @@ inner = create_workflow("inner").parallel("pair", [one, two]).step(two, name="af
     .register()
 )
 
+create_workflow("tick").step(one).register()
+
 # -- saga: everything is done, then undone ------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rival_client import NotPossible
-from tests.chaos.storm.cases import REWIND_TO
+from tests.chaos.storm.cases import REWIND_TO, price
 
 if TYPE_CHECKING:
     from tests.chaos.storm.producer import Accepted, Producer
@@ -38,7 +38,16 @@ def _cancel_retry(producer: Producer, run: Accepted, pause: float) -> None:
 
 
 def _rewind(producer: Producer, run: Accepted, pause: float) -> None:
+    """What comes after the step is done again, also a wait: there is another event for it."""
     _if_possible(producer, lambda: producer.rival.rewind(run.run_id, REWIND_TO[run.case.workflow]))
+    if run.case.awaits:
+        producer.send(run, "second")
+
+
+def _settle(producer: Producer, run: Accepted, pause: float) -> None:
+    """The operator answers instead of the vendor."""
+    answer = price(run.input)
+    _if_possible(producer, lambda: producer.rival.set_result(run.run_id, "ask_vendor", answer, reason="chaos"))
 
 
 def _if_possible(producer: Producer, verb: Callable[[], Any]) -> None:
@@ -50,5 +59,5 @@ def _if_possible(producer: Producer, verb: Callable[[], Any]) -> None:
 
 
 _VERBS: dict[str, Callable[[Producer, Accepted, float], None]] = {
-    "pause": _pause, "cancel": _cancel, "cancel_retry": _cancel_retry, "rewind": _rewind,
+    "pause": _pause, "cancel": _cancel, "cancel_retry": _cancel_retry, "rewind": _rewind, "settle": _settle,
 }  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from rival_client import Rival, RivalError
-from rival_client.tables import RUN_TERMINAL, runs
+from rival_client.tables import RUN_TERMINAL, events, runs
 from tests.chaos.storm.cases import CASES, Case, Input, amount
 from tests.chaos.storm.ledger import Ledger
 from tests.chaos.storm.operators import operate
@@ -25,6 +25,8 @@ from tests.chaos.storm.patience import Patience
 
 #: The part of the runs that an operator does something to.
 OPERATED = 0.15
+#: Seconds between two runs of the schedule.
+EVERY = 2
 #: The part of the runs that somebody waits for.
 WAITED = 0.1
 
@@ -53,7 +55,7 @@ class _Action:
 class Producer:
     """`threads` start at most `rate` runs a second together, and none while `limit` runs are open."""
 
-    def __init__(self, rival: Rival, ledger: Ledger, seed: int, rate: float, limit: int, threads: int = 4) -> None:
+    def __init__(self, rival: Rival, ledger: Ledger, seed: int, rate: float, limit: int, threads: int = 6) -> None:
         self.rival, self.ledger, self.patience = rival, ledger, Patience()
         self.accepted: list[Accepted] = []
         self.errors: list[str] = []
@@ -65,12 +67,18 @@ class Producer:
         self._helpers = [self._thread(self._answer_letters), self._thread(self._count_open)]
 
     def start(self) -> None:
+        self.start_ticks()
         for thread in [*self._threads, *self._helpers]:
             thread.start()
+
+    def start_ticks(self) -> None:
+        tick = {"n": 1}
+        self.patience.call(lambda: self.rival.schedule("tick", EVERY, name="ticks", input=tick, catch_up="all"))
 
     def finish(self, timeout: float = 120.0) -> None:
         """No new runs; what was promised to runs is done. The vendor goes on until `close`."""
         self._stop.set()
+        self.patience.call(lambda: self.rival.unschedule("ticks"))
         until = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -155,4 +163,10 @@ class Producer:
     def open_runs(self) -> int:
         with self.rival.database.autocommit() as connection:
             wanted = select(func.count()).select_from(runs).where(runs.c.status.not_in(RUN_TERMINAL))
+            return int(connection.scalar(wanted) or 0)
+
+    def undelivered(self) -> int:
+        """Events that no worker has looked at yet."""
+        with self.rival.database.autocommit() as connection:
+            wanted = select(func.count()).select_from(events).where(events.c.status == "sent")
             return int(connection.scalar(wanted) or 0)

@@ -122,13 +122,13 @@ class Storm:
         before = -1
         while time.monotonic() - changed < SETTLE and time.monotonic() - began < SETTLE_AT_MOST:
             self._fleet.look_for_deserters()
-            left = producer.patience.call(producer.open_runs)
+            left = producer.patience.call(producer.open_runs) + producer.patience.call(producer.undelivered)
             if left == 0:
                 return time.monotonic()
             if left != before:
                 before, changed = left, time.monotonic()
             time.sleep(0.3)
-        self._tell(f"{before} runs do not end")
+        self._tell(f"{before} runs or events are left")
         return None
 
     def _check_workers(self, producer: Producer) -> list[str]:

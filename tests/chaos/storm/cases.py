@@ -110,11 +110,19 @@ def _order(run_id: str, input: Input) -> Expected:
 def _journey(run_id: str, input: Input) -> Expected:
     called = (amount(input) + 1) * 10
     result = {
-        "again": input["n"] + 2, "called": called, "spawned": f"{run_id}/spawn:child", "gathered": [1, 11, 21],
-        "caught": True, "end": called + 1,
+        "again": input["n"] + 2, "called": called, "spawned": f"{run_id}/spawn:child", "gathered": [1, None, 11, 40],
+        "winner": 1, "caught": True, "end": called + 1,
     }  # fmt: skip
-    names = ("a", "b", "g0", "g1", "g2", "c", "end")
+    names = ("a", "b", "g0", "g1", "f", "c", "end")
     return Expected("completed", result, frozenset(f"journey/{name}" for name in names))
+
+
+def _lanes(run_id: str, input: Input) -> Expected:
+    numbers = range(input["n"] % 5)
+    gathered = [*(number + 2 for number in numbers), amount(input), 10, 20]
+    result = {"gathered": gathered, "in_time": False, "tasks": [9, 10], "end": sum(gathered) + 1}
+    names = {f"{name}{number}" for name in "ab" for number in (*numbers, 7, 8)} | {"end"}
+    return Expected("completed", result, frozenset(f"lanes/{name}" for name in names))
 
 
 def _child(run_id: str, input: Input) -> Expected:
@@ -133,10 +141,13 @@ CASES = {
         Case("saga", 2, _n, _saga),
         Case("order", 2, _n, _order, ("pause", "cancel", "cancel_retry", "rewind", "settle"), awaits=True),
         Case("journey", 3, _n, _journey, ("pause", "cancel", "cancel_retry", "rewind"), awaits=True),
-        # Started by journeys, and by a schedule.
+        Case("lanes", 3, _n, _lanes, ("pause", "cancel", "cancel_retry", "rewind"), awaits=True),
+        # Started by flows, and by a schedule.
         Case("child", 0, _n, _child, ()),
         Case("tick", 0, _n, _tick, ()),
     )
 }
 #: What `rewind` goes back to.
-REWIND_TO = {"plain": "flaky", "fan": "others", "order": "paid", "journey": "journey"}
+REWIND_TO = {"plain": "flaky", "fan": "others", "order": "paid", "journey": "journey", "lanes": "lanes"}
+#: How many children each flow has, by how they are started.
+CHILDREN = {"journey": {"call": 2, "spawn": 1}, "lanes": {"call": 2}}

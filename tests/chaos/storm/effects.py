@@ -9,6 +9,7 @@ merely suspended must not repeat anything.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ LOSSES = {
 CAUSES = {*LOSSES, "retried", "resumed", "suspended", "completed_outside", "failed_outside", "continued"}
 #: Entries about the whole run.
 OF_THE_RUN = ("retry_run", "rewind_run")
+#: In an async flow a checkpoint's path names its task; the load gives each checkpoint a name of its own.
+_LANE = re.compile(r"#[^:/]*:")
 #: The clocks are the same; a claim's time is that of its statement.
 MARGIN = 0.005
 
@@ -66,7 +69,9 @@ class _Run:
         self._retries: defaultdict[str, list[str]] = defaultdict(list)
         for entry in history:
             if entry.what == "retried":
-                self._retries[entry.path or ""].append((entry.detail.get("error") or {}).get("type", "an error"))
+                self._retries[_LANE.sub("", entry.path or "")].append(
+                    (entry.detail.get("error") or {}).get("type", "an error")
+                )
         #: The last claim under which each path was executed.
         self._before: dict[str, Claim] = {}
 

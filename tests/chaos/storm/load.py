@@ -277,11 +277,43 @@ def journey(ctx: Any, input: Any) -> dict[str, Any]:
     amount = ctx.await_event("paid", key=ctx.run.id)["amount"]
     called = ctx.call("child", {"n": amount})
     spawned = ctx.spawn("child", {"n": again})
-    gathered = ctx.gather((do.add, "g0", 0), (do.add, "g1", 10), (do.add, "g2", 20))
+    gathered = ctx.gather((do.add, "g0", 0), (ctx.sleep, 0.1), (do.add, "g1", 10), (ctx.call, "child", {"n": 3}))
+    winner = ctx.first((ctx.sleep, 600), (do.add, "f", 0), cancel_others=True).index
     try:
         ctx.step(do.never, "c", name="c")
         caught = False
     except StepFailed:
         caught = True
     end = ctx.step(do.add, "end", called, name="end")
-    return {"again": again, "called": called, "spawned": spawned, "gathered": gathered, "caught": caught, "end": end}
+    return {
+        "again": again, "called": called, "spawned": spawned, "gathered": gathered, "winner": winner, "caught": caught,
+        "end": end,
+    }  # fmt: skip
+
+
+# -- lanes: an async flow whose tasks wait for timers, events, children and retries at the same time ---------
+
+
+@flow("lanes")
+async def lanes(ctx: Any, input: Any) -> dict[str, Any]:
+    do = Checkpoint(ctx.run)
+
+    async def lane(number: int) -> int:
+        began = await ctx.step(do.add, f"a{number}", number, name=f"a{number}")
+        await ctx.sleep(0.05 * (number % 3))
+        return int(await ctx.step(do.fail_once, f"b{number}", began, name=f"b{number}", max_attempts=3, base_delay=0.1))
+
+    async def paid() -> int:
+        return int((await ctx.await_event("paid", key=ctx.run.id))["amount"])
+
+    calls = [ctx.call("child", {"n": number}) for number in range(2)]
+    gathered = await asyncio.gather(*(lane(number) for number in range(input["n"] % 5)), paid(), *calls)
+    try:
+        await asyncio.wait_for(ctx.sleep(600), 0.1)
+        in_time = True
+    except TimeoutError:
+        in_time = False
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(lane(number)) for number in (7, 8)]
+    end = await ctx.step(do.add, "end", sum(gathered), name="end")
+    return {"gathered": gathered, "in_time": in_time, "tasks": [task.result() for task in tasks], "end": end}

@@ -18,7 +18,7 @@ from rival_client.database import Database
 from rival_client.history import as_entry
 from rival_client.records import HistoryEntry
 from rival_client.tables import RUN_TERMINAL, attempts, events, executors, history, now, orphans, runs, steps, waits
-from tests.chaos.storm.cases import CASES, Expected, undone_steps
+from tests.chaos.storm.cases import CASES, CHILDREN, Expected, undone_steps
 from tests.chaos.storm.effects import OF_THE_RUN, Effects
 from tests.chaos.storm.ledger import Execution, Ledger
 from tests.chaos.storm.producer import EVERY, Accepted
@@ -63,6 +63,9 @@ class Judge:
             self.waits = connection.execute(select(waits)).all()
             self.orphans = connection.execute(select(orphans.c.run_id)).scalars().all()
             self.events = connection.execute(select(events)).all()
+        self.children: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+        for run in self.runs.values():
+            self.children[run.parent_run_id or ""].append(run)
         self.executions: defaultdict[str, list[Execution]] = defaultdict(list)
         for one in ledger.executions():
             self.executions[one.run_id].append(one)
@@ -119,8 +122,8 @@ class Judge:
             yield from self._problems_of_chain(row)
         if row.workflow == "saga":
             yield from self._problems_of_saga(row)
-        if row.workflow == "journey":
-            yield from self._problems_of_children(row)
+        for kind, count in CHILDREN.get(row.workflow, {}).items():
+            yield from self._problems_of_children(row, kind, count)
 
     def _problems_of_chain(self, row: Row[Any]) -> Iterable[str]:
         """Each step's result is that of one real execution, and the next step saw that one and no other."""
@@ -144,12 +147,11 @@ class Judge:
         if [path for path in undone if path] != wanted:
             yield f"to be undone {wanted}, undone {undone}"
 
-    def _problems_of_children(self, row: Row[Any]) -> Iterable[str]:
-        for kind in ("call", "spawn"):
-            children = [one for one in self.runs.values() if one.id.startswith(f"{row.id}/{kind}:")]
-            rewound = any(entry.what in OF_THE_RUN for entry in self.history[row.id])
-            if not 1 <= sum(one.status == "completed" for one in children) <= (2 if rewound else 1):
-                yield f"{kind}: its children are {[(one.id, one.status) for one in children]}"
+    def _problems_of_children(self, row: Row[Any], kind: str, count: int) -> Iterable[str]:
+        children = [one for one in self.children[row.id] if f"{kind}:" in one.id.rpartition("/")[2]]
+        reopened = any(entry.what in OF_THE_RUN for entry in self.history[row.id])
+        if not count <= sum(one.status == "completed" for one in children) <= (count * 2 if reopened else count):
+            yield f"{kind}: its children are {[(one.id, one.status) for one in children]}"
 
     def _description(self, row: Row[Any]) -> str:
         still = [dict(step._mapping) for step in self.steps[row.id] if step.completed_at is None]

@@ -14,7 +14,7 @@ from rival_client.records import COMPOSITES, Attempt, LastError, Run, RunResult,
 from rival_client.tables import attempts, runs, steps
 
 #: The kinds of rows that a person would call a step.
-RESULT_KINDS = ("step", "external", "wait", *COMPOSITES)
+RESULT_KINDS = ("step", "flow", "external", "wait", *COMPOSITES)
 
 #: What every poll of a wait asks, for the hot line.
 READ_STATUS = Statement.of("rival_read_status", "SELECT workflow, status FROM rival_runs WHERE id = %(id)s")

@@ -14,9 +14,12 @@ from typing import Any
 from rival_client.bell import LocalBell
 from rival_client.client import Rival
 from rival_client.doorbell import KombuDoorbell
+from rival_client.errors import RivalError
 from rival_client.inputs import InputGate
 from rival_client.message import AnyRing
+from rival_workers.definition.lines import in_a_notebook
 from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.dev import inproc_transport
 from rival_workers.dev.inproc_worker import InprocWorker, PoolName
 from rival_workers.runtime.celery_app import Tasks, make_app
@@ -58,6 +61,7 @@ class EmbeddedRival(Rival):
         doorbell = LocalDoorbell(own.broker_url or "", own.queue, bell)
         super().__init__(settings=own, database=store.database, doorbell=doorbell, bell=bell)
         self._registry = registry
+        self._registered: dict[str, WorkflowDefinition] = {}
         self._process = Process(own, registry, "embedded", store=store, doorbell=doorbell)
         self._worker = self._open_worker(own, pool, concurrency)
 
@@ -72,12 +76,17 @@ class EmbeddedRival(Rival):
         return worker
 
     def _gate(self, workflow: str) -> InputGate:
-        # Workflows may be defined after the start, in a notebook's next cell.
-        if workflow in self._registry and workflow not in self._gates:
+        # Workflows may be defined after the start, in a notebook's next cell, and again when that is executed again.
+        newest = self._registry.newest(workflow)
+        if newest is not None and self._registered.get(workflow) is not newest:
             self._process.register_workflows()
+            self._gates.pop(workflow, None)
+            self._registered[workflow] = newest
         return super()._gate(workflow)
 
     def close(self) -> None:
+        global _opened
+        _opened = None if _opened is self else _opened
         self._process.stop_going_on()
         self._process.keeper.stop()
         self._worker.stop(self._process.settings.shutdown_grace)
@@ -101,5 +110,24 @@ def embedded(
 
     `settings` are those of a worker: lease=…, continuation_budget=…, retention=….
     """
+    global _opened
+    _make_room()
     own = default_registry if registry is None else registry
-    return EmbeddedRival(path, own, pool, concurrency, **settings)
+    _opened = EmbeddedRival(path, own, pool, concurrency, **settings)
+    return _opened
+
+
+#: The one that is open: a process has one worker.
+_opened: EmbeddedRival | None = None
+
+
+def _make_room() -> None:
+    """A notebook cell that is executed again closes what it has opened before."""
+    if _opened is None:
+        return
+    if not in_a_notebook():
+        raise RivalError(
+            "This process already has an open embedded Rival: use that one, or close it first "
+            "(`with embedded() as rival:` closes it at the end)."
+        )
+    _opened.close()

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from rival_client.errors import RivalError
+from rival_client.errors import RivalError, did_you_mean
 from rival_workers.cli.output import print_error
 from rival_workers.cli.summaries import SUMMARIES
 from rival_workers.dev.errors import StackError
@@ -37,6 +37,11 @@ class Cli(click.Group):
         if name not in COMMANDS:
             return None
         return _loaded(name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"No such command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -10,7 +10,7 @@ from rival_client.ticks import CatchUp
 from rival_workers.definition import composites
 from rival_workers.definition.composites import Function, Steps
 from rival_workers.definition.files import References
-from rival_workers.definition.lines import caller
+from rival_workers.definition.lines import caller, in_a_notebook
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.results import Results
 from rival_workers.definition.schedules import Schedule
@@ -133,7 +133,8 @@ class WorkflowBuilder:
         )  # fmt: skip
 
     def register(self, registry: Registry | None = None) -> WorkflowDefinition:
-        return registry_for(registry).add(self.build(registry))
+        """In a notebook, a workflow of the same name is replaced."""
+        return registry_for(registry).add(self.build(registry), replace=in_a_notebook())
 
 
 def create_workflow(name: str, *, description: str | None = None) -> WorkflowBuilder:

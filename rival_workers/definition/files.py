@@ -5,20 +5,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from rival_workers.definition.composites import CompositeSpec
+from rival_workers.definition.flows import Flow
+from rival_workers.definition.lines import with_line
 from rival_workers.definition.modules import load_module, python_files
-from rival_workers.definition.registry import Registry, registry_for
+from rival_workers.definition.registry import Registry, registering_in, registry_for
+from rival_workers.definition.steps import StepSpec
+from rival_workers.definition.waits import WaitSpec
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 from rival_workers.errors import DefinitionError
 
 
 def register_workflow_file(path: str | Path, registry: Registry | None = None) -> WorkflowDefinition:
     """Load one file and register it."""
-    target = registry_for(registry)
-    return target.add(References(target).define_file(Path(path)))
+    target, file = registry_for(registry), Path(path)
+    loaded = Loaded()
+    with registering_in(target):
+        before = {workflow.name: workflow for workflow in target}
+        loaded.modules[file] = load_module(file)
+        added = [workflow for workflow in target if before.get(workflow.name) is not workflow]
+    # A file may also have flows only, or build its workflow and register it itself.
+    if not hasattr(loaded.modules[file], "steps") and added and not list(_misspelt(loaded.modules[file])):
+        return added[0]
+    return target.add(References(target, loaded).define_file(file))
 
 
 def register_workflows_from_directory(
@@ -80,8 +94,9 @@ def _load_all(paths: Iterable[Path], registry: Registry) -> Loaded:
                 loaded.broken[file.resolve()] = error
                 loaded.problems += error.problems
                 continue
-            # A file may also build and register its workflows itself.
-            if hasattr(module, "steps") or (path == file and len(registry) == before):
+            # A file may also build and register its workflows itself, or be imported by others.
+            none_of_its_own = path == file and len(registry) == before
+            if hasattr(module, "steps") or none_of_its_own or any(_misspelt(module)):
                 loaded.modules[file] = module
     return loaded
 
@@ -173,7 +188,8 @@ def _name(path: Path, module: ModuleType) -> str:
 
 def _from_module(path: Path, module: ModuleType, references: References) -> WorkflowDefinition:
     if not hasattr(module, "steps"):
-        raise DefinitionError([f"{path}: no `steps` list: add steps = [first, second, …]"])
+        found = [with_line(str(path), name) + f": {problem}" for name, problem in _misspelt(module)]
+        raise DefinitionError(found or [f"{path}: no `steps` list: add steps = [first, second, …]"])
     mistaken = [f"{path}: {problem}" for problem in _lookalikes(module)]
     try:
         workflow = define_workflow(
@@ -194,6 +210,19 @@ def _from_module(path: Path, module: ModuleType, references: References) -> Work
     if mistaken:
         raise DefinitionError(mistaken)
     return workflow
+
+
+def _misspelt(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """Lists of steps under a name that is almost `steps`: the file would silently be none."""
+    names = {} if hasattr(module, "steps") else vars(module)
+    for name, value in names.items():
+        is_list = isinstance(value, list | tuple) and bool(value) and all(map(_is_step_like, value))
+        if is_list and get_close_matches(name.lower(), ["steps"], 1, 0.7):
+            yield name, f"found {name} = [{len(value)} steps], but no `steps`: rename it to steps"
+
+
+def _is_step_like(thing: Any) -> bool:
+    return callable(thing) or isinstance(thing, StepSpec | CompositeSpec | WaitSpec | Flow | dict)
 
 
 def _lookalikes(module: ModuleType) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rival_workers.definition.lines import in_a_notebook
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 
@@ -49,7 +50,7 @@ def flow(
                 made.name, [made], input=input, description=description or function.__doc__, on_error=on_error,
                 policies=policies, schedule=schedule, retention=retention,
             )  # fmt: skip
-            registry_for(registry).add(made.definition)
+            registry_for(registry).add(made.definition, replace=in_a_notebook())
         return made
 
     return decorate

@@ -6,9 +6,14 @@ import ast
 import os
 import re
 import sys
+import sysconfig
 from pathlib import Path
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_STANDARD = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+#: What takes the place of a file name for code that was typed in.
+_TYPED = ("<ipython-input", "<stdin>", "<python-input", "<console>")
 #: A problem begins with the name that it is about: `steps[2]…`, `on_error: …`.
 _PLACE = re.compile(r"(?P<name>\w+)(?:\[(?P<index>\d+)\])?")
 
@@ -24,6 +29,19 @@ def caller() -> str:
 def _is_ours(file: str) -> bool:
     # "<string>" is the __init__ of a dataclass.
     return file.startswith(_PACKAGE) or file == "<string>"
+
+
+def is_users_file(filename: str) -> bool:
+    """It belongs neither to Python nor to something that was installed."""
+    if filename.startswith(("<frozen ", _PACKAGE, *_STANDARD)):
+        return False
+    return not any(part in filename for part in _INSTALLED)
+
+
+def in_a_notebook() -> bool:
+    """The line that is being executed was typed into a notebook or an interactive interpreter."""
+    file = caller().rpartition(":")[0]
+    return file.startswith(_TYPED) or "/ipykernel_" in file.replace(os.sep, "/")
 
 
 def with_line(file: str, problem: str) -> str:

@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from rival_workers.definition.lines import is_users_file
 from rival_workers.errors import DefinitionError
 
 
@@ -50,5 +51,9 @@ def load_module(path: Path) -> ModuleType:
 def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{last.filename}:{last.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    # The innermost line of the user's: an error in a library is caused by the line that calls it.
+    users = [frame for frame in frames if is_users_file(frame.filename)]
+    last = (users or frames)[-1]
+    called = "" if last is frames[-1] else f", in {frames[-1].name} of {Path(frames[-1].filename).name}"
+    return f"{last.filename}:{last.lineno}{called}"

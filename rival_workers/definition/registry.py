@@ -18,10 +18,19 @@ class Registry:
         #: Whoever follows the files looks whether something has come that is not known here yet.
         self.look_again: Callable[[], object] = lambda: None
 
-    def add(self, workflow: WorkflowDefinition, *, within_another: bool = False) -> WorkflowDefinition:
-        """`within_another`: it is also a step of a workflow, which may have what this one has not."""
+    def add(
+        self, workflow: WorkflowDefinition, *, within_another: bool = False, replace: bool = False
+    ) -> WorkflowDefinition:
+        """`within_another`: it is also a step of a workflow, which may have what this one has not. `replace`: it takes
+        the place of one of the same name that is not from a file, as when a notebook cell is executed again.
+        """
         known = self._newest.get(workflow.name)
-        if known is not None and (known.version != workflow.version or _file(known) != _file(workflow)):
+        replaces = replace and known is not None and known.source is None
+        if (
+            known is not None
+            and not replaces
+            and (known.version != workflow.version or _file(known) != _file(workflow))
+        ):
             where = f"from {known.source}" if known.source else "with other steps"
             here = f"{workflow.source}: " if workflow.source else ""
             raise DefinitionError(
@@ -60,6 +69,10 @@ class Registry:
         return len(self._newest)
 
 
+def _differ(one: WorkflowDefinition, other: WorkflowDefinition) -> bool:
+    return one.version != other.version or _file(one) != _file(other)
+
+
 def _file(workflow: WorkflowDefinition) -> Path | None:
     return None if workflow.source is None else Path(workflow.source).resolve()
 
@@ -81,8 +94,9 @@ def registry_for(given: Registry | None) -> Registry:
 @contextmanager
 def registering_in(registry: Registry) -> Iterator[None]:
     """In this thread it takes the place of the default registry: for files that register their workflows themselves."""
+    before = getattr(_instead, "registry", default_registry)
     _instead.registry = registry
     try:
         yield
     finally:
-        del _instead.registry
+        _instead.registry = before

@@ -120,6 +120,8 @@ def checked_config(
     except ValidationError as error:
         problems += [f"option {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         return None
+    if config.on_timeout == "retry" and (config.max_attempts or 1) == 1:
+        problems.append('on_timeout="retry" needs more than one attempt: give max_attempts=2 or more')
     if config.deadline is not None and not config.is_external:
         problems.append('deadline is for execution_mode="external"; a step that works itself has a timeout')
     return config

@@ -184,3 +184,9 @@ def test_worker_refuses_a_schema_that_is_behind(cli: Cli, empty_url: str) -> Non
 
 def test_flower_without_a_broker_says_what_to_do(bare: Cli) -> None:
     assert "rival dev" in bare("flower", code=1).err
+
+
+def test_a_misspelt_command_or_workflow_suggests_the_right_one(shop: Cli) -> None:
+    assert "No such command 'wrokflows'; did you mean 'workflows'?" in shop("wrokflows", code=2).err
+    assert "No such command 'zzz' (see" in shop("zzz", code=2).err
+    assert "did you mean 'greet'?" in shop("run", "Greeet", code=1).err

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rival_workers import StepError, for_each, loop, parallel, step, workflow
+from rival_workers import StepError, flow, for_each, loop, parallel, step, workflow
 from rival_workers.definition.workflow import define_workflow
 from tests.support.inline import Inline
 
@@ -121,3 +121,12 @@ def test_the_composite_around_a_step_is_that_of_the_iteration_before(inline: Inl
     both = parallel("both", [step(look, name="a"), step(lambda: 7, name="b")])
     carry_out(inline, loop("l", do=[both], until=enough, max_iterations=5))
     assert seen == [None, {"a": 0, "b": 7}, {"a": 1, "b": 7}]
+
+
+def test_the_results_of_a_run_contain_its_flows(inline: Inline) -> None:
+    @flow("fl", register=False)
+    def fl(ctx: Any) -> int:
+        return int(ctx.step(lambda: 2, name="two")) + 1
+
+    result = carry_out(inline, step(lambda: 1, name="one"), fl)
+    assert result.results == {"one": 1, "fl": 3, "fl/two": 2}

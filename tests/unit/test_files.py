@@ -249,3 +249,56 @@ def test_a_name_that_is_nearly_one_of_rivals_is_refused(tmp_path: Path, more: st
     register_workflow_file(
         write(tmp_path, "v.py", PLAIN + "names = inputs = [1]\ndef on_error_of(x): ...\n"), Registry()
     )
+
+
+@pytest.mark.parametrize("name", ["step", "Steps", "stpes", "STEPS", "step_s"])
+def test_a_misspelt_list_of_steps_is_told_with_its_line(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "good.py")
+    file = write(
+        tmp_path, "bad.py", f"from rival_workers import step as _step\ndef one(): ...\n{name} = [_step(one), one]\n"
+    )
+    expected = rf"bad.py:3: found {name} = \[2 steps\], but no `steps`: rename it to steps"
+    for register in (
+        lambda: register_workflows_from_directory(tmp_path, Registry()),
+        lambda: register_paths([file], Registry()),
+        lambda: register_workflow_file(file, Registry()),
+    ):
+        with pytest.raises(DefinitionError, match=expected):
+            register()
+
+
+def test_what_only_sounds_like_steps_is_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, "a.py")
+    write(
+        tmp_path, "shared.py", "from rival_workers import step\nstep_names = ['one']\nStep = list[int]\nsteps_ = []\n"
+    )
+    assert names(tmp_path) == ["a"]
+
+
+FLOW = "from rival_workers import flow\n@flow('{0}')\ndef one(ctx, input): return 1\n"
+
+
+def test_a_file_with_only_a_flow_is_registered_by_itself(tmp_path: Path) -> None:
+    registry, file = Registry(), write(tmp_path, "onboarding.py", FLOW.format("welcome"))
+    assert register_workflow_file(file, registry).name == "welcome"
+    assert register_workflow_file(file, registry) is registry.newest("welcome")
+    assert [w.name for w in registry] == ["welcome"]
+
+
+def test_an_import_error_names_the_users_line_that_causes_it(tmp_path: Path) -> None:
+    texts = {
+        "lib.py": "import json\n\nVALUES = json.loads('{x')\nsteps = []\n",
+        "missing.py": "x = 1\nimport there_is_no_such_module\n",
+        "syntax.py": "x = 1\n\ndef (:\n",
+        "models.py": "from pydantic import BaseModel\nclass M(BaseModel):\n    n: int\nM(n='x')\n",
+        "through.py": "from helper_of_it import f\n\nf()\n",
+    }
+    write(tmp_path, "helper_of_it.py", "def f():\n    return int('x')\n")
+    for name, text in texts.items():
+        write(tmp_path, name, text)
+    with pytest.raises(DefinitionError) as caught:
+        register_workflows_from_directory(tmp_path, Registry())
+    told = "\n".join(caught.value.problems)
+    for place in ("lib.py:3, in raw_decode of decoder.py", "missing.py:2)", "syntax.py:3)", "models.py:4, in"):
+        assert place in told
+    assert "helper_of_it.py:2)" in told

@@ -13,7 +13,7 @@ from rival_workers import step
 from rival_workers.definition.assembly import Assembly
 from rival_workers.definition.gathering import Scope
 from rival_workers.definition.inject import Injection
-from rival_workers.definition.steps import OPTIONS, as_spec, name_of
+from rival_workers.definition.steps import OPTIONS, as_spec, checked_config, name_of
 from rival_workers.definition.workflow import only_itself
 from rival_workers.engine.plan import StepConfig, StepNode
 
@@ -187,3 +187,17 @@ def test_options_may_be_given_to_a_step_that_has_some_already() -> None:
 
 def chop_for_real() -> None:
     """Something with a name."""
+
+
+@pytest.mark.parametrize("options", [{}, {"max_attempts": 1}, {"max_retries": 0}])
+def test_a_retry_on_timeout_needs_attempts(options: dict[str, Any]) -> None:
+    problems: list[str] = []
+    checked_config({"timeout": 5, "on_timeout": "retry", **options}, problems)
+    assert problems == ['on_timeout="retry" needs more than one attempt: give max_attempts=2 or more']
+
+
+@pytest.mark.parametrize("options", [{"max_attempts": 2}, {"max_retries": 1}])
+def test_a_retry_on_timeout_with_attempts_is_fine(options: dict[str, Any]) -> None:
+    problems: list[str] = []
+    checked_config({"timeout": 5, "on_timeout": "retry", **options}, problems)
+    assert problems == []

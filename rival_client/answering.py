@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, and_, case, or_, select, update
 from rival_client import arguments
 from rival_client.completion import CompletionToken
 from rival_client.history import tell
+from rival_client.locks import share_run
 from rival_client.payload import Json, dump, serialise
 from rival_client.tables import after, now, runs, steps
 from rival_client.waking import Woken, run_awakes
@@ -65,6 +66,7 @@ def answer(
     connection: Connection, token: CompletionToken, given: Mapping[str, Json], by: str, grace: float
 ) -> Woken | None:
     """The step has its answer, and may end. None: it waits for none with this token, which the history keeps."""
+    share_run(connection, token.run_id)
     row = connection.execute(_asked(token).with_for_update()).first()
     what = "/".join(name for name in (COMPLETED, FAILED) if name in given)
     if row is None:

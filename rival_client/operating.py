@@ -10,14 +10,12 @@ from sqlalchemy import Connection
 from rival_client import arguments, orphans, pausing, runs
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell
-from rival_client.errors import RivalError
 from rival_client.operator_port import Operator, open_operator
 from rival_client.records import Reopened
 from rival_client.recovery import Recovery, recover
 from rival_client.settings import Settings
 from rival_client.waking import Woken, wake_parent
 
-_CANCEL_TRIES = 50
 #: Children that are cancelled at once with their parent; of more, the workers cancel the rest.
 _CHILDREN_AT_ONCE = 1000
 
@@ -33,20 +31,16 @@ class Operating:
         Of very many children, and if this process dies before it comes to them, the workers cancel the rest.
         """
         run_id, by = arguments.run_id(run_id), arguments.name("by", by)
-        for _ in range(_CANCEL_TRIES):
-            cancelled, woken = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
-            if cancelled is not None:
-                if cancelled:
-                    self._doorbell.ring([] if woken is None else [woken.ring], changed=[run_id])
-                    self._cancel_children(run_id, by)
-                return cancelled
-        raise RivalError(f"Run {run_id!r} kept moving while it was being cancelled. Try again.")
+        cancelled, woken = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
+        if cancelled:
+            self._doorbell.ring([] if woken is None else [woken.ring], changed=[run_id])
+            self._cancel_children(run_id, by)
+        return cancelled
 
-    def _cancel(self, connection: Connection, run_id: str, by: str) -> tuple[bool | None, Woken | None]:
-        cancelled = runs.cancel_run(connection, run_id, by)
-        if cancelled is None:
-            connection.rollback()
+    def _cancel(self, connection: Connection, run_id: str, by: str) -> tuple[bool, Woken | None]:
+        cancelled = runs.end_as_cancelled(connection, run_id, by)
         woken = wake_parent(connection, run_id, self.settings.ring_grace) if cancelled else None
+        runs.leave_orphans(connection, run_id, by, cancelled)
         return cancelled, woken
 
     def _cancel_children(self, run_id: str, by: str) -> None:

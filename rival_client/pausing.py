@@ -10,9 +10,9 @@ from sqlalchemy import Connection, or_, select, update
 
 from rival_client.errors import RunNotFound
 from rival_client.history import tell
+from rival_client.locks import lock_run
 from rival_client.message import Ring
 from rival_client.records import COMPOSITE_KINDS
-from rival_client.runs import LockedRun
 from rival_client.tables import RUN_TERMINAL, after, now, runs, steps
 
 
@@ -32,7 +32,7 @@ def pause_run(connection: Connection, run_id: str, by: str) -> bool:
 
 def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> list[Ring] | None:
     """What must be rung, now that the run goes on. None: it was not paused."""
-    LockedRun(connection, run_id)
+    lock_run(connection, run_id)
     resumed = connection.execute(
         update(runs)
         .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_not(None))

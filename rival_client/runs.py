@@ -1,4 +1,4 @@
-"""The statements that move runs: start, lock and cancel them, append to their history. They take an open connection,
+"""The statements that move runs: start and cancel them, append to their history. They take an open connection,
 never commit.
 """
 
@@ -8,14 +8,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, bindparam, delete, select, text, update
+from sqlalchemy import Connection, Text, bindparam, delete, select, text, update
 from sqlalchemy.dialects import sqlite
 
 from rival_client import orphans
-from rival_client.errors import RunConflict, RunNotFound
+from rival_client.errors import RunConflict
 from rival_client.history import tell
 from rival_client.holding import same
 from rival_client.hotline import Statement
+from rival_client.locks import lock_run
 from rival_client.payload import Json, load
 from rival_client.records import WorkflowInfo
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, steps, waits
@@ -52,8 +53,9 @@ def insert_parameters(workflow: WorkflowInfo, inputs: Mapping[str, Json], grace:
         "workflow": workflow.name,
         "version": workflow.version,
         "grace": grace,
-        "ids": list(inputs),
-        "inputs": [str(value) for value in inputs.values()],
+        # Sorted: of two inserts with ids in common, one waits for the other, and never each for the other.
+        "ids": sorted(inputs),
+        "inputs": [str(inputs[run_id]) for run_id in sorted(inputs)],
     }
 
 
@@ -98,61 +100,39 @@ def refuse_conflicts(workflow: str, inputs: Mapping[str, Json], existing: Iterab
 # -- cancelling -------------------------------------------------------------------------------------------
 
 
-class LockedRun:
-    """A run and all its open steps, locked in the one order that every transition keeps: steps from the leaves
-    up, then the run. Steps are only ever added by a transition of an open step or of a pending run, so once all
-    of those are locked the set cannot change; `settled` says whether it had changed before that.
-
-    `ended_too`: for one who will also change steps that have ended. Another who has waited for such a step's end may
-    hold its lock, and go on to the run.
-    """
-
-    def __init__(self, connection: Connection, run_id: str, *, ended_too: bool = False) -> None:
-        paths = _paths(run_id) if ended_too else _open_paths(run_id)
-        self.paths = list(connection.scalars(paths.with_for_update()))
-        row = connection.execute(
-            select(runs.c.workflow, runs.c.status, runs.c.token).where(runs.c.id == run_id).with_for_update()
-        ).first()
-        if row is None:
-            raise RunNotFound(run_id)
-        self.workflow, self.status = row.workflow, row.status
-        # Only a look: a step that is new since may be locked by a finish that waits for this very run.
-        self.settled = list(connection.scalars(paths)) == self.paths
+def cancel_run(connection: Connection, run_id: str, by: str) -> bool:
+    """False: it had ended already. Its children are entered as orphans, to be cancelled in their own transactions."""
+    cancelled = end_as_cancelled(connection, run_id, by)
+    leave_orphans(connection, run_id, by, cancelled)
+    return cancelled
 
 
-def _paths(run_id: str) -> Select[Any]:
-    # Descending paths put "a/b" before "a": descendants before ancestors.
-    return select(steps.c.path).where(steps.c.run_id == run_id).order_by(steps.c.path.desc())
-
-
-def _open_paths(run_id: str) -> Select[Any]:
-    return _paths(run_id).where(steps.c.status.not_in(STEP_TERMINAL))
-
-
-def cancel_run(connection: Connection, run_id: str, by: str) -> bool | None:
-    """True: cancelled now. False: it had ended already. None: the run moved; roll back and try again. Its children
-    are entered as orphans, for whoever cancels them."""
-    locked = LockedRun(connection, run_id)
-    if locked.status in RUN_TERMINAL:
-        orphans.forget(connection, run_id)
+def end_as_cancelled(connection: Connection, run_id: str, by: str) -> bool:
+    """The run and its open steps. False: it had ended already."""
+    if lock_run(connection, run_id).status in RUN_TERMINAL:
         return False
-    if not locked.settled:
-        return None
-    connection.execute(
+    cancelled = connection.scalars(
         update(steps)
         .where(steps.c.run_id == run_id, steps.c.status.not_in(STEP_TERMINAL))
         .values(
             status="cancelled", completed_at=now(), ring_at=None, timeout_at=None,
             execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
         )
+        .returning(steps.c.path)
     )  # fmt: skip
+    paths = sorted(cancelled, reverse=True)
     connection.execute(
         update(runs)
         .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL))
         .values(status="cancelled", completed_at=now(), ring_at=None, token=runs.c.token + 1)
     )
     connection.execute(delete(waits).where(waits.c.run_id == run_id))
-    tell(connection, run_id, None, "cancelled", by=by, open=locked.paths)
-    orphans.forget(connection, run_id)
-    orphans.leave_all(connection, run_id, by)
+    tell(connection, run_id, None, "cancelled", by=by, open=paths)
     return True
+
+
+def leave_orphans(connection: Connection, run_id: str, by: str, cancelled: bool) -> None:
+    """The run itself is no orphan any more, and if it was cancelled now, its children are. The last locks of all."""
+    orphans.forget(connection, run_id)
+    if cancelled:
+        orphans.leave_all(connection, run_id, by)

@@ -1,7 +1,7 @@
 """Waking what waits: a step whose event has come, a flow whose child has ended. Within somebody's transaction; whoever
 commits rings after.
 
-Locks go from a child run to its parent, never back: a parent's cancel leaves its children to transactions of their own.
+The caller has the shared lock of the run (`rival_client.locks`); of a parent, it is taken here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, null, or_, select, true, update
 
 from rival_client.history import tell
+from rival_client.locks import share_run
 from rival_client.message import Ring
 from rival_client.tables import after, now, runs, scalar_text, steps
 
@@ -118,6 +119,7 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | No
     if run is None:
         return None
     error = child_error(run_id, run)
+    share_run(connection, run.parent_run_id)
     woken: Woken | None = None
     for path in _waiting_for_child(connection, run.parent_run_id, run.parent_path, run_id):
         one = end_checkpoint(
@@ -133,7 +135,8 @@ def _waiting_for_child(connection: Connection, run_id: str, path: str, child: st
     at = or_(steps.c.path == path, and_(steps.c.path > f"{path}/", steps.c.path < f"{path}0"))
     the_one = or_(steps.c.item.is_(null()), scalar_text(steps.c.item) == child)
     waiting = select(steps.c.path).where(steps.c.run_id == run_id, at, steps.c.status == "waiting", the_one)
-    return list(connection.scalars(waiting.order_by(steps.c.path)))
+    # All of them before the flow: a commit of the flow locks its open checkpoints in the same order.
+    return list(connection.scalars(waiting.order_by(steps.c.path).with_for_update()))
 
 
 def child_error(run_id: str, run: Any) -> dict[str, Any] | None:

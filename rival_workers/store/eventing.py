@@ -4,64 +4,31 @@ the two sees the other: an event that came just before, during or after the wait
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, or_, select, true, tuple_, update
 
 from rival_client.database import Database
 from rival_client.history import Telling
+from rival_client.locks import share_run
 from rival_client.tables import deliveries, events, now, steps, waits
 from rival_client.waking import Woken, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.events import holds
 from rival_workers.store.base import ClaimBy, Delivered, DueEvent, Look
 from rival_workers.store.guards import any_is_past, backed_off, chosen
+from rival_workers.store.locking import BETWEEN as BETWEEN
+from rival_workers.store.locking import KEYS as KEYS
+from rival_workers.store.locking import TOPICS as TOPICS
+from rival_workers.store.locking import lock_topic, need_topic
+from rival_workers.store.locking import lock_topics as lock_topics
 
 _BATCH = 100
+#: Waits that are read for each one that is woken: more only where a filter leaves some out.
+_WAITS_AT_ONCE = 10
 _ANY_DUE = select(any_is_past(events.c.ring_at))
-
-
-class TopicNeeded(Exception):
-    """The topic's lock must be taken before any step's: whoever delivers has it when it comes to the steps."""
-
-    def __init__(self, wait: WaitFor) -> None:
-        super().__init__(wait.topic)
-        self.wait = wait
-
-
-def lock_topics(connection: Connection, waits_for: Iterable[WaitFor]) -> list[WaitFor]:
-    """The waits, in the one order in which their topics are locked."""
-    in_order = sorted(waits_for, key=lambda one: (one.topic, one.key or ""))
-    for wait in in_order:
-        lock_topic(connection, wait.topic, wait.key)
-    return in_order
-
-
-def need_topic(connection: Connection, wait: WaitFor) -> None:
-    """For one who has locked steps already, and so must not wait for it."""
-    if connection.dialect.name == "postgresql" and not all(_locks(connection, wait.topic, wait.key, "pg_try_advisory")):
-        raise TopicNeeded(wait)
-
-
-def lock_topic(connection: Connection, topic: str, key: str | None) -> None:
-    """Those with a key share the topic and have the key for themselves; one without a key has all of the topic."""
-    if connection.dialect.name == "postgresql":  # elsewhere a transaction is alone anyway
-        _locks(connection, topic, key, "pg_advisory")
-
-
-def _locks(connection: Connection, topic: str, key: str | None, how: str) -> Row[Any]:
-    exclusive, shared = getattr(func, f"{how}_xact_lock"), getattr(func, f"{how}_xact_lock_shared")
-    number = func.hashtext(topic)
-    if key is None:
-        return connection.execute(select(exclusive(TOPICS, number))).one()
-    of_key = exclusive(KEYS, func.hashtext(f"{topic}{BETWEEN}{key}"))
-    return connection.execute(select(shared(TOPICS, number), of_key)).one()
-
-
-#: Two arbitrary numbers that only Rival's events use, and what stands between a topic and a key.
-TOPICS, KEYS, BETWEEN = 726_354, 726_355, "\x1f"
 
 
 @dataclass(frozen=True)
@@ -74,8 +41,9 @@ class Waiting:
 
 
 def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor, telling: Telling) -> dict[str, Any] | None:
-    """The event that is there already, and is this step's from now on; None: it is entered as waiting."""
-    lock_topic(connection, wait.topic, wait.key)
+    """The event that is there already, and is this step's from now on; None: it is entered as waiting. TopicNeeded: the
+    topic's lock is taken by another transaction, and must be waited for first."""
+    need_topic(connection, wait)
     for event in _there_for(connection, waiting, wait):
         if wait.where is None or holds(event.payload, wait.where):
             return _hand_over(connection, event, waiting, telling)
@@ -156,43 +124,25 @@ class Eventing:
         Of several on their way with one topic and key it is always the oldest that is delivered: as many messages come
         as there are events, and so each has its turn, in the order in which they were sent.
         """
-        with self.database.transaction() as connection:
-            asked = connection.execute(select(events.c.topic, events.c.key).where(events.c.id == event_id)).first()
-            if asked is None:
-                return Delivered()
-            lock_topic(connection, asked.topic, asked.key)
-            event = connection.execute(_oldest_sent(asked.topic, asked.key)).first()
-            if event is None:
-                return Delivered()
-            woken = self._wake_all(connection, event)
-            if not (woken and event.delivery == "one"):
-                connection.execute(
-                    update(events)
-                    .where(events.c.id == event.id, events.c.status == "sent")
-                    .values(status="kept", ring_at=None)
-                )
-            return Delivered(tuple(woken))
-
-    def _wake_all(self, connection: Connection, event: Row[Any]) -> list[Woken]:
+        # An event for many runs is a transaction for each of them: so none needs the locks of two runs at once.
         woken: list[Woken] = []
-        # What is for all is for each run once.
-        told: set[str] = set()
+        asked: str | None = event_id
         last: Row[Any] | None = None
-        while True:
-            found = connection.execute(_waiting_for(event, last)).all()
-            for last in found:
-                if last.run_id in told or not (last.filter is None or holds(event.payload, last.filter)):
-                    continue
-                kind = _kind_that_takes(connection, last)
-                if kind is None:
-                    continue
-                one = self._wake(connection, event, last, kind)
+        while asked is not None:
+            with self.database.transaction() as connection:
+                event = _to_deliver(connection, asked, is_chosen=last is not None)
+                if event is None:
+                    break
+                last = _next_wait(connection, event, last)
+                one = None if last is None else self._wake_if_waiting(connection, event, last)
                 woken += [one] if one else []
-                told.add(last.run_id)
-                if event.delivery == "one":
-                    return woken
-            if len(found) < _BATCH:
-                return woken
+                asked = None if last is None or (one and event.delivery == "one") else event.id
+        return Delivered(tuple(woken))
+
+    def _wake_if_waiting(self, connection: Connection, event: Row[Any], row: Row[Any]) -> Woken | None:
+        share_run(connection, row.run_id)
+        kind = _kind_that_takes(connection, row)
+        return None if kind is None else self._wake(connection, event, row, kind)
 
     def _wake(self, connection: Connection, event: Row[Any], row: Row[Any], kind: str) -> Woken | None:
         """The event is the wait's. None: nobody need be rung for; a flow whose time is up at this very moment runs
@@ -239,9 +189,16 @@ class Eventing:
         )
         with self.database.transaction() as connection:
             ids = list(connection.scalars(old))
-            connection.execute(delete(deliveries).where(deliveries.c.event_id.in_(ids)))
+            delete_deliveries(connection, deliveries.c.event_id.in_(ids))
             connection.execute(delete(events).where(events.c.id.in_(ids)))
             return len(ids)
+
+
+def delete_deliveries(connection: Connection, which: ColumnElement[bool]) -> None:
+    """In one order: those of an expired event and those of a deleted run overlap."""
+    key = (deliveries.c.event_id, deliveries.c.run_id)
+    in_order = select(*key).where(which).order_by(*key).with_for_update()
+    connection.execute(delete(deliveries).where(tuple_(*key).in_(chosen(in_order))))
 
 
 def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
@@ -261,15 +218,30 @@ def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
     return kind
 
 
-def _oldest_sent(topic: str, key: str | None) -> Select[Any]:
-    its_key = events.c.key.is_(None) if key is None else events.c.key == key
-    return (
-        select(events)
-        .where(events.c.topic == topic, events.c.status == "sent", its_key)
-        .order_by(events.c.created_at, events.c.id)
-        .limit(1)
-        .with_for_update()
-    )
+def _to_deliver(connection: Connection, event_id: str, *, is_chosen: bool) -> Row[Any] | None:
+    """The event itself if it is chosen; otherwise the oldest that is on its way with its topic and key."""
+    asked = connection.execute(select(events.c.topic, events.c.key).where(events.c.id == event_id)).first()
+    if asked is None:
+        return None
+    lock_topic(connection, asked.topic, asked.key)
+    its_key = events.c.key.is_(None) if asked.key is None else events.c.key == asked.key
+    which = (events.c.id == event_id,) if is_chosen else (events.c.topic == asked.topic, its_key)
+    oldest = select(events).where(*which, events.c.status == "sent").order_by(events.c.created_at, events.c.id)
+    return connection.execute(oldest.limit(1).with_for_update()).first()
+
+
+def _next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -> Row[Any] | None:
+    """The first wait after `last` that the event may be for. None: there is no other, so the event is kept."""
+    while True:
+        found = connection.execute(_waiting_for(event, last)).all()
+        for row in found:
+            if row.filter is None or holds(event.payload, row.filter):
+                return row
+        if len(found) < _WAITS_AT_ONCE:
+            kept = update(events).where(events.c.id == event.id, events.c.status == "sent")
+            connection.execute(kept.values(status="kept", ring_at=None))
+            return None
+        last = found[-1]
 
 
 def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
@@ -287,5 +259,5 @@ def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
             waits.c.topic == event.topic, waits.c.created_at <= event.expires_at, fits, whose, further, ~had.exists()
         )
         .order_by(*order)
-        .limit(_BATCH)
+        .limit(_WAITS_AT_ONCE)
     )

@@ -4,8 +4,8 @@ ended for them.
 Only the attempt that holds the flow's token gives an `end_order`, so there is one order. An event or a child ends its
 checkpoint without one; the checkpoint gets it here, before the flow knows of the end.
 
-**Lock order**, the same for every transaction that touches a flow: topics (sorted), child runs (sorted by id, before
-any row of their parent), checkpoints (sorted by path), the flow's row, the run's row. No wake-up is lost: what ends a
+**Lock order** (see `rival_client.locks`): topics (sorted), child runs (sorted by id, before any lock of their parent),
+the shared lock of the run, checkpoints (sorted by path), the flow's row, the run's row. No wake-up is lost: what ends a
 checkpoint locks it first and then resumes the flow if its status is `waiting`; the commit that suspends the flow locks
 all open checkpoints first. So either this commit sees the end, or the other transaction sees the flow waiting.
 """
@@ -20,16 +20,18 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, select, update
 
 from rival_client.database import Database
+from rival_client.locks import share_run
 from rival_client.orphans import leave_awaited
 from rival_client.payload import Json, serialise
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, deliveries, events, now, runs, steps
 from rival_client.waking import child_error
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import Held
-from rival_workers.store.eventing import Waiting, begin_wait, lock_topics
+from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.flow_records import ChildWait, EventWait, FlowCommit, FlowProgress
 from rival_workers.store.flow_rows import FlowTransaction, RingTimes, lock_leaves
 from rival_workers.store.flowing import checkpoint_of
+from rival_workers.store.locking import lock_topics
 
 #: A timer that is this much early counts as due.
 EARLY = 0.005
@@ -46,6 +48,7 @@ class FlowCommits:
         with self.database.transaction() as connection:
             lock_topics(connection, [wait for one in commit.waits for wait in one.waits_for])
             children = _lock_children(connection, commit.child_waits)
+            share_run(connection, held.run_id)
             over = [one.mark.path for one in commit.endings]
             lock_leaves(connection, held, [*commit.open_paths, *(mark.path for mark in commit.given_up), *over])
             flow = FlowTransaction.of(connection, held, RingTimes(self.ring_grace, self.near))
@@ -164,13 +167,14 @@ class _Applying:
 
     def _give_back(self, event_id: str) -> None:
         """It is delivered again: another run may be waiting for it."""
-        had = (deliveries.c.event_id == event_id, deliveries.c.run_id == self._run_id)
-        self._connection.execute(delete(deliveries).where(*had))
+        # The event before its delivery, as where an expired event is deleted.
         self._connection.execute(
             update(events)
             .where(events.c.id == event_id, events.c.status == "consumed")
             .values(status="sent", ring_at=now(), rings=0)
         )
+        had = (deliveries.c.event_id == event_id, deliveries.c.run_id == self._run_id)
+        self._connection.execute(delete(deliveries).where(*had))
 
     # -- what has ended -----------------------------------------------------------------------------------
 

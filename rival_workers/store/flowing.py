@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, se
 
 from rival_client.database import Database
 from rival_client.history import REOPENINGS, Telling, tell
+from rival_client.locks import lock_run, share_run
 from rival_client.payload import Json
 from rival_client.tables import (
     RUN_TERMINAL,
@@ -84,6 +85,7 @@ class Flowing:
     def record_checkpoint(self, held: Held, ending: Ending) -> float | None:
         """When it ended, by the database's clock; None: the flow has moved on without this attempt."""
         with self.database.transaction() as connection:
+            share_run(connection, held.run_id)
             if ending.mark.found is not None:
                 lock_leaves(connection, held, [ending.mark.path])
             flow = FlowTransaction.of(connection, held, self.ring_times)
@@ -98,6 +100,7 @@ class Flowing:
     def suspend_step(self, held: Held, ending: Ending | None, seconds: float | None) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
         with self.database.transaction() as connection:
+            share_run(connection, held.run_id)
             if ending is not None:
                 lock_leaves(connection, held, [ending.mark.path])
             left = leave(connection, held, seconds, self.ring_times)
@@ -112,6 +115,7 @@ class Flowing:
     def spawn_child(self, held: Held, mark: Mark, child: ChildRun) -> SpawnedChild | None:
         """The child run is there with the checkpoint, which does not wait for it. None: the flow has moved on."""
         with self.database.transaction() as connection:
+            share_run(connection, held.run_id)
             flow = FlowTransaction.of(connection, held, self.ring_times)
             if flow is None:
                 return None
@@ -135,6 +139,7 @@ class Flowing:
     def continue_flow(self, held: Held, its_input: Json) -> int | None:
         """The flow begins anew with another input: what it has done is gone, and its run goes on."""
         with self.database.transaction() as connection:
+            lock_run(connection, held.run_id)
             row = connection.execute(
                 step_leaves_running(held, "suspend_step", "pending")
                 .values(attempts=0, lost=0, item=its_input, due_at=None, ring_at=after(self.ring_grace), rings=0)

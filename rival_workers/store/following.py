@@ -1,8 +1,7 @@
 """What follows from a step's end, in portable SQL: an advance's effects, one after the other, in one transaction.
 
-Locks are taken from the leaves up (descending paths), then the run. An effect that reaches down again, to cancel what
-is open below a composite, would break that order; so it asks for the whole scope to be locked first, and the
-transaction is begun anew.
+With the shared lock of the run, rows are locked from the leaf up. An effect that reaches down again, to cancel what is
+open below a composite, needs the exclusive lock: it raises RunNeeded, and the transaction starts again with that lock.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ from rival_workers.engine.effects import Effect, Opening
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.store.base import NEVER_RUNG, Followed
 from rival_workers.store.composite_results import CompositeResults
-from rival_workers.store.eventing import Waiting, begin_wait, need_topic
+from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.guards import after_or_never
-from rival_workers.store.scopes import WHOLE_RUN, ScopeNeeded, begins, below, is_below
+from rival_workers.store.locking import RunNeeded
+from rival_workers.store.scopes import begins, below
 from rival_workers.store.unwinding import Unwinding
 
 #: A far timer is rung this long before it is due, so that a countdown can make it precise.
@@ -54,8 +54,8 @@ class Following:
     near: float
     max_payload: int
     telling: Telling
-    #: The path below which everything is locked.
-    scope: str | None = None
+    #: The exclusive lock of the run is held.
+    alone: bool = False
     #: What rows that are opened again were about before, by their paths.
     carried: dict[str, Any] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
@@ -151,8 +151,6 @@ class Following:
             self.telling.add("opened", opening.path, kind=opening.kind)
             return {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
         if opening.wait is not None:
-            if self.scope is not None:
-                need_topic(self.connection, opening.wait)
             waiting = Waiting(self.run_id, opening.path, self._run[0])
             event = begin_wait(self.connection, waiting, opening.wait, self.telling)
             if event is None:
@@ -216,7 +214,7 @@ class Following:
 
     def _join(self, join: fx.Join) -> None:
         if join.stops:
-            self._need(join.path)
+            self._need_run()
         row = self.connection.execute(
             select(steps.c.total, steps.c.opened, steps.c.remaining, steps.c.error)
             .where(self._waits(join.path))
@@ -287,7 +285,7 @@ class Following:
     # -- cancelling ---------------------------------------------------------------------------------------
 
     def _cancel_below(self, path: str) -> None:
-        self._need(path)
+        self._need_run()
         leave_awaited(self.connection, self.run_id, below(path))
         self.cancel(path, and_(below(path), steps.c.path != path))
 
@@ -317,9 +315,9 @@ class Following:
         if gone := [path for path in waiting if path in ended]:
             self.connection.execute(delete(waits).where(waits.c.run_id == self.run_id, waits.c.path.in_(gone)))
 
-    def _need(self, path: str) -> None:
-        if self.scope is None or not (self.scope == WHOLE_RUN or is_below(path, self.scope)):
-            raise ScopeNeeded(path)
+    def _need_run(self) -> None:
+        if not self.alone:
+            raise RunNeeded
 
     # -- which rows ---------------------------------------------------------------------------------------
 

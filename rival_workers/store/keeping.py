@@ -11,8 +11,8 @@ from rival_client.database import Database
 from rival_client.history import tell
 from rival_client.recovery import make_due
 from rival_client.tables import after, executors, now, runs, schedules, steps
-from rival_workers.store.base import Due, ExecutorRow, Look, RunningAttempt
-from rival_workers.store.guards import IN_FLIGHT, RUNNING, any_is_past, backed_off, chosen, due_of, running_of
+from rival_workers.store.base import Due, ExecutorRow, Held, Look, RunningAttempt
+from rival_workers.store.guards import RUNNING, any_is_past, backed_off, chosen, due_of, guard, running_of
 
 _ANYTHING_DUE = select(or_(any_is_past(runs.c.ring_at), any_is_past(steps.c.ring_at)))
 
@@ -141,15 +141,20 @@ class Keeping:
         than a lease is no reason to start everything again.
         """
         with self.database.by_index() as connection:
+            found = [running_of(row) for row in connection.execute(RUNNING.where(steps.c.executor_id == executor))]
+        # One row at a time: several would have to be locked in an order.
+        return sum(self._adopt(attempt.held, executor, successor) for attempt in found)
+
+    def _adopt(self, held: Held, executor: str, successor: str) -> bool:
+        with self.database.transaction() as connection:
             adopted = connection.execute(
                 update(steps)
-                .where(IN_FLIGHT, steps.c.executor_id == executor)
+                .where(guard(held, "beat_step"), steps.c.executor_id == executor)
                 .values(executor_id=successor)
-                .returning(steps.c.run_id, steps.c.path)
-            ).all()
-            for row in adopted:
-                tell(connection, row.run_id, row.path, "adopted", by=successor, executor=executor)
-            return len(adopted)
+            )
+            if adopted.rowcount:
+                tell(connection, held.run_id, held.path, "adopted", by=successor, executor=executor)
+            return adopted.rowcount == 1
 
     def executors_on(self, host: str) -> list[ExecutorRow]:
         """The executors of one machine that are not known to be dead."""
@@ -170,4 +175,6 @@ class Keeping:
 
     def forget_executors(self, dead: Sequence[str]) -> None:
         with self.database.autocommit() as connection:
-            connection.execute(delete(executors).where(executors.c.id.in_(dead)))
+            # Another keeper may be at it, with its own list.
+            still_there = select(executors.c.id).where(executors.c.id.in_(dead)).with_for_update(skip_locked=True)
+            connection.execute(delete(executors).where(executors.c.id.in_(chosen(still_there))))

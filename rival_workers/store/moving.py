@@ -1,6 +1,6 @@
 """Moving a run, in portable SQL: one guarded transition per operation, one transaction each.
 
-Lock order within a transaction: a step before its run (see `rival_client.runs.LockedRun`).
+Lock order within a transaction: see `rival_client.locks`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from sqlalchemy import Connection, Row, and_, delete, or_, select, update
 
 from rival_client import reading
 from rival_client.database import Database
-from rival_client.errors import RivalError
 from rival_client.history import Telling, tell
+from rival_client.locks import share_run
 from rival_client.payload import NULL
 from rival_client.records import Step
 from rival_client.tables import after, now, runs, steps, waits
 from rival_client.waking import run_awakes
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.effects import Advance, WaitFor
+from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_reaction
 from rival_workers.engine.transitions import run_sources
 from rival_workers.store.base import (
@@ -32,7 +32,6 @@ from rival_workers.store.base import (
     RunningAttempt,
     WorkflowVersion,
 )
-from rival_workers.store.eventing import TopicNeeded, lock_topics
 from rival_workers.store.following import LEAD, Following, Outcome
 from rival_workers.store.guards import (
     ATTEMPT_COLUMNS,
@@ -46,14 +45,12 @@ from rival_workers.store.guards import (
     running_of,
     step_leaves_running,
 )
-from rival_workers.store.scopes import ScopeNeeded, Unsettled, lock_scope
+from rival_workers.store.locking import in_lock_order
 
 #: A countdown that fires this much early still counts as due.
 EARLY = 0.005
 #: Whose doing it is when nobody's attempt or command has led to it.
 KEEPER, TIMER = "keeper", "timer"
-#: How often a scope that keeps moving is tried to be locked.
-_SCOPE_TRIES = 50
 
 
 class Moving:
@@ -66,15 +63,18 @@ class Moving:
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
     ) -> Begun | None:
         """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message."""
-        with self.database.transaction() as connection:
+
+        def once(connection: Connection, alone: bool) -> Begun | None:
             columns = (runs.c.workflow, runs.c.version, runs.c.input)
             run = connection.execute(run_leaves_pending(run_id, token, of).returning(*columns)).first()
             if run is None:
                 return None
-            following = self._following(connection, run_id, claim_for, by=claim_for)
+            following = self._following(connection, run_id, claim_for, alone, by=claim_for)
             following.telling.add("started", workflow=run.workflow, version=run.version, input=run.input)
             following.apply(advance.effects)
             return Begun(run.input, following.conclude())
+
+        return in_lock_order(self.database, run_id, once)
 
     def claim_step(
         self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None
@@ -93,6 +93,7 @@ class Moving:
             .returning(steps.c.execution_token, steps.c.timeout_token, steps.c.attempts, steps.c.lost, steps.c.kind)
         )  # fmt: skip
         with self.database.transaction() as connection:
+            share_run(connection, held.run_id)
             step = connection.execute(statement).first()
             if step is None:
                 return self._too_early(connection, held, of)
@@ -116,50 +117,39 @@ class Moving:
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         """The step is over, and what follows from that has happened. None: it had moved on before."""
-        scope: str | None = None
-        topics: list[WaitFor] = []
-        for _ in range(_SCOPE_TRIES):
-            try:
-                return self._finish(held, end, advance, claim_for, scope, topics)
-            except ScopeNeeded as needed:
-                scope = needed.path
-            except TopicNeeded as needed:
-                topics.append(needed.wait)
-            except Unsettled:
-                continue
-        raise RivalError(f"Run {held.run_id!r} kept moving below {scope!r} while it was being stopped. Try again.")
+
+        def once(connection: Connection, alone: bool) -> Followed | None:
+            return self._finish(connection, held, end, advance, claim_for, alone)
+
+        return in_lock_order(self.database, held.run_id, once)
 
     def _finish(
-        self, held: Held, end: End, advance: Advance, claim_for: str | None, scope: str | None, topics: list[WaitFor]
+        self, connection: Connection, held: Held, end: End, advance: Advance, claim_for: str | None, alone: bool
     ) -> Followed | None:
         verb = "finish_step" if held.guard == "execution_token" else "time_out_finish"
-        with self.database.transaction() as connection:
-            lock_topics(connection, topics)
-            if scope is not None:
-                lock_scope(connection, held.run_id, scope)
-            step = connection.execute(
-                step_leaves_running(held, verb, end.status)
-                .values(result=end.result, state=end.state, error=end.error, completed_at=now(), ring_at=None)
-                .returning(*ATTEMPT_COLUMNS, steps.c.kind)
-            ).first()
-            if step is None:
-                return None
-            if end.status == "failed" or step.attempts > 1:
-                record_attempt(connection, held, step, end.outcome, end.error)
-            following = self._following(connection, held.run_id, claim_for, scope, by=_who(held, step, end.outcome))
-            what = end.outcome if end.status == "failed" else end.status
-            following.telling.add(what, held.path, result=end.result, state=end.state, error=end.error)
-            if step.kind == "flow":
-                following.end_checkpoints(held.path)
-            following.outcome = _outcome(held.path, end)
-            following.apply(advance.effects)
-            return following.conclude()
+        step = connection.execute(
+            step_leaves_running(held, verb, end.status)
+            .values(result=end.result, state=end.state, error=end.error, completed_at=now(), ring_at=None)
+            .returning(*ATTEMPT_COLUMNS, steps.c.kind)
+        ).first()
+        if step is None:
+            return None
+        if end.status == "failed" or step.attempts > 1:
+            record_attempt(connection, held, step, end.outcome, end.error)
+        following = self._following(connection, held.run_id, claim_for, alone, by=_who(held, step, end.outcome))
+        what = end.outcome if end.status == "failed" else end.status
+        following.telling.add(what, held.path, result=end.result, state=end.state, error=end.error)
+        if step.kind == "flow":
+            following.end_checkpoints(held.path)
+        following.outcome = _outcome(held.path, end)
+        following.apply(advance.effects)
+        return following.conclude()
 
     def _following(
-        self, connection: Connection, run_id: str, claim_for: str | None, scope: str | None = None, *, by: str | None
+        self, connection: Connection, run_id: str, claim_for: str | None, alone: bool = False, *, by: str | None
     ) -> Following:
         limits = (self.ring_grace, self.near, self.max_payload)
-        return Following(connection, run_id, claim_for, *limits, Telling(connection, run_id, by), scope)
+        return Following(connection, run_id, claim_for, *limits, Telling(connection, run_id, by), alone)
 
     def retry_step(self, held: Held, retry: Retry, *, rung: bool) -> int | None:
         """`rung`: the caller rings with a countdown. Otherwise the keeper does, shortly before it is due."""

@@ -1,5 +1,5 @@
-"""An operator's verbs, in portable SQL: a run is opened again, or a step is settled by hand. Rare, so each locks the
-whole run first, in the one order that every transition keeps.
+"""An operator's verbs, in portable SQL: a run is opened again, or a step is settled by hand. Each
+takes the exclusive lock of the run first.
 
 What is undone is deleted and comes again as new rows. Their tokens begin above all that the old ones have ever had: the
 run's own token is moved on that far, and new rows take theirs from it. So a late result of before finds no match.
@@ -14,27 +14,26 @@ from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, select, update
 
-from rival_client import runs as run_statements
 from rival_client.database import Database
 from rival_client.errors import NotPossible, RivalError
 from rival_client.history import Telling, tell
+from rival_client.locks import lock_run
 from rival_client.orphans import leave_awaited, leave_started_by
 from rival_client.tables import after, now, runs, steps, waits
 from rival_client.waking import run_awakes
 from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import REACTIONS, Advance, WaitFor
+from rival_workers.engine.effects import REACTIONS, Advance
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
 from rival_workers.store.base import Followed, Held
-from rival_workers.store.eventing import TopicNeeded, lock_topics
 from rival_workers.store.following import Following, Outcome
 from rival_workers.store.guards import guard
-from rival_workers.store.scopes import WHOLE_RUN, below
+from rival_workers.store.locking import in_lock_order
+from rival_workers.store.scopes import below
 
-_TRIES = 50
 #: Paths in one statement.
 _CHUNK = 500
 #: The kinds of rows that an operator can end: a question's answer would be more than a result.
@@ -70,10 +69,6 @@ class Operated:
     children: tuple[str, ...] = ()
 
 
-class _Moved(Exception):
-    """The run moved while it was being locked."""
-
-
 class Operating:
     database: Database
     ring_grace: float
@@ -82,7 +77,11 @@ class Operating:
 
     def reopen_run(self, run_id: str, order: Order, cut: Callable[[Plan, list[Row]], Cut]) -> Operated:
         """A retry or a rewind. With `dry_run` nothing is changed."""
-        return self._tried(run_id, lambda connection: self._reopen(connection, run_id, order, cut))
+
+        def once(connection: Connection, alone: bool) -> Operated:
+            return self._reopen(connection, run_id, order, cut)
+
+        return in_lock_order(self.database, run_id, once, alone=True)
 
     def settle_step(
         self, run_id: str, order: Order, end: End, advance: Callable[[Plan, str, End, str], Advance]
@@ -91,33 +90,20 @@ class Operating:
         `dry_run` all of it is rolled back.
         """
 
-        def once(connection: Connection) -> Operated:
+        def once(connection: Connection, alone: bool) -> Operated:
             done = self._settle(connection, run_id, order, end, advance)
             if order.dry_run:
                 connection.rollback()
             return done
 
-        return self._tried(run_id, once)
-
-    def _tried(self, run_id: str, once: Callable[[Connection], Operated]) -> Operated:
-        topics: list[WaitFor] = []
-        for _ in range(_TRIES):
-            try:
-                with self.database.transaction() as connection:
-                    lock_topics(connection, topics)
-                    return once(connection)
-            except TopicNeeded as needed:
-                topics.append(needed.wait)
-            except _Moved:
-                continue
-        raise RivalError(f"Run {run_id!r} kept moving while an operator wanted to change it. Pause it, and try again.")
+        return in_lock_order(self.database, run_id, once, alone=True)
 
     # -- retry, rewind ------------------------------------------------------------------------------------
 
     def _reopen(
         self, connection: Connection, run_id: str, order: Order, choose: Callable[[Plan, list[Row]], Cut]
     ) -> Operated:
-        run = _locked(connection, run_id)
+        run = lock_run(connection, run_id)
         if run.status not in run_sources(f"{order.verb}_run"):
             raise NotPossible(order.verb, run_id, f"it is {run.status}")
         rows = _rows(connection, run_id)
@@ -166,7 +152,7 @@ class Operating:
 
     def _whole(self, connection: Connection, run_id: str, order: Order) -> Following:
         limits = (self.ring_grace, self.near, self.max_payload)
-        return Following(connection, run_id, None, *limits, Telling(connection, run_id, order.by), WHOLE_RUN)
+        return Following(connection, run_id, None, *limits, Telling(connection, run_id, order.by), alone=True)
 
     # -- skip, set_result ---------------------------------------------------------------------------------
 
@@ -174,7 +160,7 @@ class Operating:
         self, connection: Connection, run_id: str, order: Order, end: End,
         advance: Callable[[Plan, str, End, str], Advance],
     ) -> Operated:  # fmt: skip
-        run = _locked(connection, run_id)
+        run = lock_run(connection, run_id)
         plan, path = _plan(connection, run), order.step or ""
         reopened = self._reopened_for(connection, run, plan, order)
         step = connection.execute(
@@ -215,14 +201,6 @@ class Operating:
             stopped = ", ".join(one.path for one in cut.opens)
             raise NotPossible(order.verb, run.id, f"it is {run.status}, and not at {order.step!r} but at {stopped}")
         return self._apply(connection, run.id, cut, order)
-
-
-def _locked(connection: Connection, run_id: str) -> Any:
-    if not run_statements.LockedRun(connection, run_id, ended_too=True).settled:
-        raise _Moved
-    return connection.execute(
-        select(runs.c.id, runs.c.workflow, runs.c.version, runs.c.status, runs.c.token).where(runs.c.id == run_id)
-    ).one()
 
 
 @contextmanager

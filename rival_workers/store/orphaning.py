@@ -20,15 +20,11 @@ class Orphaning:
         with self.database.autocommit() as connection:
             return orphan_statements.orphans_of(connection, run_id, limit)
 
-    def cancel_orphan(self, run_id: str, by: str) -> bool | None:
-        """True: cancelled now. False: it had ended already. None: it moved, and is still to be cancelled. Nobody waits
-        for it, so nobody is woken."""
+    def cancel_orphan(self, run_id: str, by: str) -> bool:
+        """False: it had ended already. No run waits for it, so none is woken."""
         with self.database.transaction() as connection:
             try:
-                cancelled = run_statements.cancel_run(connection, run_id, by)
+                return run_statements.cancel_run(connection, run_id, by)
             except RunNotFound:
                 orphan_statements.forget(connection, run_id)
                 return False
-            if cancelled is None:
-                connection.rollback()
-            return cancelled

@@ -9,6 +9,7 @@ from sqlalchemy import case, select, update
 from rival_client.answering import ATTEMPT, HEARTBEAT
 from rival_client.database import Database
 from rival_client.history import tell
+from rival_client.locks import share_run
 from rival_client.payload import Json
 from rival_client.tables import after, later, now, steps
 from rival_client.waking import run_stops
@@ -29,6 +30,7 @@ class Outside:
         since the answer was quicker.
         """
         with self.database.transaction() as connection:
+            share_run(connection, held.run_id)
             item = {ATTEMPT: attempt, HEARTBEAT: config.heartbeat}
             row = connection.execute(
                 step_leaves_running(held, "suspend_step", "waiting")

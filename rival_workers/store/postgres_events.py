@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rival_client.hotline import HotLine, Statement, Value
+from rival_client.locks import SHARED_RUN_LOCK_SQL
 from rival_client.payload import load
 from rival_client.waking import Woken
 from rival_workers.store.base import ClaimBy, Claimed, Delivered
-from rival_workers.store.eventing import BETWEEN, KEYS, TOPICS
+from rival_workers.store.locking import BETWEEN, KEYS, TOPICS
 
 # The lock is a statement of its own: what follows must see what was committed while it was waited for.
 _LOCK = f"""
@@ -18,7 +19,7 @@ WHERE id = %(event_id)s AND key IS NOT NULL
 
 # All but the event itself hangs on the step that has left "waiting" under its wait's token. It is claimed in the same
 # statement if whoever delivers can go on with it: a wait that is over has no timeout of its own.
-_DELIVER = """
+_DELIVER = f"""
 WITH event AS (
     SELECT e.id, e.topic, e.key, e.run_id, e.payload, e.delivery, e.expires_at
     FROM rival_events asked JOIN rival_events e ON e.topic = asked.topic AND e.key = asked.key
@@ -46,7 +47,7 @@ WITH event AS (
         item = json_build_object('id', event.id, 'topic', event.topic, 'key', event.key, 'payload', event.payload)
     FROM wait, event
     WHERE s.run_id = wait.run_id AND s.path = wait.path AND s.execution_token = wait.token
-      AND s.status = 'waiting' AND s.kind = 'wait'
+      AND s.status = 'waiting' AND s.kind = 'wait' AND {SHARED_RUN_LOCK_SQL.replace("%(run_id)s", "wait.run_id")}
     RETURNING s.run_id, s.path, s.execution_token, s.timeout_token, s.attempts, s.lost, s.item, event.id AS event_id
 ), forgotten AS (
     DELETE FROM rival_waits w USING step WHERE w.run_id = step.run_id AND w.path = step.path

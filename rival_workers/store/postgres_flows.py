@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rival_client.history import REOPENINGS, as_json
 from rival_client.hotline import HotLine, Statement, Value
+from rival_client.locks import RUN_LOCK_SQL, SHARED_RUN_LOCK_SQL
 from rival_client.payload import Json, serialise
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL
 from rival_workers.engine.replay import Ending
@@ -20,6 +21,7 @@ _RECORD = f"""
 WITH held AS (
     SELECT run_id, path, executor_id FROM rival_steps
     WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
+      AND {SHARED_RUN_LOCK_SQL}
     FOR UPDATE
 ), written AS (
     INSERT INTO rival_steps AS step (run_id, path, kind, opened, begun_after, end_order, status, result, error,
@@ -91,6 +93,7 @@ WITH step AS (
 SELECT execution_token FROM step
 """
 
+LOCK_RUN = Statement.of("rival_lock_run", RUN_LOCK_SQL)
 RECORD_CHECKPOINT = Statement.of("rival_record_checkpoint", _RECORD)
 CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
 
@@ -108,7 +111,8 @@ def record_checkpoint(hot: HotLine, held: Held, ending: Ending) -> float | None:
 
 
 def continue_flow(hot: HotLine, held: Held, its_input: Json, grace: float) -> int | None:
-    row = hot.fetch(CONTINUE_FLOW, {**_of(held), "input": its_input, "grace": grace})
+    values: dict[str, Value] = {**_of(held), "input": its_input, "grace": grace}
+    row = hot.fetch_in_turn(LOCK_RUN, CONTINUE_FLOW, values)
     return None if row is None else int(row[0] or 0)
 
 

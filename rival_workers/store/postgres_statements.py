@@ -7,6 +7,7 @@ nothing at all. One of the parts tells the history.
 from __future__ import annotations
 
 from rival_client.hotline import Statement
+from rival_client.locks import SHARED_RUN_LOCK_SQL
 from rival_workers.store.moving import EARLY
 
 _CLAIMED_STEP = """
@@ -75,14 +76,15 @@ WITH claimed AS (
 SELECT execution_token, timeout_token, attempts, lost, input, kind FROM claimed
 """
 
-_DONE = """
+_DONE = f"""
 WITH done AS (
     UPDATE rival_steps
     SET status = %(status)s, result = %(result)s::json, state = %(state)s::json, completed_at = now(),
         execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
     WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running'
+      AND {SHARED_RUN_LOCK_SQL}
     RETURNING run_id, executor_id
-), told AS ({told})
+), told AS ({{told}})
 """
 
 _FINISH_AND_CLAIM = f"""{_DONE.format(told=_tell(_ENDED, _CLAIMED_NEXT))}
@@ -108,6 +110,7 @@ _LANE = """
 WITH held AS (
     SELECT run_id, executor_id FROM rival_steps
     WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running'
+      AND {run_lock}
     FOR UPDATE
 ), lane AS (
     SELECT composite.run_id, held.executor_id, composite.opened, composite.opened < composite.total AS goes_on
@@ -131,10 +134,12 @@ SELECT CASE WHEN goes_on THEN opened END FROM lane
 _NEXT_ITEM = "%(join)s || '[' || opened || %(next_path)s"
 _ITEM_ENDED = "(%(item)s, 'completed', json_build_object('result', %(result)s::json))"
 _FINISH_LANE_AND_CLAIM = _LANE.format(
+    run_lock=SHARED_RUN_LOCK_SQL,
     next=_CLAIMED_STEP.format(source="run_id", path=_NEXT_ITEM, table="lane"),
     told=_tell(_ENDED, _ITEM_ENDED, _CLAIMED_NEXT.replace(_NEXT, _NEXT_ITEM), table="lane"),
 )
 _FINISH_LANE_AND_OPEN = _LANE.format(
+    run_lock=SHARED_RUN_LOCK_SQL,
     next=_OPENED_STEP.format(path=_NEXT_ITEM, table="lane"),
     told=_tell(_ENDED, _ITEM_ENDED, _SCHEDULED_NEXT.replace(_NEXT, _NEXT_ITEM), table="lane"),
 )

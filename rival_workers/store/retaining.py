@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from rival_client.database import Database
 from rival_client.tables import after, attempts, deliveries, history, logs, runs, steps, waits, workflows
+from rival_workers.store.eventing import delete_deliveries
 from rival_workers.store.guards import chosen
 
 
@@ -64,7 +65,8 @@ def _delete(connection: Connection, candidates: Sequence[str], may_go: tuple[Col
     has_children = select(child.c.id).where(child.c.parent_run_id == runs.c.id).exists()
     chosen_ones = select(runs.c.id).where(runs.c.id.in_(candidates), *may_go, ~has_children)
     old = list(connection.scalars(chosen_ones.with_for_update(skip_locked=True)))
-    for table in (logs, history, attempts, waits, deliveries, steps):
+    delete_deliveries(connection, deliveries.c.run_id.in_(old))
+    for table in (logs, history, attempts, waits, steps):
         connection.execute(delete(table).where(table.c.run_id.in_(old)))
     connection.execute(delete(runs).where(runs.c.id.in_(old)))
     return len(old)

@@ -380,15 +380,18 @@ def test_a_wait_that_begins_while_an_event_is_delivered_is_not_missed(
         "deliver": lambda: pg.coordinator.deliver(event),
     }
     locked, go_on = threading.Event(), threading.Event()
-    real = eventing.lock_topic
 
-    def lock(connection: Connection, topic: str, its_key: str | None) -> None:
-        real(connection, topic, its_key)
-        if not locked.is_set():
-            locked.set()
-            go_on.wait(5)
+    def slowly(real: Callable[..., None]) -> Callable[..., None]:
+        def lock(*arguments: Any) -> None:
+            real(*arguments)
+            if not locked.is_set():
+                locked.set()
+                go_on.wait(5)
 
-    monkeypatch.setattr(eventing, "lock_topic", lock)
+        return lock
+
+    monkeypatch.setattr(eventing, "lock_topic", slowly(eventing.lock_topic))
+    monkeypatch.setattr(eventing, "need_topic", slowly(eventing.need_topic))
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(acts.pop(first))
         assert locked.wait(5)
@@ -461,17 +464,17 @@ def test_an_event_on_its_way_to_a_wait_that_comes_again_with_another_key_is_not_
         got = ctx.await_event("paid", key=key, timeout=0.2 if key == "first" else None)
         return ctx.continue_as(1) if got is None else got
 
-    def overtaken(connection: Connection, row: Any) -> str | None:
-        monkeypatch.setattr(eventing, "_kind_that_takes", real)
+    def overtaken(connection: Connection, run_id: str) -> None:
+        monkeypatch.setattr(eventing, "share_run", real)
         if again == "rewind":
             pg.rival.rewind("r", "f")
         until(pg, lambda: not keys)
-        return real(connection, row)
+        real(connection, run_id)
 
-    real = eventing._kind_that_takes
+    real = eventing.share_run
     pg.define("w", flow("f", register=False)(body))
     started(pg, "r")
-    monkeypatch.setattr(eventing, "_kind_that_takes", overtaken)
+    monkeypatch.setattr(eventing, "share_run", overtaken)
     sent = pg.rival.send_event("paid", "old", key="first")
     pg.doorbell.take()
     pg.store.deliver_event(sent.event_id)

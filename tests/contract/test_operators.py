@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from rival_client.errors import NotPossible, RunNotFound
+from rival_client.locks import share_run
 from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_client.records import RunState
@@ -669,7 +670,7 @@ def test_only_an_open_step_can_be_skipped(make: Make, world: World) -> None:
 def test_an_operator_and_another_who_has_waited_for_a_steps_end_do_not_wait_for_one_another(
     postgres_url: str, verb: str
 ) -> None:
-    """The other has the ended step's lock, and goes on to the run."""
+    """The other has the shared lock of the run and the ended step's, and goes on to the run's row."""
     inline = Inline(postgres_url)
     inline.define("w", step(lambda: 1, name="a"), wait_event_step("go", name="b"))
     inline.rival.run("w", run_id="r")
@@ -680,6 +681,7 @@ def test_an_operator_and_another_who_has_waited_for_a_steps_end_do_not_wait_for_
         "set_result": lambda: inline.rival.set_result("r", "b", 1, reason="enough"),
     }
     with inline.store.database.transaction() as connection:
+        share_run(connection, "r")
         ended = select(steps.c.path).where(steps.c.run_id == "r", steps.c.path == "b")
         assert connection.scalar(ended.with_for_update()) == "b"
         acting = threading.Thread(target=act[verb])

@@ -13,6 +13,7 @@ import pytest
 
 from rival_client import Rival, RunConflict, Started
 from rival_client.database import libpq_url
+from rival_client.locks import SHARED_RUN_LOCK_SQL
 from rival_client.settings import Settings
 from rival_client.tables import STEP_TERMINAL
 from rival_workers.engine.interpreter import first
@@ -289,24 +290,35 @@ VALUES ('r', 'b', 'step', 'running', 1, 1, 1, 'e1', now())
 """
 
 
-def test_cancel_does_not_wait_for_a_new_step_while_it_holds_the_run(pg_stage: Stage, crossing: Crossing) -> None:
-    """It would be a deadlock: the new step's finisher holds that step and waits for the run."""
+SHARE_RUN = SHARED_RUN_LOCK_SQL.replace("%(run_id)s", "'r'")
+
+
+def test_cancel_sees_the_step_that_a_transition_opens_while_the_cancel_waits(
+    pg_stage: Stage, crossing: Crossing
+) -> None:
+    """The transition has the shared lock of the run, so the cancel waits before it looks at any row."""
     pg_stage.begin()
-    crossing.hold(FINISHES_A)
-    crossing.hold(OPENS_B)
+    for statement in (f"SELECT {SHARE_RUN}", FINISHES_A, OPENS_B):
+        crossing.hold(statement)
     cancelling = crossing.arrive(cancel(pg_stage))
-    url = libpq_url(pg_stage.database.url)
-    with psycopg.connect(url) as in_the_way, psycopg.connect(url) as finisher:
-        in_the_way.execute(HOLD_RUN)
-        crossing.commit()
-        crossing.until_one_waits_for("%FROM rival_runs%FOR UPDATE%")
-        finisher.execute("SELECT 1 FROM rival_steps WHERE run_id = 'r' AND path = 'b' FOR UPDATE")
-        in_the_way.rollback()
-        crossing.until_one_waits_for("%FROM rival_steps%FOR UPDATE%")
-        finisher.execute(HOLD_RUN)
-        finisher.rollback()
+    crossing.until_one_waits_for("%pg_advisory_xact_lock(%")
+    crossing.hold(HOLD_RUN)
+    crossing.commit()
     assert cancelling.result(timeout=10) is True
     assert (pg_stage.step("a")["status"], pg_stage.step("b")["status"]) == ("completed", "cancelled")
+    assert_consistent(pg_stage)
+
+
+def test_a_transition_that_comes_while_a_cancel_has_the_run_changes_nothing(
+    pg_stage: Stage, crossing: Crossing
+) -> None:
+    held = pg_stage.begin()
+    crossing.hold(HOLD_STEP)
+    cancelling = crossing.arrive(cancel(pg_stage))
+    finishing = crossing.arrive(lambda: pg_stage.store.finish_step(held, DONE, GOES_ON, claim_for="e1"))
+    crossing.until_one_waits_for("%pg_advisory_xact_lock_shared%")
+    crossing.clear()
+    assert (cancelling.result(timeout=10), finishing.result(timeout=10)) == (True, None)
     assert_consistent(pg_stage)
 
 

@@ -1,0 +1,56 @@
+"""The locks of a transaction, and the one order in which it takes them. No deadlock is possible while all keep to it:
+
+1. Topics, sorted by topic and key; the rows of their events belong to them (`rival_workers.store.locking`).
+2. The lock of the run. Shared: for a transition that follows one step up to its run. Exclusive: for a change of
+   several branches at once, by an operator or by a failure that stops what runs beside it. The holder of the exclusive
+   lock is alone in the run, so it takes the row of the run next, and then any rows of its steps.
+3. With the shared lock: rows of steps from the leaf up (descending paths), then the row of the run.
+4. The parent of a run that ends: its shared lock, then the rows as in 3. Never from a parent to its children: those
+   that a parent leaves behind are rows of `rival_orphans`, and each is cancelled in a transaction of its own.
+5. Rows of `rival_orphans`, last.
+
+A transaction that locks a single row, or takes rows with SKIP LOCKED only, cannot be part of a deadlock and needs none
+of it. One that finds out late that it needs a lock of an earlier kind starts again with that lock.
+
+The lock of a run is an advisory lock, since a shared lock on the row of the run would be a write to it for each step.
+On SQLite a transaction is alone anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from rival_client.errors import RunNotFound
+from rival_client.tables import runs
+
+#: An arbitrary number that only the locks of runs use.
+RUN_LOCK = 726_356
+#: The shared lock within a statement: a condition that is checked before any row is locked.
+SHARED_RUN_LOCK_SQL = (
+    f"(SELECT pg_advisory_xact_lock_shared(hashtextextended(%(run_id)s::text, {RUN_LOCK})) IS NOT NULL)"
+)
+#: The exclusive lock as a statement: what follows must see what was committed while it was waited for.
+RUN_LOCK_SQL = f"SELECT pg_advisory_xact_lock(hashtextextended(%(run_id)s::text, {RUN_LOCK}))"
+
+
+def share_run(connection: Connection, run_id: str) -> None:
+    """Take the shared lock of the run: for a transition from one step up."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock_shared(_key(run_id))))
+
+
+def lock_run(connection: Connection, run_id: str) -> Any:
+    """Take the exclusive lock of the run, and its row: for a change of any of its steps."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_key(run_id))))
+    columns = (runs.c.id, runs.c.workflow, runs.c.version, runs.c.status, runs.c.token)
+    row = connection.execute(select(*columns).where(runs.c.id == run_id).with_for_update()).first()
+    if row is None:
+        raise RunNotFound(run_id)
+    return row
+
+
+def _key(run_id: str) -> Any:
+    return func.hashtextextended(run_id, RUN_LOCK)

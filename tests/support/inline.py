@@ -65,10 +65,12 @@ class CollectingDoorbell:
 class Inline:
     """A fleet of one that does nothing by itself: `drain` delivers what was rung, `keep` is one keeper's round."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, doorbell: CollectingDoorbell | None = None, **settings: Any
+    ) -> None:
         self.clock = clock
         self.registry = Registry()
-        self.doorbell = CollectingDoorbell()
+        self.doorbell = doorbell or CollectingDoorbell()
         self.later: list[tuple[float, Ring]] = []
         self.settings = WorkerSettings(database_url=url, **settings)
         self.store = store_at(url, clock=clock or time.time, **self.settings.store_options)

@@ -1,0 +1,179 @@
+"""Every operator verb against runs that move, on Postgres and in many threads: no deadlock, each verb takes effect or
+says why not, and every run ends as its history says. RIVAL_STRESS_SECONDS makes it longer, RIVAL_STRESS_SEED another.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import select
+
+from rival_client import NotPossible, Rival
+from rival_client.database import libpq_url
+from rival_client.errors import RunNotFound
+from rival_client.message import Ring
+from rival_client.tables import STEP_TERMINAL, runs, steps
+from rival_workers import flow, for_each, parallel, step, wait_event_step
+from tests.support.inline import CollectingDoorbell, Inline
+
+SECONDS = float(os.environ.get("RIVAL_STRESS_SECONDS", "4"))
+SEED = int(os.environ.get("RIVAL_STRESS_SEED", "1"))
+WORKERS, OPERATORS, WIDTH = 6, 3, 200
+
+
+class QueueDoorbell(CollectingDoorbell):
+    """Hands the messages to threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: queue.Queue[Ring] = queue.Queue()
+
+    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+        for one in rings:
+            if one.countdown:
+                threading.Timer(one.countdown, self.messages.put, [one]).start()
+            else:
+                self.messages.put(one)
+        return True
+
+
+class Fleet:
+    """Threads that deliver messages until they are stopped; what they raise fails the test."""
+
+    def __init__(self, inline: Inline, doorbell: QueueDoorbell) -> None:
+        self.inline, self.doorbell = inline, doorbell
+        self.stop = threading.Event()
+        self.errors: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(WORKERS)]
+        self._threads.append(threading.Thread(target=self._keep, daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self) -> None:
+        while not self.stop.is_set():
+            try:
+                self.inline.deliver(self.doorbell.messages.get(timeout=0.05))
+            except queue.Empty:
+                continue
+            except Exception as error:
+                self.errors.append(error)
+
+    def _keep(self) -> None:
+        while not self.stop.wait(0.2):
+            self.inline.keeper.run_once()
+
+    def close(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(30)
+
+
+def _define(inline: Inline) -> list[str]:
+    two = [step(lambda: 1, name="a"), step(lambda: 2, name="b")]
+    wide = for_each("f", items=lambda: list(range(WIDTH)), do=two, concurrency=8)
+    inline.define("wide", wide, step(lambda: 3, name="last"))
+    lanes = [step(lambda: 1, name="x"), step(lambda: 2, name="y"), wait_event_step("go", name="w")]
+    inline.define("joined", for_each("f", items=lambda: list(range(20)), do=[parallel("p", lanes)], concurrency=4))
+    inline.define("child", flow("c", register=False)(lambda ctx: ctx.step(int)))
+
+    def body(ctx: Any) -> Any:
+        found = [ctx.step(int) for _ in range(20)]
+        return [*found, ctx.call("child", {}), ctx.await_event("go", timeout=0.3), ctx.step(int)]
+
+    inline.define("flowing", flow("fl", register=False)(body))
+    return ["wide", "joined", "flowing"]
+
+
+def _verbs(rival: Rival, dice: random.Random) -> dict[str, Callable[[str, str], object]]:
+    why = {"reason": "stress"}
+    return {
+        "cancel": lambda run_id, path: rival.cancel(run_id),
+        "pause": lambda run_id, path: rival.pause(run_id),
+        "resume": lambda run_id, path: rival.resume(run_id),
+        "retry": lambda run_id, path: rival.retry(run_id),
+        "rewind": lambda run_id, path: rival.rewind(run_id, path),
+        "skip": lambda run_id, path: rival.skip(run_id, path, **why),
+        "set_result": lambda run_id, path: rival.set_result(run_id, path, [1], **why),
+        "send_event": lambda run_id, path: rival.send_event("go", 1, delivery=dice.choice(["one", "all"])),
+        "bulk": lambda run_id, path: rival.bulk(dice.choice(["pause", "resume"]), [run_id]),
+    }
+
+
+def _operate(inline: Inline, seed: int, until: float, run_ids: list[str], counts: Counter[str], bad: list[Any]) -> None:
+    dice = random.Random(seed)
+    verbs = _verbs(inline.rival, dice)
+    while time.monotonic() < until:
+        run_id, verb = dice.choice(run_ids), dice.choice(list(verbs))
+        with inline.store.database.autocommit() as connection:
+            paths = list(connection.scalars(select(steps.c.path).where(steps.c.run_id == run_id))) or ["f"]
+        try:
+            counts[f"{verb}: {verbs[verb](run_id, dice.choice(paths)) is not False}"] += 1
+        except (NotPossible, RunNotFound):
+            counts[f"{verb}: refused"] += 1
+        except Exception as error:
+            bad.append((verb, error))
+        time.sleep(dice.uniform(0, 0.02))
+
+
+def _deadlocks(url: str) -> int:
+    with psycopg.connect(libpq_url(url), autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def _finish(inline: Inline, run_ids: list[str]) -> None:
+    end = time.monotonic() + 60
+    while open_ones := [run for run in inline.rival.runs(limit=500) if not run.is_terminal]:
+        assert time.monotonic() < end, [(run.run_id, run.status, inline.rival.state(run.run_id)) for run in open_ones]
+        for run in open_ones:
+            inline.rival.resume(run.run_id)
+        inline.rival.send_event("go", 1, delivery="all")
+        time.sleep(0.3)
+
+
+@pytest.mark.slow
+def test_every_verb_beside_moving_runs_takes_effect_and_never_deadlocks(database_url: str) -> None:
+    before = _deadlocks(database_url)
+    doorbell = QueueDoorbell()
+    inline = Inline(database_url, doorbell=doorbell, ring_grace=1.0)
+    run_ids = [f"{name}-{n}" for name in _define(inline) for n in range(3)]
+    for run_id in run_ids:
+        inline.rival.run(run_id.partition("-")[0], {}, run_id=run_id)
+    fleet = Fleet(inline, doorbell)
+    counts: Counter[str] = Counter()
+    bad: list[Any] = []
+    until = time.monotonic() + SECONDS
+    operators = [
+        threading.Thread(target=_operate, args=(inline, SEED * 100 + n, until, run_ids, counts, bad))
+        for n in range(OPERATORS)
+    ]
+    for one in operators:
+        one.start()
+    for one in operators:
+        one.join()
+    _finish(inline, run_ids)
+    fleet.close()
+    assert (bad, fleet.errors) == ([], [])
+    with inline.store.database.autocommit() as connection:
+        still_open = connection.execute(
+            select(steps.c.run_id, steps.c.path)
+            .join(runs, runs.c.id == steps.c.run_id)
+            .where(runs.c.completed_at.is_not(None), steps.c.status.not_in(STEP_TERMINAL))
+        ).all()
+    assert still_open == []
+    inline.close()
+    assert _deadlocks(database_url) == before
+    taken = {what.partition(":")[0] for what in counts if what.endswith("True")}
+    assert taken >= {"cancel", "pause", "resume", "rewind", "send_event"}, counts

@@ -18,13 +18,13 @@ _STEP_STATUS = {
     "waits_outside": "waiting", "completed_outside": "pending", "failed_outside": "pending",
     "resumed": "pending", "continued": "pending", "taken_over": "pending", "handed_back": "pending",
     "retried": "waiting_retry", "completed": "completed", "skipped": "skipped", "failed": "failed",
-    "timed_out": "failed", "lost": "failed", "skip": "skipped", "set_result": "completed",
+    "timed_out": "failed", "lost": "failed", "revoked": "failed", "skip": "skipped", "set_result": "completed",
     "given_up": "cancelled",
 }  # fmt: skip
 #: What an operator ends a step with.
 _BY_HAND = ("skip", "set_result")
 #: With these a step's state is what the entry says, also if it says nothing.
-_STATING = ("completed", "skipped", "failed", "timed_out", "lost", "retried", "waits_outside")
+_STATING = ("completed", "skipped", "failed", "timed_out", "lost", "revoked", "retried", "waits_outside")
 _ENDED = ("completed", "skipped", "failed", "cancelled")
 
 

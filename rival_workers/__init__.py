@@ -24,6 +24,7 @@ from rival_workers.errors import (
     StepFailed,
     StepMovedOn,
     StepTimeout,
+    TaskRevoked,
 )
 from rival_workers.predefined.celery_task import celery_step
 from rival_workers.predefined.delay import delay_step
@@ -68,6 +69,7 @@ __all__ = [
     "StepTimeout",
     "StepView",
     "Steps",
+    "TaskRevoked",
     "WorkflowState",
     "branch",
     "celery_step",

@@ -13,6 +13,7 @@ RivalError (rival_client)
 ├── StepTimeout          the attempt took longer than its timeout
 │   └── HeartbeatMissed  it has shown no sign of life for too long
 ├── StepMovedOn          raised by `ctx.heartbeat()`: the step does not need this attempt any more
+├── TaskRevoked       the attempt's Celery task was revoked, in Flower or by `celery control revoke`
 └── ExecutorLost         the process that ran the attempt died, once too often
 """
 
@@ -102,6 +103,10 @@ class HeartbeatMissed(StepTimeout):
 class StepMovedOn(RivalError):
     """Raised by `ctx.heartbeat()`: the step was cancelled, has timed out or was taken over. Whatever this attempt still
     does is of no account, so let it pass and clean up in a `finally`."""
+
+
+class TaskRevoked(RivalError):
+    """The attempt's Celery task was revoked, in Flower or by `celery control revoke`."""
 
 
 class ExecutorLost(RivalError):

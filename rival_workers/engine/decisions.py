@@ -30,7 +30,7 @@ class Failure:
     max_attempts: int | None = None
     backoff: Backoff | None = None
     state: Json | None = None
-    #: How the attempt is listed: failed, timed_out, lost.
+    #: How the attempt is listed: failed, timed_out, lost, revoked.
     outcome: str = "failed"
 
 
@@ -97,6 +97,15 @@ def timed_out(config: StepConfig, error: dict[str, Any], state: Json | None = No
     """A timeout is a failure whose behavior the step's `on_timeout` has chosen."""
     behavior: Behavior = "retry" if config.on_timeout == "retry" else "stop"
     return Failure(error, behavior, state=state, outcome="timed_out")
+
+
+def revoked(task_id: str, attempt: int) -> Failure:
+    """An operator has ended the attempt, not the step: its `max_attempts` says whether another follows."""
+    message = (
+        f"task {task_id!r} was revoked (in Flower, or by `celery control revoke`). The step's max_attempts decides "
+        "whether it is tried again; `rival cancel` ends a run."
+    )
+    return Failure({"type": "TaskRevoked", "message": message, "attempt": attempt}, "retry", outcome="revoked")
 
 
 def decide_lost(lost: int, max_lost: int, error: dict[str, Any]) -> End | None:

@@ -73,11 +73,13 @@ class Tasks:
         self.coordinator: Coordinator | None = None
         options: dict[str, Any] = {
             "shared": False, "ignore_result": True, "typing": False, "throws": (AttemptFailed,),
-            "Strategy": "rival_workers.runtime.celery_requests:careful_strategy", **more,
+            "Strategy": "rival_workers.runtime.celery_requests:careful_strategy",
+            "Request": "rival_workers.runtime.celery_requests:AttemptRequest", **more,
         }  # fmt: skip
-        app.task(name=RUN_TASK, **options)(self.run)
         app.task(name=ATTEMPT_TASK, **options)(self.attempt)
-        app.task(name=EVENT_TASK, **options)(self.event)
+        # Flower shows attempts. A start that succeeds says nothing about its run, and would be shown under its name.
+        app.task(name=RUN_TASK, **options, send_events=False)(self.run)
+        app.task(name=EVENT_TASK, **options, send_events=False)(self.event)
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Start a run."""

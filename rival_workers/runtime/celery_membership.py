@@ -13,6 +13,7 @@ from celery import Celery, signals
 from rival_workers.definition.registry import Registry
 from rival_workers.runtime.celery_app import Tasks
 from rival_workers.runtime.celery_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
+from rival_workers.runtime.celery_revokes import RevokeCommands
 from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
@@ -83,6 +84,9 @@ class Membership:
             self._follow_events(sender)
             self.after_round(done)
 
+        only = hasattr(self.app, "only_tasks")
+        events = ConsumerEvents(sender)
+        RevokeCommands(self.process.revocations, events.send, kills=self.forks, only=only).install()
         self.process.keeper.after_round = after_round
         self.process.keeper.start()
         self.when_ready()

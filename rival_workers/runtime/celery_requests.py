@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from celery.exceptions import InvalidTaskError
+from celery.worker.request import Request
 from celery.worker.strategy import default as default_strategy
 
 from rival_workers.runtime.untrusted_messages import reason, rebuild, throw_away
+
+
+class AttemptRequest(Request):  # type: ignore[misc]
+    """A worker's memory of revoked ids must not stop a later attempt with the same id: `RevokeCommands` apply a revoke
+    to the attempt that the database shows, and end its process after that.
+    """
+
+    def revoked(self) -> bool:
+        return False
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        pass
 
 
 def careful_strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Any:

@@ -62,7 +62,7 @@ class FailedAttempt:
 def failed_attempt(position: Position, outcome: Failure, decision: End | Retry) -> FailedAttempt:
     config, held = position.config, position.held
     most = effective_max(config.max_attempts, outcome.max_attempts if outcome.behavior == "retry" else None)
-    what = "timed out" if outcome.outcome == "timed_out" else "failed"
+    what = {"timed_out": "timed out", "revoked": "was revoked"}.get(outcome.outcome, "failed")
     follows = (
         f"attempt {position.attempt} of {max(most, position.attempt)} {what}, {_next(position, outcome, decision)}"
     )

@@ -16,7 +16,7 @@ from rival_client.message import Ring
 from rival_client.payload import Json
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter
-from rival_workers.engine.decisions import End, Retry, decide, decide_lost, timed_out
+from rival_workers.engine.decisions import End, Failure, Retry, decide, decide_lost, revoked, timed_out
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.heartbeats import timeout_error
 from rival_workers.engine.plan import Plan, StepConfig
@@ -132,7 +132,20 @@ class Moves:
         if pulse is not None and not pulse.is_over:
             return False
         error = timeout_error(config, position.attempt, pulse) | self._written_at(position)
-        outcome = timed_out(config, error)
+        return self._apply(position, timed_out(config, error))
+
+    def revoke(self, running: RunningAttempt, task_id: str) -> bool:
+        """An operator has revoked the attempt's task; False when it has moved on since."""
+        plan = self._plan(running.workflow, running.version)
+        if plan is None:
+            return False
+        attempt, lost = running.attempts, running.lost
+        position = Position(running.held, running.workflow, running.version, plan, attempt, lost, running.kind)
+        return self._apply(position, revoked(task_id, attempt))
+
+    def _apply(self, position: Position, outcome: Failure) -> bool:
+        """A failure that was not raised by the step; False when it has moved on since."""
+        config = position.config
         decision = decide(config, position.attempt, outcome, random.random())
         followed = None if isinstance(decision, Retry) else self.finish(position, decision, claim_for=None)
         done = self.retry(position, decision) if isinstance(decision, Retry) else followed is not None

@@ -18,6 +18,7 @@ from rival_workers.runtime.coordinator import Coordinator
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.host import host_name
 from rival_workers.runtime.keeper import Keeper
+from rival_workers.runtime.revoking import Revocations
 from rival_workers.runtime.telemetry import AttemptObserver
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations, open_store
@@ -53,6 +54,9 @@ class Process:
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
         self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.moves)
         self._registry = registry
+        self.revocations = Revocations(
+            self.store, self.coordinator.moves, self.doorbell, settings.near, worker, lambda: self.executor.id
+        )
 
     # -- starting -----------------------------------------------------------------------------------------
 

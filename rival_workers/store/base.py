@@ -165,6 +165,25 @@ class RunningAttempt:
 
 
 @dataclass(frozen=True)
+class NamedAttempt:
+    """An unfinished step that a task id names. `attempts`: how many have begun; `executor`: of the last one."""
+
+    held: Held
+    status: str
+    attempts: int
+    lost: int
+    executor: str | None
+    workflow: str
+    version: str
+    kind: str
+
+    def running(self, held: Held) -> RunningAttempt:
+        """Under the token of its claim."""
+        number = self.attempts + (self.status != "running")
+        return RunningAttempt(held, number, self.lost, self.executor or "", self.workflow, self.version, self.kind)
+
+
+@dataclass(frozen=True)
 class ExecutorRow:
     id: str
     pid: int
@@ -204,8 +223,9 @@ class Store(Protocol):
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
     ) -> Begun | None: ...
     def claim_step(
-        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None
-    ) -> Claimed | NotYet | None: ...
+        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        within: float | None = None,
+    ) -> Claimed | NotYet | None: ...  # fmt: skip
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None: ...
     def retry_step(self, held: Held, retry: Retry, *, rung: bool) -> int | None: ...
     def release_step(self, held: Held, reason: ReleaseReason) -> int | None: ...
@@ -213,6 +233,10 @@ class Store(Protocol):
         self, run_id: str, path: str | None, token: int, reason: str, delay: float, *, of: WorkflowVersion | None = None
     ) -> bool: ...
     def workflow_of(self, run_id: str) -> WorkflowVersion | None: ...
+
+    # -- revoking
+    def attempts_named(self, places: Sequence[tuple[str, str]]) -> list[NamedAttempt]: ...
+    def cancel_unbegun(self, run_id: str, by: str) -> tuple[bool, Woken | None]: ...
 
     # -- reading, for attempts
     def read_step(self, run_id: str, path: str) -> Step | None: ...

@@ -50,7 +50,7 @@ from rival_workers.store.locking import in_lock_order
 #: A countdown that fires this much early still counts as due.
 EARLY = 0.005
 #: Whose doing it is when nobody's attempt or command has led to it.
-KEEPER, TIMER = "keeper", "timer"
+KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
 
 
 class Moving:
@@ -77,11 +77,13 @@ class Moving:
         return in_lock_order(self.database, run_id, once)
 
     def claim_step(
-        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None
-    ) -> Claimed | NotYet | None:
+        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        within: float | None = None,
+    ) -> Claimed | NotYet | None:  # fmt: skip
+        """`within`: so many seconds before it is due."""
         # What waits without a time is woken by what it waits for, never by a message.
         startable = and_(steps.c.due_at.is_(None), steps.c.status != "waiting")
-        due = or_(startable, steps.c.due_at <= after(EARLY))
+        due = or_(startable, steps.c.due_at <= after(EARLY if within is None else within))
         statement = (
             update(steps)
             .where(guard(held, "claim_step"), due, run_goes_on(held.run_id, of))
@@ -257,7 +259,8 @@ def _who(held: Held, step: Row[Any], outcome: str) -> str | None:
     """The attempt itself, or whoever has ended it from outside."""
     if held.guard == "timeout_token":
         return TIMER
-    return KEEPER if outcome == "lost" else step.executor_id
+    outside: dict[str, str | None] = {"lost": KEEPER, "revoked": REVOKE}
+    return outside.get(outcome, step.executor_id)
 
 
 def _outcome(path: str, end: End) -> Outcome:

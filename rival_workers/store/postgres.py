@@ -46,8 +46,11 @@ class PostgresStore(SqlStore):
         return None if row is None else Begun(load(row[0]), Followed(claimed=opening))
 
     def claim_step(
-        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None
-    ) -> Claimed | NotYet | None:
+        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        within: float | None = None,
+    ) -> Claimed | NotYet | None:  # fmt: skip
+        if within is not None:
+            return super().claim_step(held, timeout, executor, of=of, within=within)
         parameters: dict[str, Any] = {
             "run_id": held.run_id, "path": held.path, "token": held.token, "executor": executor, "timeout": timeout,
             **_of(of),

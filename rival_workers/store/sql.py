@@ -27,6 +27,7 @@ from rival_workers.store.operating import Operating
 from rival_workers.store.orphaning import Orphaning
 from rival_workers.store.outside import Outside
 from rival_workers.store.retaining import Retaining
+from rival_workers.store.revoking import Revoking
 from rival_workers.store.scheduling import Scheduling
 
 AnyStore = TypeVar("AnyStore")
@@ -50,7 +51,9 @@ def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @repeating_conflicts
-class SqlStore(Moving, Keeping, Retaining, Orphaning, Eventing, Flowing, FlowCommits, Outside, Operating, Scheduling):
+class SqlStore(
+    Moving, Keeping, Retaining, Orphaning, Eventing, Flowing, FlowCommits, Outside, Operating, Scheduling, Revoking
+):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
     ) -> None:

@@ -20,6 +20,7 @@ KNOW_CELERY = {
     "rival_workers/runtime/celery_consumer.py",
     "rival_workers/runtime/celery_events.py",
     "rival_workers/runtime/celery_requests.py",
+    "rival_workers/runtime/celery_revokes.py",
     "rival_workers/runtime/celery_steps.py",
     "rival_workers/runtime/celery_install.py",
     "rival_workers/runtime/celery_membership.py",

@@ -26,8 +26,8 @@ WORKERS = [
     "ExecutorLost", "First", "FlowChanged", "FlowContext", "FlowStuck", "Handle", "HeartbeatMissed", "InvalidResult",
     "NotInFlows", "Received", "Results",
     "RunInfo", "Schedule", "StepError", "StepFailed", "StepLog", "StepMovedOn", "StepOf", "StepState", "StepTimeout",
-    "StepView", "Steps", "WorkflowState", "branch", "celery_step", "create_workflow", "delay_step", "embedded",
-    "flow", "for_each", "http_step", "install", "loop", "parallel", "register_workflow_file",
+    "StepView", "Steps", "TaskRevoked", "WorkflowState", "branch", "celery_step", "create_workflow", "delay_step",
+    "embedded", "flow", "for_each", "http_step", "install", "loop", "parallel", "register_workflow_file",
     "register_workflows_from_directory", "shell_step", "step", "wait_event_step", "workflow",
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]

@@ -100,6 +100,10 @@ def test_every_attempt_is_seen_under_its_own_name_with_its_true_state(
         run_id = rival.run("tree-processing").run_id
         assert rival.wait("tree-processing", run_id, timeout=20).status == "failed"
         wait_until(lambda: onlooker.attempts(run_id) == expected(run_id), 5, str(onlooker.attempts(run_id)))
+        assert run_id not in onlooker.state.tasks, "the start of a run is not shown, whose success is not the run's"
+        assert {task.name for task in dict(onlooker.state.tasks).values()} <= {
+            name for name, _ in expected(run_id).values()
+        }
         second = onlooker.state.tasks[f"{run_id}:chop_tree:2"]
         assert second.args == f"(run={run_id!r}, step='chop_tree', attempt=2)"
         assert (second.retries, second.root_id) == (1, run_id)

@@ -27,7 +27,11 @@ class Timestamp(TypeDecorator[dt.datetime]):
     def process_result_value(self, value: Any, dialect: Dialect) -> dt.datetime | None:
         if value is None or dialect.name != "sqlite":
             return value  # type: ignore[no-any-return]
-        return dt.datetime.fromtimestamp(value, dt.UTC)
+        try:
+            return dt.datetime.fromtimestamp(value, dt.UTC)
+        except (ValueError, OverflowError, OSError):
+            # Further away than a datetime can say: the row is readable all the same.
+            return dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 class now(FunctionElement[dt.datetime]):

@@ -27,10 +27,17 @@ def json_given(_: click.Context, __: click.Parameter, value: str | None) -> tupl
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return _parsed(text)
     except ValueError as error:
         hint = ' Strings need double quotes: \'{"key": "value"}\'.' if "'" in text else ""
         raise click.BadParameter(f"this is not JSON: {error}.{hint}", param_hint="JSON") from None
+
+
+def _parsed(text: str, **options: Any) -> Any:
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it has too many lists and objects within one another") from None
 
 
 def _read(value: str) -> str:
@@ -71,7 +78,7 @@ def fields(_: click.Context, parameter: click.Parameter, given: Sequence[str]) -
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(text))
+        return dict(_parsed(text))
     except ValueError as error:
         raise ValueError(f"this is not JSON: {error}.") from None
 
@@ -90,7 +97,7 @@ def _field(text: str) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """What is JSON is that; other words are text. What begins like JSON and is none is a mistake."""
     try:
-        return json.loads(text, parse_constant=lambda name: name)
+        return _parsed(text, parse_constant=lambda name: name)
     except ValueError as error:
         if text[:1] in ("{", "[", '"'):
             raise ValueError(f"the value is not JSON: {error}.") from None

@@ -20,6 +20,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 #: Wide enough that nothing is cut for a reader that is no terminal.
 _UNLIMITED = 2000
+_MAX_ERROR = 10_000
 _STYLES = {
     "pending": "dim", "running": "cyan", "waiting_retry": "yellow", "waiting": "yellow", "suspended": "yellow",
     "completed": "green", "skipped": "green dim", "failed": "red", "cancelled": "magenta",
@@ -41,6 +42,8 @@ def print_json_line(value: Any) -> None:
 
 
 def print_error(error: Exception, message: str, as_json: bool) -> None:
+    # It may quote what was typed, of any length.
+    message = message if len(message) <= _MAX_ERROR else f"{message[:_MAX_ERROR]}…"
     if as_json:
         problems = {"problems": error.problems} if hasattr(error, "problems") else {}
         told = {"error": {"type": type(error).__name__, "message": message, **problems}}

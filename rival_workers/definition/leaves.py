@@ -8,6 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
+from rival_client import arguments
+from rival_client.errors import InvalidArgument
 from rival_workers.definition.calls import Call
 from rival_workers.definition.gathering import Gathering, Scope
 from rival_workers.definition.inject import Injection
@@ -107,6 +109,7 @@ class Leaves(Gathering):
             common = self._common(spec, scope)
             place = scope.prefix + spec.name
             key = None if callable(spec.key) else spec.key
+            self._check_wait(spec)
             if callable(spec.key):
                 self._ask(place, "key", spec.key, scope)
             received = receive(spec.topic, spec.timeout, spec.on_timeout)
@@ -120,6 +123,19 @@ class Leaves(Gathering):
             except ValidationError as error:
                 self._invalid(spec.name, error)
                 return None
+
+    def _check_wait(self, spec: WaitSpec) -> None:
+        checks: list[tuple[Callable[[str, object], Any], str, Any]] = [
+            (arguments.name, "topic", spec.topic), (arguments.fields, "where", spec.where),
+            (arguments.seconds, "timeout", spec.timeout),
+        ]  # fmt: skip
+        if not callable(spec.key):
+            checks.append((arguments.name, "key", spec.key))
+        for check, option, value in checks:
+            try:
+                arguments.optional(check, option, value)
+            except InvalidArgument as error:
+                self._problem(f"option {option} of {spec.name!r}: {error.problem}")
 
 
 def _wake_up() -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
+from rival_client.arguments import MAX_NAME, MAX_SECONDS, shown
 from rival_workers.definition.inject import Injection, injection, refuse_generator
 from rival_workers.definition.returns import written_function
 from rival_workers.engine.plan import StepConfig
@@ -80,7 +81,9 @@ def name_of(function: Function) -> str:
 
 
 def is_name(name: Any) -> bool:
-    return isinstance(name, str) and name.replace("_", "a").replace("-", "a").replace(".", "a").isalnum()
+    if not isinstance(name, str) or len(name) > MAX_NAME:
+        return False
+    return name.replace("_", "a").replace("-", "a").replace(".", "a").isalnum()
 
 
 def location(function: Any) -> str:
@@ -110,6 +113,7 @@ def checked_config(
         if key not in known:
             problems.append(f"unknown option {key!r}{_did_you_mean(key, known)}; known are {', '.join(known)}")
     values = {key: seconds(value) if key in _DURATIONS else value for key, value in options.items()}
+    problems += [f"option {key}: {shown(options[key])} is longer than a hundred years" for key in _too_long(values)]
     values = {key: value for key, value in values.items() if key in StepConfig.model_fields}
     if "max_retries" in options:
         if "max_attempts" in options:
@@ -125,6 +129,12 @@ def checked_config(
     if config.deadline is not None and not config.is_external:
         problems.append('deadline is for execution_mode="external"; a step that works itself has a timeout')
     return config
+
+
+def _too_long(values: Mapping[str, Any]) -> list[str]:
+    """No database can store when these would be over."""
+    numbers = {key: values[key] for key in _DURATIONS if isinstance(values.get(key), int | float)}
+    return [key for key, value in numbers.items() if MAX_SECONDS < value < float("inf")]
 
 
 def _did_you_mean(key: str, known: list[str]) -> str:

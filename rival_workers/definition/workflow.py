@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rival_client import arguments
+from rival_client.errors import InvalidArgument
 from rival_client.ticks import Planned
 from rival_workers.definition.assembly import Assembly
 from rival_workers.definition.calls import Call, Resolve
@@ -173,9 +175,19 @@ def _ruled_by(policies: Any, resolve: Resolve) -> Assembly:
     return assembly
 
 
+def _problem_of_name(name: str) -> str | None:
+    try:
+        arguments.name("name", name)
+    except InvalidArgument as error:
+        return error.problem
+    return None
+
+
 def _what_is_wrong(name: Any, input: Any, retention: Any) -> Iterator[str]:
     if not isinstance(name, str) or not name:
         yield f"name: the name must be a non-empty string, not {name!r}"
+    elif problem := _problem_of_name(name):
+        yield f"name: {problem}"
     if input is not None and not _is_type(input):
         yield f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}"
     if retention is not None and not _is_duration(retention):

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from rival_client import arguments
 from rival_client.payload import Json, dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
@@ -51,6 +52,8 @@ def _called(
             value = None
         elif returns is not None and not (skipped and value is None):
             value = returns.stored(value, where)
+        if kind == "input" and context.run.step.endswith("!key"):
+            value = arguments.key(value)
         result, items = _answer(value, kind, where, max_payload)
         state = _state(context, where, max_payload)
         return Success(result, state, skipped=skipped, items=items)

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
+from rival_client import arguments
+from rival_client.errors import InvalidArgument
 from rival_client.payload import Json, dump
 from rival_client.topics import topic_of
 from rival_workers.definition.policies import Rule, ruled
-from rival_workers.definition.steps import checked_config, name_of, seconds
+from rival_workers.definition.steps import checked_config, name_of
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Mark
@@ -31,6 +34,8 @@ from rival_workers.runtime.flow_steps import FlowStep
 
 #: Options of a step that is part of a plan.
 NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")
+#: A checkpoint that waits for very many topics has a shorter name than all of them make.
+MAX_CHECKPOINT = 400
 #: The methods of ctx that `ctx.start`, `ctx.gather` and `ctx.first` can begin.
 STARTABLE = ("step", "call", "sleep", "sleep_until", "await_event")
 
@@ -56,7 +61,10 @@ class FlowCalls:
         self._rules, self._max_payload = rules, max_payload
 
     def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> StepOperation:
-        called = name or name_of(function)
+        if not callable(function):
+            raise arguments.invalid("function", function, "a function that ctx.step can call")
+        called = name_of(function) if name is None else name
+        called = arguments.name("name", called)
         config = self._config(called, options)
         mark = self.scheduler.come_to(called, "step")
         return StepOperation(self.scheduler, FlowStep(mark, function, args, config, self._max_payload))
@@ -67,28 +75,30 @@ class FlowCalls:
         return checked_options({key: value for key, value in rule.items() if key in options or key not in NOT_IN_FLOWS})
 
     def sleep(self, duration: Duration = 0.0, **units: float) -> SleepOperation:
-        length = seconds(duration) + dt.timedelta(**units).total_seconds()
+        length = sleep_length(duration, units)
         return SleepOperation(self.scheduler, self.scheduler.come_to("sleep", "sleep"), length)
 
     def sleep_until(self, when: dt.datetime) -> SleepOperation:
-        if when.tzinfo is None:
-            raise ValueError("sleep_until needs a time with a time zone")
-        return self.sleep(max(0.0, (when - dt.datetime.now(dt.UTC)).total_seconds()))
+        left = arguments.moment("when", when) - dt.datetime.now(dt.UTC)
+        if left.total_seconds() > arguments.MAX_SECONDS:
+            raise arguments.invalid("when", when, "a time within the next hundred years")
+        return self.sleep(max(0.0, left.total_seconds()))
 
     def await_event(
         self, topic: Topic | Sequence[Topic], *, key: str | None = None, where: Mapping[str, Any] | None = None,
         timeout: Duration | None = None,
     ) -> EventOperation:  # fmt: skip
         several = not isinstance(topic, str | type)
-        topics = [_topic(one) for one in topic] if not isinstance(topic, str | type) else [_topic(topic)]
-        wanted = None if where is None else dict(where)
-        waits = [WaitFor(one, None if key is None else str(key), wanted) for one in dict.fromkeys(topics)]
-        limit = None if timeout is None else seconds(timeout)
-        mark = self.scheduler.come_to(f"event:{'|'.join(topics)}", "flow_wait")
+        topics = _topics(arguments.several("topic", topic) if several else [topic])
+        wanted = arguments.optional(arguments.fields, "where", where)
+        its_key = None if key is None else arguments.key(key)
+        waits = [WaitFor(one, its_key, wanted) for one in dict.fromkeys(topics)]
+        limit = None if timeout is None else arguments.seconds("timeout", timeout)
+        mark = self.scheduler.come_to(bounded(f"event:{'|'.join(topics)}", MAX_CHECKPOINT), "flow_wait")
         return EventOperation(self.scheduler, mark, waits, limit, _received if several else _payload)
 
     def call(self, workflow: Any, input: Any = None) -> ChildOperation:
-        name, payload = str(getattr(workflow, "name", workflow)), self.payload(input)
+        name, payload = workflow_name(workflow), self.payload(input)
         mark = self.scheduler.come_to(f"call:{name}", "child")
         return ChildOperation(self.scheduler, mark, self.child_id(mark), name, payload)
 
@@ -99,7 +109,7 @@ class FlowCalls:
         return ChildOperation(self.scheduler, mark, run_id)
 
     def child_id(self, mark: Mark) -> str:
-        return f"{self._run_id}/{mark.path[len(self._flow) + 1 :]}"
+        return bounded(f"{self._run_id}/{mark.path[len(self._flow) + 1 :]}", arguments.MAX_NAME)
 
     def payload(self, value: Any) -> Json:
         return dump(value, what="the input of a child run", limit=self._max_payload)
@@ -142,8 +152,34 @@ def checked_options(options: Mapping[str, Any]) -> StepConfig:
     return config
 
 
-def _topic(topic: Any) -> str:
-    return topic_of(topic) if isinstance(topic, type) else str(topic)
+def _topics(topics: Sequence[Any]) -> list[str]:
+    if not topics:
+        raise arguments.invalid("topic", topics, "a topic: give one, or several")
+    return [arguments.name("topic", topic_of(one) if isinstance(one, type) else one) for one in topics]
+
+
+def workflow_name(workflow: Any) -> str:
+    return arguments.name("workflow", getattr(workflow, "name", workflow))
+
+
+def sleep_length(duration: Duration, units: Mapping[str, float]) -> float:
+    """In seconds. What is over already is no time at all."""
+    try:
+        more = dt.timedelta(**units).total_seconds()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(
+            ", ".join(units), f"give numbers of weeks, days, hours, minutes, seconds ({error})."
+        ) from None
+    least = -arguments.MAX_SECONDS
+    return arguments.seconds("duration", arguments.seconds("duration", duration, least=least) + more, least=least)
+
+
+def bounded(text: str, most: int) -> str:
+    """A text that is part of an index entry: a longer one is cut, and stays different from others by its hash. The
+    slash stays: by it the stores know the id of a child run."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 17]}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _payload(event: dict[str, Any] | None) -> Any:

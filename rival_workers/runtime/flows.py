@@ -22,7 +22,7 @@ from rival_workers.engine.replay import Ending, Replay
 from rival_workers.errors import ChildFailed
 from rival_workers.runtime import flow_limits
 from rival_workers.runtime.context import Context
-from rival_workers.runtime.flow_calls import Duration, FlowCalls, Topic
+from rival_workers.runtime.flow_calls import Duration, FlowCalls, Topic, workflow_name
 from rival_workers.runtime.flow_calls import Received as Received
 from rival_workers.runtime.flow_handles import ChildHandle, First, Handle, Start
 from rival_workers.runtime.flow_loop import FlowLoop
@@ -106,7 +106,7 @@ class BaseFlowContext(Context):
     def _spawn(self, workflow: Any, input: Any) -> ChildHandle:
         from rival_workers.store.flow_records import ChildRun
 
-        calls, name = self.calls, str(getattr(workflow, "name", workflow))
+        calls, name = self.calls, workflow_name(workflow)
         payload = calls.payload(input)
         mark = self.scheduler.come_to(f"spawn:{name}", "child")
         if mark.found is not None:

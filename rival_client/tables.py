@@ -198,6 +198,8 @@ executors = Table(
     Column("started_at", Timestamp, nullable=False),
     Column("beat_at", Timestamp, nullable=False),
     Column("expires_at", Timestamp, nullable=False),
+    # What is wrong with it, as it says itself: an event loop that is blocked.
+    Column("problem", Text),
 )
 
 EVENT_STATUSES = ("sent", "kept", "consumed")

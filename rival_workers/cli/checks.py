@@ -102,12 +102,32 @@ def check_migrations(database: Database) -> Check:
     return Check("schema", "fail", f"at {found or 'nothing'}, this Rival needs {head}", "run `rival db upgrade`")
 
 
+def check_access(database: Database) -> Iterator[Check]:
+    """Whether workers and producers can write at all."""
+    access = health.read_access(database)
+    if access.read_only:
+        yield Check(
+            "writes", "fail", f"the database is read-only ({access.read_only}): no run starts and no step ends",
+            "connect to the primary, or make it writable; workers keep their outcomes meanwhile",
+        )  # fmt: skip
+    if access.missing:
+        shown = ", ".join(access.missing[:4]) + (f" and {len(access.missing) - 4} more" if access.missing[4:] else "")
+        advice = "GRANT SELECT, INSERT, UPDATE, DELETE on all rival_ tables to the role of RIVAL_DATABASE_URL"
+        yield Check("privileges", "fail", f"the role has no {shown}", advice)
+    if not access.read_only and not access.missing:
+        yield Check("writes", "ok", "all tables can be read and written")
+
+
 def check_fleet(database: Database) -> Iterator[Check]:
     liveness, backlog = health.read_liveness(database), health.read_backlog(database)
     yield _workers(liveness, backlog)
     if liveness.stale:
         advice = "nothing to do if workers just died: their steps are being taken over"
         yield Check("workers", "warn", f"{liveness.stale} executor(s) have stopped beating", advice)
+    for problem in health.read_problems(database):
+        advice = "await instead of blocking, or make it a sync step; restart that worker if it does not recover"
+        yield Check("executors", "fail", problem, advice)
+    yield from _unheld(health.read_unheld(database))
     yield _overdue(backlog)
     if backlog.parked:
         yield Check(
@@ -122,6 +142,14 @@ def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
     waiting = ", and runs are waiting" if backlog.open_runs else ""
     status: Status = "fail" if backlog.open_runs else "warn"
     return Check("workers", status, f"no live executor{waiting}", "start some: `rival worker --workflows PATH`")
+
+
+def _unheld(unheld: health.Unheld) -> Iterator[Check]:
+    if unheld.count:
+        yield Check(
+            "attempts", "fail", f"{unheld.count} attempt(s) are running on no live executor, such as {unheld.example}",
+            "start a worker: it releases them within two minutes; if some run already, look at their logs",
+        )  # fmt: skip
 
 
 def _overdue(backlog: health.Backlog) -> Check:

@@ -8,10 +8,18 @@ import click
 from rich.text import Text
 
 from rival_client.database import Database
-from rival_client.errors import ConfigurationError, DatabaseUnavailable
+from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 from rival_client.settings import Settings
 from rival_workers.cli.broker_checks import check_broker
-from rival_workers.cli.checks import Check, check_as_json, check_database, check_fleet, check_migrations, check_settings
+from rival_workers.cli.checks import (
+    Check,
+    check_access,
+    check_as_json,
+    check_database,
+    check_fleet,
+    check_migrations,
+    check_settings,
+)
 from rival_workers.cli.connection import resolved
 from rival_workers.cli.output import console, json_option, print_json, printable, status_text
 from rival_workers.settings import WorkerSettings
@@ -63,12 +71,15 @@ def _settings() -> Generator[Check, None, WorkerSettings]:
 def _examine_database(database: Database) -> Iterator[Check]:
     try:
         yield from check_database(database)
+        yield from check_access(database)
         schema = check_migrations(database)
         yield schema
         if schema.status != "fail":
             yield from check_fleet(database)
     except DatabaseUnavailable as error:
         yield Check("database", "fail", str(error), "start it, or correct RIVAL_DATABASE_URL")
+    except DatabaseError as error:
+        yield Check("database", "fail", str(error), "correct what the other checks name, then look again")
 
 
 def _print_json(found: list[Check], healthy: bool) -> None:

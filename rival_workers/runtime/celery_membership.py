@@ -13,6 +13,7 @@ from celery import Celery, signals
 from rival_workers.definition.registry import Registry
 from rival_workers.runtime.celery_app import Tasks
 from rival_workers.runtime.celery_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
+from rival_workers.runtime.celery_lost_messages import LostMessages
 from rival_workers.runtime.celery_revokes import RevokeCommands
 from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.process import Process
@@ -80,8 +81,12 @@ class Membership:
         if not self.forks:
             self.process.coordinator.observer = AttemptEvents(ConsumerEvents(sender))
 
+        lost_messages = LostMessages(sender, self.process.doorbell) if self.forks else None
+
         def after_round(done: Round) -> None:
             self._follow_events(sender)
+            if lost_messages is not None:
+                lost_messages.republish()
             self.after_round(done)
 
         only = hasattr(self.app, "only_tasks")

@@ -84,7 +84,7 @@ class Executor:
     # -- the heartbeat ------------------------------------------------------------------------------------
 
     def beat_once(self) -> None:
-        if not self._store.beat(self.id, self._lease):
+        if not self._store.beat(self.id, self._lease, self.find_problem()):
             log.warning("executor %s was declared dead while it was away; it goes on under a new id", self.id)
             self._former = self.id
             self.register()

@@ -35,15 +35,39 @@ class TimeLimits:
     def kept(self, config: StepConfig, when_over: Callable[[], bool]) -> Iterator[Alarm]:
         """Call `when_over` if the block takes too long; False from it: it has just ended, after all."""
         kills = self.may_kill and config.kill_on_timeout
+        kill = _Kill(when_over, self._before_kill)
+        within = config.timeout + KILL_SLACK if kills and config.timeout else None
+        over = kill.over if kills else lambda: _ignored(when_over())
+        with self.alarms.after(config.limit, over) as alarm, self._watchdog.watching(within):
+            try:
+                yield alarm
+            finally:
+                kill.end()
 
-        def over() -> None:
-            if when_over() and kills:
+
+def _ignored(_: bool) -> None:
+    """An alarm's answer does not matter where nothing is killed."""
+
+
+class _Kill:
+    """The end of a process whose attempt takes too long. It commits and publishes first. An attempt that ends meanwhile
+    waits for it: its process must not take another message and be killed with that.
+    """
+
+    def __init__(self, when_over: Callable[[], bool], before_kill: Callable[[], None]) -> None:
+        self._when_over, self._before_kill = when_over, before_kill
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def over(self) -> None:
+        with self._lock:
+            if not self._ended and self._when_over():
                 self._before_kill()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        within = config.timeout + KILL_SLACK if kills and config.timeout else None
-        with self.alarms.after(config.limit, over) as alarm, self._watchdog.watching(within):
-            yield alarm
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
 
 
 class _Watchdog:

@@ -14,6 +14,7 @@ from rival_client.errors import ConfigurationError, DatabaseError
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime import failpoints
+from rival_workers.runtime.calling import async_steps
 from rival_workers.runtime.coordinator import Coordinator
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.host import host_name
@@ -51,6 +52,7 @@ class Process:
         self.store = store or open_store(settings.require_database(), **settings.store_options)
         self.doorbell = doorbell or open_doorbell(settings.broker_url, settings.queue, settings.key_prefix)
         self.executor = Executor(self.store, settings.lease, worker)
+        self.executor.find_problem = async_steps.check
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
         self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.moves)
         self._registry = registry

@@ -10,10 +10,14 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, func, literal_column, select, text
 
 from rival_client.database import Database
-from rival_client.tables import RUN_TERMINAL, after, executors, now, runs, steps
+from rival_client.errors import DatabaseUnavailable
+from rival_client.tables import RUN_TERMINAL, after, executors, metadata, now, runs, steps
+from rival_workers.store.guards import RUNNING
 
 #: A row that was due this long ago has been looked at by no keeper.
 OVERDUE = 60.0
+#: More of these than this are not counted.
+_MOST_UNHELD = 1000
 #: Settings of the server on which the promises rest.
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
@@ -45,6 +49,25 @@ class Backlog:
 class Liveness:
     live: int
     stale: int
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the role may do in this database."""
+
+    #: Why nothing can be written; None: it can.
+    read_only: str | None
+    #: "INSERT on rival_steps"
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unheld:
+    """Attempts that are running in the table, and on no executor that lives."""
+
+    count: int
+    #: "run order-1 step charge"
+    example: str | None
 
 
 def read_server(database: Database) -> Server:
@@ -108,3 +131,56 @@ def _why(connection: Connection) -> str | None:
         if reason is not None:
             return str(reason)
     return None
+
+
+# -- what can be written ----------------------------------------------------------------------------------
+
+_PRIVILEGES = """
+SELECT privilege || ' on ' || name FROM unnest(CAST(:tables AS text[])) AS name
+CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
+WHERE to_regclass(name) IS NOT NULL AND NOT has_table_privilege(to_regclass(name), privilege)
+ORDER BY 1
+"""
+
+
+def read_access(database: Database) -> Access:
+    if not database.is_postgres:
+        return Access(_sqlite_read_only(database), ())
+    with database.autocommit() as connection:
+        standby = connection.scalar(text("SELECT pg_is_in_recovery()"))
+        read_only = connection.scalar(text("SHOW transaction_read_only")) == "on"
+        missing = connection.scalars(text(_PRIVILEGES), {"tables": [table.name for table in metadata.sorted_tables]})
+        why = "it is a standby" if standby else "default_transaction_read_only is on" if read_only else None
+        return Access(why, tuple(missing))
+
+
+def _sqlite_read_only(database: Database) -> str | None:
+    """A transaction takes the write lock at once."""
+    try:
+        with database.transaction():
+            return None
+    except DatabaseUnavailable:
+        return "its file cannot be written"
+
+
+def read_unheld(database: Database) -> Unheld:
+    """Of executors that are known and have only just stopped, the attempts are being taken over."""
+    known = (
+        select(executors.c.id)
+        .where(executors.c.id == steps.c.executor_id, executors.c.expires_at > after(-OVERDUE))
+        .exists()
+    )
+    with database.by_index() as connection:
+        found = connection.execute(RUNNING.where(~known).limit(_MOST_UNHELD)).all()
+    example = f"run {found[0].run_id} step {found[0].path}" if found else None
+    return Unheld(len(found), example)
+
+
+def read_problems(database: Database) -> list[str]:
+    """What executors that live say is wrong with them."""
+    columns = (executors.c.worker, executors.c.host, executors.c.pid, executors.c.problem)
+    with database.autocommit() as connection:
+        found = connection.execute(
+            select(*columns).where(executors.c.problem.is_not(None), executors.c.expires_at > now())
+        )
+        return [f"{row.worker} (pid {row.pid} on {row.host}): {row.problem}" for row in found]

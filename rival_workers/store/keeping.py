@@ -126,13 +126,14 @@ class Keeping:
                 )
             )  # fmt: skip
 
-    def beat(self, executor: str, lease: float) -> bool:
-        """False: the executor was declared dead in the meantime and must take a new id."""
+    def beat(self, executor: str, lease: float, problem: str | None = None) -> bool:
+        """False: the executor was declared dead in the meantime and must take a new id. `problem`: what it says is
+        wrong with it, for `rival doctor`."""
         with self.database.autocommit() as connection:
             beaten = connection.execute(
                 update(executors)
                 .where(executors.c.id == executor, executors.c.expires_at > now())
-                .values(beat_at=now(), expires_at=after(lease))
+                .values(beat_at=now(), expires_at=after(lease), problem=problem)
             )
             return beaten.rowcount == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from sqlalchemy import text
@@ -9,6 +10,8 @@ from sqlalchemy import text
 from rival_client import Rival
 from rival_client.settings import Settings
 from rival_workers.cli.broker_checks import is_open_to_others
+from rival_workers.engine.interpreter import first
+from rival_workers.engine.plan import Plan
 from rival_workers.store import open_store
 from tests.acceptance.conftest import DOWN, Cli
 
@@ -87,6 +90,62 @@ def test_doctor_sees_executors_that_have_stopped_beating(cli: Cli, settings: Set
     answer = cli("doctor", "--json")
     assert statuses(answer)["workers"] == "warn"
     assert "1 live executor" in answer.out
+
+
+def test_doctor_sees_a_database_that_is_read_only(cli: Cli, database_url: str, rival: Rival) -> None:
+    name = database_url.partition("?")[0].rpartition("/")[2]
+    with rival.database.autocommit() as connection:
+        connection.execute(text(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'))
+    answer = cli("doctor", "--json", code=1)
+    assert (answer.json["healthy"], statuses(answer)["writes"]) == (False, "fail")
+    assert "read-only" in cli("doctor", code=1).out
+
+
+def test_doctor_names_missing_privileges(cli: Cli, database_url: str, rival: Rival) -> None:
+    name = f"limited_{uuid.uuid4().hex[:8]}"
+    with rival.database.autocommit() as connection:
+        connection.execute(text(f"CREATE ROLE {name} LOGIN"))
+        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}"))
+        connection.execute(text(f"REVOKE UPDATE ON rival_steps FROM {name}"))
+    try:
+        limited = database_url.replace("//rival@", f"//{name}@")
+        assert limited != database_url
+        answer = cli("doctor", "--json", code=1, RIVAL_DATABASE_URL=limited)
+        assert statuses(answer)["privileges"] == "fail"
+        assert "UPDATE on rival_steps" in answer.out
+        assert "GRANT" in answer.out
+    finally:
+        with rival.database.autocommit() as connection:
+            connection.execute(text(f"DROP OWNED BY {name}"))
+            connection.execute(text(f"DROP ROLE {name}"))
+
+
+def test_doctor_names_an_executor_whose_event_loop_is_blocked(cli: Cli, settings: Settings) -> None:
+    store = open_store(settings.require_database())
+    store.add_executor("e", "elsewhere", 7, "w1@test", lease=60)
+    store.beat("e", 60, "the event loop of async steps has been blocked for 32 s at flows.py:7 in fetch")
+    answer = cli("doctor", "--json", code=1)
+    assert statuses(answer)["executors"] == "fail"
+    assert "w1@test (pid 7 on elsewhere): the event loop" in answer.out
+    store.beat("e", 60)
+    store.close()
+    assert "executors" not in statuses(cli("doctor", "--json"))
+
+
+def test_doctor_sees_attempts_that_no_executor_holds(shop: Cli, rival: Rival, settings: Settings) -> None:
+    store = open_store(settings.require_database())
+    store.add_executor("alive", "elsewhere", 1, "w", lease=60)
+    rival.run("greet", {"name": "ada"}, "held")
+    rival.run("greet", {"name": "ada"}, "unheld")
+    workflow = next(w for w in rival.registry.list() if w.name == "greet")
+    plan = Plan.load(workflow.plan)
+    assert store.begin_run("held", 0, first(plan), claim_for="alive")
+    assert statuses(shop("doctor", "--json"))["backlog"] == "ok"
+    assert store.begin_run("unheld", 0, first(plan), claim_for="nothing")
+    store.close()
+    answer = shop("doctor", "--json", code=1)
+    assert statuses(answer)["attempts"] == "fail"
+    assert "1 attempt(s) are running on no live executor, such as run unheld step" in answer.out
 
 
 def test_doctor_warns_of_a_broker_that_is_open_to_others() -> None:

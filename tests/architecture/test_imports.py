@@ -23,6 +23,7 @@ KNOW_CELERY = {
     "rival_workers/runtime/celery_revokes.py",
     "rival_workers/runtime/celery_steps.py",
     "rival_workers/runtime/celery_install.py",
+    "rival_workers/runtime/celery_lost_messages.py",
     "rival_workers/runtime/celery_membership.py",
     "rival_workers/runtime/worker.py",
     "rival_workers/runtime/threads_pool.py",

@@ -181,6 +181,22 @@ def test_a_stuck_step_of_a_flow_is_killed_too_and_tried_again(rival: Rival, work
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+def test_messages_that_a_killed_child_had_not_begun_with_are_published_again_at_once(
+    rival: Rival, workers: Workers, ledger: Ledger
+) -> None:
+    """No keeper looks for them: its grace is longer than the test."""
+    [worker] = workers.start(ledger.workflow(), pool="prefork", concurrency=1, ring_grace=120)
+    long = start_many(rival, 1, seconds=60)
+    wait_until(lambda: len(ledger.lines()) == 1)
+    others = start_many(rival, 3)
+    for child in _pool_children(worker.pid):
+        child.kill()
+    rival.cancel(long[0])
+    wait_for_all(rival, others, timeout=30)
+    assert_chain_is_right(rival, others, ledger)
+
+
 def _pool_children(parent: int) -> list[psutil.Process]:
     return psutil.Process(parent).children()
 

@@ -34,7 +34,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self.lanes: list[LaneTask] = []
         self._ready: deque[asyncio.Handle] = deque()
         self._futures: dict[Operation, OperationFuture] = {}
-        self._made = 0
+        self._made_futures = 0
         self._main: LaneTask | None = None
         self._round_is_last = False
         scheduler.future_of, scheduler.current_lane = self._future_of, self._current_lane
@@ -45,7 +45,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """As `asyncio.run`: when the flow's function has ended, what it left running is cancelled and awaited."""
         try:
-            self._main = LaneTask(coroutine, loop=self, number=self._next_number(), parent=None)
+            self._main = LaneTask(coroutine, loop=self, parent=None)
             self._main.add_done_callback(self._end_round)
             self._run_until(self._main.done)
             left = [lane for lane in self.lanes if not lane.done()]
@@ -122,10 +122,6 @@ class FlowLoop(asyncio.AbstractEventLoop):
         # A callback of `loop.call_soon` runs outside of any task.
         return task.lane if isinstance(task, LaneTask) else "callback"
 
-    def _next_number(self) -> int:
-        self._made += 1
-        return self._made
-
     # -- what asyncio asks of a loop ----------------------------------------------------------------------
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None, **options: Any) -> LaneTask:
@@ -142,13 +138,14 @@ class FlowLoop(asyncio.AbstractEventLoop):
             )
         parent = asyncio.current_task(self)
         above = parent if isinstance(parent, LaneTask) else self._main
-        task = LaneTask(coro, loop=self, number=self._next_number(), parent=above, context=context)
+        task = LaneTask(coro, loop=self, parent=above, context=context)
         if name is not None:
             task.set_name(name)
         return task
 
     def create_future(self) -> asyncio.Future[Any]:
-        return FlowFuture(self, self._next_number())
+        self._made_futures += 1
+        return FlowFuture(self, self._made_futures)
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Any = None

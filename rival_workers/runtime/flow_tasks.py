@@ -21,8 +21,9 @@ _LANE_NAME = re.compile(r"[A-Za-z_][\w-]{0,63}", re.ASCII)
 class LaneTask(asyncio.Task[Any]):
     """A task is a lane: it is called by its name, or by its number among the unnamed tasks of its parent."""
 
-    def __init__(self, coroutine: Any, *, loop: FlowLoop, number: int, parent: LaneTask | None, **options: Any) -> None:
-        self._hash = loop.scheduler.salt + number
+    def __init__(self, coroutine: Any, *, loop: FlowLoop, parent: LaneTask | None, **options: Any) -> None:
+        # Small numbers without gaps: a set of tasks is then mostly iterated in the order of their creation.
+        self._hash = loop.scheduler.salt + len(loop.lanes)
         self._parent, self._lane, self._name_of_lane = parent, "", ""
         self._unnamed, self._named = 0, Counter[str]()
         #: A checkpoint or a task of it has been named after it: its lane stays as it is.

@@ -121,7 +121,7 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | No
     error = child_error(run_id, run)
     share_run(connection, run.parent_run_id)
     woken: Woken | None = None
-    for path in _waiting_for_child(connection, run.parent_run_id, run.parent_path, run_id):
+    for path in _that_wait(connection, run, run_id):
         one = end_checkpoint(
             connection, run.parent_run_id, path, grace, by=f"run {run_id}", child=run_id,
             result=None if error else run.result, error=error,
@@ -130,11 +130,14 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | No
     return woken
 
 
-def _waiting_for_child(connection: Connection, run_id: str, path: str, child: str) -> list[str]:
+def _that_wait(connection: Connection, run: Any, child: str) -> list[str]:
     """The checkpoint that called the child; or those that wait for a spawned one, which are below its spawn."""
-    at = or_(steps.c.path == path, and_(steps.c.path > f"{path}/", steps.c.path < f"{path}0"))
-    the_one = or_(steps.c.item.is_(null()), scalar_text(steps.c.item) == child)
-    waiting = select(steps.c.path).where(steps.c.run_id == run_id, at, steps.c.status == "waiting", the_one)
+    path = run.parent_path
+    if "spawn:" not in path:
+        return [path]
+    below = and_(steps.c.path > f"{path}/", steps.c.path < f"{path}0")
+    its_own = (steps.c.status == "waiting", scalar_text(steps.c.item) == child)
+    waiting = select(steps.c.path).where(steps.c.run_id == run.parent_run_id, below, *its_own)
     # All of them before the flow: a commit of the flow locks its open checkpoints in the same order.
     return list(connection.scalars(waiting.order_by(steps.c.path).with_for_update()))
 

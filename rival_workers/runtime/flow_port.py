@@ -45,6 +45,8 @@ class AttemptPort:
         self._patience, self._limits, self._settings = patience, limits, settings
         self.max_payload, self.timer = settings.max_payload, limits.timer
         self.run_id = position.held.run_id
+        #: An earlier attempt may have come to checkpoints.
+        self.was_claimed_before = position.held.token > 1
 
     def checkpoints(self) -> list[Checkpoint]:
         held = self._position.held

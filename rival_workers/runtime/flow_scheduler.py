@@ -3,24 +3,21 @@
 `advance` delivers exactly one end to the flow: first those that earlier attempts delivered, in the same order; then new
 ones, each of which is committed with its `end_order` before the flow knows of it. When nothing is left that this
 attempt can do, the flow is suspended by the commit that finds that nothing has ended.
-
-After that, or any other end of the attempt, the scheduler is stopped: every call on `ctx` raises, whatever the
-`finally` and `except` blocks of the flow try to do.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rival_client.payload import load
 from rival_workers.engine.replay import Checkpoint, Ending, Mark, Replay
 from rival_workers.errors import FlowStuck, NotInFlows
 from rival_workers.runtime.failpoints import asks_to_stop
-from rival_workers.runtime.flow_operations import Operation, State, StepOperation
+from rival_workers.runtime.flow_guard import FlowGuard
+from rival_workers.runtime.flow_operations import Operation, SleepOperation, State, StepOperation
 from rival_workers.runtime.flow_step_threads import StepThreads, call_here
 from rival_workers.runtime.flow_steps import EARLY
 from rival_workers.runtime.suspending import Suspend
@@ -34,15 +31,10 @@ AT_ONCE = 8
 #: Seconds between two looks for events and children while a step runs: the first, and the longest.
 FIRST_LOOK, LONGEST_LOOK = 0.05, 0.5
 
-T = TypeVar("T")
 
-
-class _Ended(NotInFlows):
-    """The flow's function has ended."""
-
-
-class FlowScheduler:
-    def __init__(self, port: AttemptPort, replay: Replay, salt: int) -> None:
+class FlowScheduler(FlowGuard):
+    def __init__(self, port: AttemptPort, replay: Replay, salt: int, thread: int) -> None:
+        super().__init__(thread)
         self._port, self.replay = port, replay
         #: Where the hashes of this run's operations and tasks begin.
         self.salt = salt
@@ -59,9 +51,6 @@ class FlowScheduler:
         self._next_due: float | None = None
         self._look = FIRST_LOOK
         self._clock: float | None = None
-        self._thread, self._in_step = threading.get_ident(), False
-        #: Why the attempt has ended: raised by every call from then on.
-        self.stopped: BaseException | None = None
         #: Which lane is running, and how one waits: an async flow's loop says so.
         self.current_lane: Callable[[], str] = lambda: ""
         self.future_of: Callable[[Operation], Any] = _refuse_await
@@ -69,33 +58,10 @@ class FlowScheduler:
 
     # -- what the flow asks for ---------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Before anything that a flow asks for."""
-        self.check_not_stopped()
-        if threading.get_ident() != self._thread or self._in_step:
-            raise NotInFlows(
-                "ctx of a flow was used inside a step, or in another thread. Only the flow's own function may use it: "
-                "let the step return a value, and call ctx with that."
-            )
-
-    def check_not_stopped(self) -> None:
-        if self.stopped is not None:
-            raise self.stopped
-
     def come_to(self, name: str, kind: str) -> Mark:
         """The next checkpoint of the running lane."""
         self.check()
         return self.guarded(lambda: self.replay.come_to(name, kind, self.current_lane(), self.next_order), ValueError)
-
-    def guarded(self, action: Callable[[], T], *harmless: type[Exception]) -> T:
-        """What fails here ends the attempt, also if the flow catches it; unless it is `harmless`."""
-        try:
-            return action()
-        except harmless:
-            raise
-        except BaseException as error:
-            self.stopped = error
-            raise
 
     def add(self, operation: Operation) -> int:
         self.check()
@@ -161,16 +127,6 @@ class FlowScheduler:
         if self._given_up:
             self.guarded(lambda: self._commit([], suspend=False))
 
-    def end(self) -> None:
-        """The attempt is over: from now on its ctx can do nothing."""
-        if self.stopped is None:
-            self.stopped = _Ended("the flow has ended: its ctx can do nothing any more")
-
-    def raise_interruption(self) -> None:
-        """What has ended the attempt before the flow's function could."""
-        if self.stopped is not None and not isinstance(self.stopped, _Ended):
-            raise self.stopped
-
     @property
     def never_started(self) -> list[Operation]:
         return [one for one in self._made if one.state is State.NEW]
@@ -216,6 +172,8 @@ class FlowScheduler:
         self._queue_retries()
         if self._is_alone():
             return self._call_here(self._to_run.popleft())
+        if (nap := self._only_nap()) is not None:
+            return self._end_here(nap, Ending(nap.mark, "completed"))
         endings = self._ended_steps()
         idle = not (self._to_run or self._threads or endings)
         if idle and not self.open:
@@ -248,6 +206,12 @@ class FlowScheduler:
     def _is_alone(self) -> bool:
         """One step, and nothing else can happen meanwhile: it needs no thread."""
         return len(self._to_run) == 1 and len(self.open) == 1 and not self._threads and not self._given_up
+
+    def _only_nap(self) -> SleepOperation | None:
+        """A new sleep that is over at once, with nothing beside it."""
+        one = next(iter(self.open.values())) if len(self.open) == 1 and not self._given_up else None
+        is_nap = isinstance(one, SleepOperation) and not one.is_stored and one.seconds <= 0
+        return one if is_nap else None  # type: ignore[return-value]
 
     def _has_news(self) -> bool:
         """An operation that has no row yet, or that has ended without the flow having received it."""
@@ -283,15 +247,15 @@ class FlowScheduler:
 
     def _call_here(self, operation: StepOperation) -> None:
         """In the flow's own thread, with one statement for its end: what flows do most."""
-        self._in_step = True
-        try:
+        with self.in_step():
             ending = call_here(self._port, operation, self.next_order)
-        finally:
-            self._in_step = False
         self._stop_if_asked("flow_after_call")
         if ending.delay is not None:
             self._port.suspend(ending, ending.delay)
             raise Suspend
+        return self._end_here(operation, ending)
+
+    def _end_here(self, operation: Operation, ending: Ending) -> None:
         ended_at = self._port.record(replace(ending, end_order=self.next_order))
         mark = operation.mark
         self._received.append(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
+import threading
 import uuid
 import warnings
 import zlib
@@ -41,11 +42,13 @@ class BaseFlowContext(Context):
     port: AttemptPort = field(kw_only=True)
     #: The policies of the workflow, which hold for the flow's steps, too.
     rules: Sequence[Rule] = ()
+    #: The thread that runs the flow's function.
+    _thread: int = field(default=0, init=False)
 
     @cached_property
     def scheduler(self) -> FlowScheduler:
         replay = Replay(self.run.step, self.run.id, self.port.checkpoints())
-        return FlowScheduler(self.port, replay, zlib.crc32(self.run.id.encode()) << 20)
+        return FlowScheduler(self.port, replay, zlib.crc32(self.run.id.encode()) << 20, self._thread)
 
     @cached_property
     def calls(self) -> FlowCalls:
@@ -53,22 +56,28 @@ class BaseFlowContext(Context):
 
     def call_function(self, injection: Injection) -> Any:
         """A flow that was suspended has no result, whatever its `finally` or `except` blocks made."""
-        scheduler = self.scheduler
+        self._thread = threading.get_ident()
         try:
             value = self._run(injection)
         except BaseException:
-            scheduler.raise_interruption()
+            if self._has_begun:
+                self.scheduler.raise_interruption()
             raise
         finally:
-            scheduler.end()
-        scheduler.raise_interruption()
-        for one in scheduler.never_started:
+            if self._has_begun:
+                self.scheduler.end()
+        for one in self.scheduler.never_started if self._has_begun else ():
             warnings.warn(f"{one.mark.path} was never awaited, so it was not done", RuntimeWarning, stacklevel=2)
         # A handle can be awaited; as a result it is the run's id.
         return str(value) if isinstance(value, ChildHandle) else value
 
     def _run(self, injection: Injection) -> Any:
         raise NotImplementedError
+
+    @property
+    def _has_begun(self) -> bool:
+        """The flow has used ctx: before that, its checkpoints are not even read."""
+        return "scheduler" in self.__dict__
 
     @cached_property
     def random(self) -> random.Random:
@@ -157,7 +166,9 @@ class FlowContext(BaseFlowContext):
 
     def _run(self, injection: Injection) -> Any:
         value = injection.call(self)
-        if self.scheduler.stopped is None:
+        if self._has_begun or self.run.attempt > 1 or self.port.was_claimed_before:
+            # A function that returns although it was interrupted has no result.
+            self.scheduler.check_not_stopped()
             self.scheduler.finish()
         return value
 

@@ -17,24 +17,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, select, update
+from sqlalchemy import Connection, Row, delete, select, update
 
 from rival_client.database import Database
 from rival_client.locks import share_run
 from rival_client.orphans import leave_awaited
-from rival_client.payload import Json, serialise
+from rival_client.payload import Json, load, serialise
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, deliveries, events, now, runs, steps
 from rival_client.waking import child_error
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import Held
 from rival_workers.store.eventing import Waiting, begin_wait
-from rival_workers.store.flow_records import ChildWait, EventWait, FlowCommit, FlowProgress
-from rival_workers.store.flow_rows import FlowTransaction, RingTimes, lock_leaves
-from rival_workers.store.flowing import checkpoint_of
+from rival_workers.store.flow_records import EARLY, ChildStart, ChildWait, EventWait, FlowCommit, FlowProgress
+from rival_workers.store.flow_rows import FlowTransaction, RingTimes
 from rival_workers.store.locking import lock_topics
 
-#: A timer that is this much early counts as due.
-EARLY = 0.005
 _ENDED = ("completed", "skipped", "failed")
 
 
@@ -49,10 +46,9 @@ class FlowCommits:
             lock_topics(connection, [wait for one in commit.waits for wait in one.waits_for])
             children = _lock_children(connection, commit.child_waits)
             share_run(connection, held.run_id)
-            over = [one.mark.path for one in commit.endings]
-            lock_leaves(connection, held, [*commit.open_paths, *(mark.path for mark in commit.given_up), *over])
+            rows = _lock_rows(connection, held, commit)
             flow = FlowTransaction.of(connection, held, RingTimes(self.ring_grace, self.near))
-            return None if flow is None else _Applying(flow, commit, children).apply()
+            return None if flow is None else _Applying(flow, commit, rows, children).apply()
 
 
 def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[str, Row[Any]]:
@@ -64,22 +60,68 @@ def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[s
     return {row.id: row for row in connection.execute(wanted.order_by(runs.c.id).with_for_update(read=True))}
 
 
+def _lock_rows(connection: Connection, held: Held, commit: FlowCommit) -> dict[str, _Row]:
+    """The rows that this commit is about, as they stay until it changes them; also those that an earlier try of it has
+    written. New sleeps need none: their insert leaves a row that is there alone."""
+    others: list[Any] = [*commit.endings, *commit.waits, *commit.children, *commit.child_waits]
+    marks = [*(one.mark.path for one in others), *(mark.path for mark in commit.given_up)]
+    paths = [*commit.open_paths, *marks]
+    if not paths:
+        return {}
+    wanted = select(*_COLUMNS).where(steps.c.run_id == held.run_id, steps.c.path.in_(paths))
+    found = connection.execute(wanted.order_by(steps.c.path).with_for_update())
+    return {row.path: _Row(**row._mapping) for row in found}
+
+
+_COLUMNS = (
+    steps.c.path, steps.c.kind, steps.c.status, steps.c.opened, steps.c.attempts, steps.c.result, steps.c.error,
+    steps.c.due_at, steps.c.completed_at, steps.c.end_order, steps.c.item,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A checkpoint's row."""
+
+    path: str
+    kind: str
+    status: str
+    opened: int
+    attempts: int
+    result: Any = None
+    error: dict[str, Any] | None = None
+    due_at: dt.datetime | None = None
+    completed_at: dt.datetime | None = None
+    end_order: int | None = None
+    item: Any = None
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(
+            self.path, self.kind, self.status, self.opened, self.attempts, self.result, self.error,
+            end_order=self.end_order, ended_at=None if self.completed_at is None else self.completed_at.timestamp(),
+            child=self.item if isinstance(self.item, str) else None,
+        )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class _Arrival:
     """A checkpoint that has ended, and that the flow has not received."""
 
     at: dt.datetime
-    path: str
-    #: A step that ended here, or the row of what ended elsewhere or is due.
-    what: Ending | Row[Any]
+    row: _Row
+    #: Of a step that ended in this attempt.
+    ending: Ending | None = None
 
 
 class _Applying:
-    def __init__(self, flow: FlowTransaction, commit: FlowCommit, children: dict[str, Row[Any]]) -> None:
-        self._flow, self._commit, self._children = flow, commit, children
+    def __init__(
+        self, flow: FlowTransaction, commit: FlowCommit, rows: dict[str, _Row], children: dict[str, Row[Any]]
+    ) -> None:
+        self._flow, self._commit, self._rows, self._children = flow, commit, rows, children
         self._connection, self._run_id = flow.connection, flow.held.run_id
-        self._over = [ending for ending in commit.endings if ending.status in STEP_TERMINAL]
-        self._open = [*commit.open_paths, *commit.new_paths]
+        #: What waits: the rows of earlier commits and of this one.
+        self._open = {path: rows[path] for path in commit.open_paths if path in rows}
 
     def apply(self) -> FlowProgress:
         commit, flow = self._commit, self._flow
@@ -87,8 +129,7 @@ class _Applying:
             self._give_up(mark)
         started = self._begin()
         arrivals, due_in = self._arrivals()
-        self._receive(arrivals)
-        ended = self._ended()
+        ended = self._receive(arrivals)
         if ended or not commit.suspend:
             flow.close()
             return FlowProgress(ended, children=started, due_in=due_in)
@@ -105,65 +146,72 @@ class _Applying:
             if ending.status not in STEP_TERMINAL:
                 flow.write(ending)
         for sleep in commit.sleeps:
-            flow.begin(sleep)
-        there = self._there([*(one.mark.path for one in commit.waits), *(one.mark.path for one in commit.children)])
+            self._opened(sleep)
+        others: list[Any] = [*commit.waits, *commit.children, *commit.child_waits]
+        for one in others:
+            if one.mark.path in self._rows:  # an earlier try of this commit has written it
+                self._open[one.mark.path] = self._rows[one.mark.path]
         for wait in commit.waits:
-            if wait.mark.path not in there:
+            if wait.mark.path not in self._rows:
                 self._begin_wait(wait)
         for child_wait in commit.child_waits:
-            self._wait_for_child(child_wait)
-        started = [one for one in commit.children if one.mark.path not in there]
-        ids = [flow.start_child(one.mark, one.child, awaited=True).run_id for one in started]
-        return tuple(one for one in ids if one is not None)
+            if child_wait.mark.path not in self._rows:
+                self._wait_for_child(child_wait)
+        started = [self._start(one) for one in commit.children if one.mark.path not in self._rows]
+        return tuple(one for one in started if one is not None)
 
-    def _there(self, paths: list[str]) -> set[str]:
-        """Rows that an earlier try of this commit has written."""
-        if not paths:
-            return set()
-        return set(self._connection.scalars(select(steps.c.path).where(*self._at(paths))))
+    def _opened(self, ending: Ending, item: Any = None) -> None:
+        """The checkpoint waits, or has ended already."""
+        self._flow.begin(ending, item)
+        mark, here = ending.mark, self._flow.now
+        self._open[mark.path] = _Row(
+            mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
+            due_at=None if ending.delay is None else here + dt.timedelta(seconds=ending.delay),
+            completed_at=here if ending.status in STEP_TERMINAL else None, item=item,
+        )  # fmt: skip
 
     def _begin_wait(self, one: EventWait) -> None:
-        path = one.mark.path
+        path, flow = one.mark.path, self._flow
         for wait in one.waits_for:
-            event = begin_wait(
-                self._connection, Waiting(self._run_id, path, self._flow.held.token), wait, self._flow.telling
-            )
+            event = begin_wait(self._connection, Waiting(self._run_id, path, flow.held.token), wait, flow.telling)
             if event is not None:
-                self._flow.forget_waits(path)
-                self._flow.write(Ending(one.mark, "completed", Json(serialise(event))))
+                flow.forget_waits(path)
+                self._opened(Ending(one.mark, "completed", Json(serialise(event))))
                 return
-        self._flow.begin(Ending(one.mark, "waiting", delay=one.timeout))
+        self._opened(Ending(one.mark, "waiting", delay=one.timeout))
+
+    def _start(self, one: ChildStart) -> str | None:
+        child = self._flow.start_child(one.mark, one.child, awaited=True)
+        if child.error is not None:
+            failed = _Row(one.mark.path, one.mark.kind, "failed", one.mark.number, 1, error=child.error)
+            self._open[one.mark.path] = replace(failed, completed_at=self._flow.now)
+        return child.run_id
 
     def _wait_for_child(self, one: ChildWait) -> None:
         child = self._children.get(one.run_id)
         if child is not None and child.status not in RUN_TERMINAL:
-            self._flow.begin(Ending(one.mark, "waiting"), item=one.run_id)
+            self._opened(Ending(one.mark, "waiting"), item=one.run_id)
             return
         error = child_error(one.run_id, child)
         result = None if error or child is None else Json(serialise(child.result))
-        self._flow.begin(Ending(one.mark, "failed" if error else "completed", result, error), item=one.run_id)
+        self._opened(Ending(one.mark, "failed" if error else "completed", result, error), item=one.run_id)
 
     def _give_up(self, mark: Mark) -> None:
         """No lane waits for it any more. An event that it got, and that its lane has not seen, goes back."""
-        at = self._at([mark.path])
-        row = self._connection.execute(select(steps.c.status, steps.c.result).where(*at)).first()
+        row = self._rows.get(mark.path)
         if row is None or row.status == "cancelled":
             return
         if mark.kind == "child":
             leave_awaited(self._connection, self._run_id, steps.c.path == mark.path)
         if mark.kind == "flow_wait" and row.status == "completed" and row.result is not None:
             self._give_back(row.result["id"])
-        self._connection.execute(
-            update(steps)
-            .where(*at)
-            .values(
-                status="cancelled", result=None, error=None, end_order=None, ring_at=None,
-                completed_at=func.coalesce(steps.c.completed_at, now()),
-                execution_token=steps.c.execution_token + 1,
-            )
+        self._update(
+            row, status="cancelled", result=None, error=None, end_order=None, ring_at=None,
+            completed_at=row.completed_at or self._flow.now, execution_token=steps.c.execution_token + 1,
         )  # fmt: skip
         self._flow.telling.add("given_up", mark.path, kind=mark.kind)
-        self._flow.forget_waits(mark.path)
+        if mark.kind == "flow_wait":
+            self._flow.forget_waits(mark.path)
 
     def _give_back(self, event_id: str) -> None:
         """It is delivered again: another run may be waiting for it."""
@@ -181,69 +229,60 @@ class _Applying:
     def _arrivals(self) -> tuple[list[_Arrival], float | None]:
         """What has ended without an order, by its time; and seconds until the next timer is due."""
         here = self._flow.now
-        arrivals = [_Arrival(here - dt.timedelta(seconds=one.ago), one.mark.path, one) for one in self._over]
+        arrivals = [self._of_step(one) for one in self._commit.endings if one.status in STEP_TERMINAL]
         due_in: float | None = None
-        for row in self._without_order():
-            if row.status != "waiting":
-                arrivals.append(_Arrival(row.completed_at, row.path, row))
-                continue
-            left = (row.due_at - here).total_seconds()
-            if left <= EARLY:
-                arrivals.append(_Arrival(row.due_at, row.path, row))
-            else:
-                due_in = left if due_in is None else min(left, due_in)
-        return sorted(arrivals, key=lambda one: (one.at, one.path)), due_in
+        for row in self._open.values():
+            if row.status in _ENDED:
+                arrivals.append(_Arrival(row.completed_at or here, row))
+            elif row.status == "waiting" and row.due_at is not None:
+                left = (row.due_at - here).total_seconds()
+                if left <= EARLY:
+                    arrivals.append(_Arrival(row.due_at, row))
+                else:
+                    due_in = left if due_in is None else min(left, due_in)
+        return sorted(arrivals, key=lambda one: (one.at, one.row.path)), due_in
 
-    def _without_order(self) -> Sequence[Row[Any]]:
-        if not self._open:
-            return ()
-        columns: Any = (steps.c.path, steps.c.kind, steps.c.status, steps.c.due_at, steps.c.completed_at)
-        ended = steps.c.status.in_(_ENDED) | ((steps.c.status == "waiting") & steps.c.due_at.is_not(None))
-        found = select(*columns).where(*self._at(self._open), steps.c.end_order.is_(None), ended)
-        return self._connection.execute(found).all()
+    def _of_step(self, ending: Ending) -> _Arrival:
+        mark, here = ending.mark, self._flow.now
+        before = self._rows.get(mark.path)
+        if before is None or before.status not in STEP_TERMINAL:
+            before = _Row(
+                mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
+                completed_at=here,
+            )  # fmt: skip
+        return _Arrival(here - dt.timedelta(seconds=ending.ago), before, ending)
 
-    def _receive(self, arrivals: Sequence[_Arrival]) -> None:
-        """The flow receives them in this order."""
-        before = self._received_before()
-        order = max([self._commit.next_order, *(number + 1 for number in before.values())])
+    def _receive(self, arrivals: Sequence[_Arrival]) -> tuple[Checkpoint, ...]:
+        """The flow receives them in this order. What has its order already got it by an earlier try of this commit."""
+        before = [one.row.end_order for one in arrivals if one.row.end_order is not None]
+        order = max([self._commit.next_order, *(number + 1 for number in before)])
+        received: list[_Row] = []
         for arrival in arrivals:
-            if arrival.path in before:
-                continue
-            if isinstance(arrival.what, Ending):
-                self._flow.write(replace(arrival.what, end_order=order))
-            else:
-                self._receive_row(arrival.what, order)
-            order += 1
+            row = arrival.row
+            if row.end_order is None:
+                row, order = self._received(replace(row, end_order=order), arrival.ending), order + 1
+            received.append(row)
+        return tuple(row.checkpoint for row in sorted(received, key=lambda one: one.end_order or 0))
 
-    def _received_before(self) -> dict[str, int]:
-        """Endings that an earlier try of this commit has written."""
-        paths = [one.mark.path for one in self._over]
-        if not paths:
-            return {}
-        found = select(steps.c.path, steps.c.end_order).where(*self._at(paths), steps.c.end_order.is_not(None))
-        return {row.path: row.end_order for row in self._connection.execute(found)}
-
-    def _receive_row(self, row: Row[Any], order: int) -> None:
-        values: dict[str, Any] = {"end_order": order}
-        if row.status == "waiting":
-            # Its time has come: a sleep is over, an event has not come.
-            status = "completed" if row.kind == "sleep" else "skipped"
-            values |= {"status": status, "completed_at": now(), "execution_token": steps.c.execution_token + 1}
+    def _received(self, row: _Row, ending: Ending | None) -> _Row:
+        if ending is not None:
+            self._flow.write(replace(ending, end_order=row.end_order))
+            return row
+        if row.status != "waiting":
+            self._flow.telling.add("received", row.path, end_order=row.end_order)
+            self._update(row, end_order=row.end_order)
+            return row
+        # Its time has come: a sleep is over, an event has not come.
+        status, here = "completed" if row.kind == "sleep" else "skipped", self._flow.now
+        self._flow.telling.add(status, row.path, end_order=row.end_order)
+        self._update(
+            row, end_order=row.end_order, status=status, completed_at=here,
+            execution_token=steps.c.execution_token + 1,
+        )  # fmt: skip
+        if row.kind == "flow_wait":
             self._flow.forget_waits(row.path)
-            self._flow.telling.add(status, row.path, end_order=order)
-        else:
-            self._flow.telling.add("received", row.path, end_order=order)
-        self._connection.execute(update(steps).where(*self._at([row.path])).values(values))
+        return replace(row, status=status, completed_at=here)
 
-    def _ended(self) -> tuple[Checkpoint, ...]:
-        """All that is over among what this commit is about, also what an earlier try of it has ended."""
-        paths = [*(one.mark.path for one in self._over), *self._open]
-        if not paths:
-            return ()
-        ended = (steps.c.end_order.is_not(None), steps.c.completed_at.is_not(None))
-        found = select(steps, now().label("now")).where(*self._at(paths), *ended).order_by(steps.c.end_order)
-        return tuple(checkpoint_of(row) for row in self._connection.execute(found))
-
-    def _at(self, paths: Sequence[str]) -> tuple[Any, ...]:
-        only = steps.c.path == paths[0] if len(paths) == 1 else steps.c.path.in_(paths)
-        return steps.c.run_id == self._run_id, only
+    def _update(self, row: _Row, **values: Any) -> None:
+        at = (steps.c.run_id == self._run_id, steps.c.path == row.path)
+        self._connection.execute(update(steps).where(*at).values(values))

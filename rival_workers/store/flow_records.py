@@ -10,6 +10,9 @@ from rival_client.payload import Json
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 
+#: A timer that is this many seconds early counts as due.
+EARLY = 0.005
+
 
 @dataclass(frozen=True)
 class ChildRun:
@@ -66,10 +69,18 @@ class FlowCommit:
     retry_in: float | None = None
 
     @property
-    def new_paths(self) -> list[str]:
-        """Of the checkpoints that begin to wait."""
-        begun: list[Any] = [*self.sleeps, *self.waits, *self.children, *self.child_waits]
-        return [one.mark.path for one in begun]
+    def only_open_path(self) -> str | None:
+        """The flow waits for one checkpoint, which was there before, and nothing else has happened."""
+        others = (self.endings, self.sleeps, self.waits, self.children, self.child_waits, self.given_up)
+        return self.open_paths[0] if len(self.open_paths) == 1 and not any(others) else None
+
+    @property
+    def only_ends_steps(self) -> bool:
+        """Steps have ended at their first attempt, and nothing else has happened or could have."""
+        others = (self.sleeps, self.waits, self.children, self.child_waits, self.given_up, self.open_paths)
+        if self.suspend or not self.endings or any(others):
+            return False
+        return all(one.mark.found is None and one.delay is None for one in self.endings)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class FlowTransaction:
     def _changes(self, ending: Ending) -> dict[str, Any]:
         return {
             "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
-            "completed_at": now() if ending.status in STEP_TERMINAL else None,
+            "completed_at": self.now if ending.status in STEP_TERMINAL else None,
             "due_at": None if ending.delay is None else after(ending.delay), "end_order": ending.end_order,
         }  # fmt: skip
 

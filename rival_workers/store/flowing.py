@@ -91,11 +91,12 @@ class Flowing:
             flow = FlowTransaction.of(connection, held, self.ring_times)
             if flow is None:
                 return None
-            flow.write(ending)
-            at = (steps.c.run_id == held.run_id, steps.c.path == ending.mark.path)
-            ended_at = connection.scalar(select(steps.c.completed_at).where(*at))
+            ended_at: Any = flow.now
+            if not flow.write(ending):  # an earlier try has
+                at = (steps.c.run_id == held.run_id, steps.c.path == ending.mark.path)
+                ended_at = connection.scalar(select(steps.c.completed_at).where(*at))
             flow.close()
-            return float(ended_at.timestamp()) if ended_at is not None else 0.0
+            return float(ended_at.timestamp())
 
     def suspend_step(self, held: Held, ending: Ending | None, seconds: float | None) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""

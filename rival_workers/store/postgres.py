@@ -13,6 +13,7 @@ from rival_workers.engine.paths import is_handler
 from rival_workers.engine.replay import Ending
 from rival_workers.store import postgres_flows
 from rival_workers.store.base import Begun, ClaimBy, Claimed, Delivered, Followed, Held, NotYet, WorkflowVersion
+from rival_workers.store.flow_records import FlowCommit, FlowProgress
 from rival_workers.store.postgres_events import deliver
 from rival_workers.store.postgres_statements import (
     BEGIN_RUN,
@@ -73,6 +74,14 @@ class PostgresStore(SqlStore):
         if ending.mark.found is not None:
             return super().record_checkpoint(held, ending)
         return postgres_flows.record_checkpoint(self._hot, held, ending)
+
+    def commit_flow(self, held: Held, commit: FlowCommit) -> FlowProgress | None:
+        ended = None
+        if commit.only_ends_steps:
+            ended = postgres_flows.end_steps(self._hot, held, commit.endings, commit.next_order)
+        elif (path := commit.only_open_path) is not None:
+            ended = postgres_flows.receive_end(self._hot, held, path, commit.next_order)
+        return ended or super().commit_flow(held, commit)
 
     def continue_flow(self, held: Held, its_input: Json) -> int | None:
         return postgres_flows.continue_flow(self._hot, held, its_input, self.ring_grace)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 from rival_client.history import REOPENINGS, as_json
 from rival_client.hotline import HotLine, Statement, Value
 from rival_client.locks import RUN_LOCK_SQL, SHARED_RUN_LOCK_SQL
-from rival_client.payload import Json, serialise
+from rival_client.payload import Json, load, serialise
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL
-from rival_workers.engine.replay import Ending
+from rival_workers.engine.replay import Checkpoint, Ending
 from rival_workers.store.base import Held
+from rival_workers.store.flow_records import EARLY, FlowProgress
 
 
 def _list(statuses: tuple[str, ...]) -> str:
@@ -47,6 +52,72 @@ SELECT coalesce(extract(epoch FROM coalesce(
     (SELECT completed_at FROM written),
     (SELECT completed_at FROM rival_steps WHERE run_id = %(run_id)s AND path = %(path)s)
 )), 0) FROM held
+"""
+
+# The same for several steps that ended beside one another. What is there already stays, and is counted by the caller.
+_END_STEPS = f"""
+WITH held AS (
+    SELECT run_id, path, executor_id FROM rival_steps
+    WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
+      AND {SHARED_RUN_LOCK_SQL}
+    FOR UPDATE
+), ending AS (
+    SELECT * FROM json_to_recordset(%(endings)s::json) AS one (
+        path text, kind text, number int, begun_after int, end_order int, status text, result json, error json,
+        attempts int, what text, detail json
+    )
+), written AS (
+    INSERT INTO rival_steps (run_id, path, kind, opened, begun_after, end_order, status, result, error, attempts,
+                             created_at, started_at, completed_at)
+    SELECT run_id, ending.path, kind, number, begun_after, end_order, status,
+           CASE WHEN error IS NULL THEN coalesce(result, 'null') END, error, attempts, now(), now(), now()
+    FROM held, ending
+    ON CONFLICT (run_id, path) DO NOTHING
+    RETURNING run_id, path
+), told AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT written.run_id, written.path, what, detail, executor_id, now()
+    FROM written JOIN ending ON ending.path = written.path CROSS JOIN held
+    ORDER BY end_order
+), forgiven AS (
+    UPDATE rival_steps step SET lost = 0 FROM held
+    WHERE step.run_id = held.run_id AND step.path = held.path AND step.lost > 0 AND EXISTS (SELECT FROM written)
+)
+SELECT extract(epoch FROM now()), (SELECT count(*) FROM written) FROM held
+"""
+
+# A flow that waits for one checkpoint receives its end. The checkpoint is locked before the flow: see `flow_commits`.
+_RECEIVE = f"""
+WITH leaf AS (
+    SELECT run_id, path, status = 'waiting' AS is_due FROM rival_steps
+    WHERE run_id = %(run_id)s AND path = %(path)s AND end_order IS NULL AND opened IS NOT NULL
+      AND {SHARED_RUN_LOCK_SQL}
+      AND (status IN ('completed', 'skipped', 'failed') OR (
+        status = 'waiting' AND kind = 'sleep' AND due_at <= now() + make_interval(secs => {EARLY})))
+    FOR UPDATE
+), held AS (
+    SELECT flow.run_id, flow.path, flow.executor_id FROM leaf CROSS JOIN rival_steps flow
+    WHERE flow.run_id = %(run_id)s AND flow.path = %(flow)s AND flow.execution_token = %(token)s
+      AND flow.status = 'running'
+    FOR UPDATE OF flow
+), received AS (
+    UPDATE rival_steps step
+    SET end_order = %(end_order)s::int, status = CASE WHEN is_due THEN 'completed' ELSE status END,
+        completed_at = coalesce(completed_at, now()), execution_token = execution_token + is_due::int
+    FROM leaf, held
+    WHERE step.run_id = leaf.run_id AND step.path = leaf.path
+    RETURNING step.run_id, step.path, step.kind, step.status, step.opened, step.attempts, step.result, step.error,
+              step.completed_at, step.item, is_due, held.executor_id
+), told AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, path, CASE WHEN is_due THEN 'completed' ELSE 'received' END,
+           json_build_object('end_order', %(end_order)s::int), executor_id, now()
+    FROM received
+), forgiven AS (
+    UPDATE rival_steps step SET lost = 0 FROM held, received
+    WHERE step.run_id = held.run_id AND step.path = held.path AND step.lost > 0
+)
+SELECT path, kind, status, opened, attempts, result, error, extract(epoch FROM completed_at) FROM received
 """
 
 _BELOW = "(path >= %(flow)s::text || '{0}' AND path < %(flow)s::text || '{1}')"
@@ -95,6 +166,8 @@ SELECT execution_token FROM step
 
 LOCK_RUN = Statement.of("rival_lock_run", RUN_LOCK_SQL)
 RECORD_CHECKPOINT = Statement.of("rival_record_checkpoint", _RECORD)
+END_STEPS = Statement.of("rival_end_steps", _END_STEPS)
+RECEIVE_END = Statement.of("rival_receive_end", _RECEIVE)
 CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
 
 
@@ -108,6 +181,48 @@ def record_checkpoint(hot: HotLine, held: Held, ending: Ending) -> float | None:
     }  # fmt: skip
     row = hot.fetch(RECORD_CHECKPOINT, values)
     return None if row is None else float(row[0] or 0.0)
+
+
+def end_steps(hot: HotLine, held: Held, endings: Sequence[Ending], next_order: int) -> FlowProgress | None:
+    """None: the flow has moved on, or an earlier try has written some of them; the long way finds out."""
+    in_order = sorted(endings, key=lambda one: (-one.ago, one.mark.path))
+    numbered = [replace(one, end_order=order) for order, one in enumerate(in_order, start=next_order)]
+    given = "[" + ",".join(as_json(_row(one)) for one in numbered) + "]"
+    row = hot.fetch(END_STEPS, {**_of(held), "endings": given})
+    if row is None or int(row[1] or 0) != len(numbered):
+        return None
+    ended_at = float(row[0] or 0.0)
+    return FlowProgress(tuple(_checkpoint(one, ended_at) for one in numbered))
+
+
+def receive_end(hot: HotLine, held: Held, path: str, end_order: int) -> FlowProgress | None:
+    """None: it has not ended, an earlier try has received it, or the flow has moved on."""
+    row = hot.fetch(RECEIVE_END, {**_of(held), "path": path, "end_order": end_order})
+    if row is None:
+        return None
+    found, kind, status, number, attempts = row[:5]
+    received = Checkpoint(
+        found or "", kind or "", status or "", int(number or 0), int(attempts or 0), load(row[5]), load(row[6]),
+        end_order=end_order, ended_at=float(row[7] or 0.0),
+    )  # fmt: skip
+    return FlowProgress((received,))
+
+
+def _row(ending: Ending) -> dict[str, Any]:
+    mark = ending.mark
+    return {
+        "path": mark.path, "kind": mark.kind, "number": mark.number, "begun_after": mark.begun_after,
+        "end_order": ending.end_order, "status": ending.status, "result": ending.result, "error": ending.error,
+        "attempts": ending.attempts, "what": ending.what, "detail": as_json(ending.detail),
+    }  # fmt: skip
+
+
+def _checkpoint(ending: Ending, ended_at: float) -> Checkpoint:
+    mark = ending.mark
+    return Checkpoint(
+        mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
+        end_order=ending.end_order, ended_at=ended_at,
+    )  # fmt: skip
 
 
 def continue_flow(hot: HotLine, held: Held, its_input: Json, grace: float) -> int | None:

@@ -23,7 +23,7 @@ from rival_client.tables import RUN_ACTIVE
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.base import Held, Look
 from rival_workers.store.postgres_events import DELIVER_EVENT, LOCK_EVENT
-from rival_workers.store.postgres_flows import CONTINUE_FLOW, RECORD_CHECKPOINT
+from rival_workers.store.postgres_flows import CONTINUE_FLOW, END_STEPS, RECEIVE_END, RECORD_CHECKPOINT
 from rival_workers.store.postgres_statements import (
     BEGIN_RUN,
     FINISH_AND_CLAIM,
@@ -110,6 +110,8 @@ BIG = {"rival_runs", "rival_steps"}
         LOCK_EVENT,
         DELIVER_EVENT,
         RECORD_CHECKPOINT,
+        END_STEPS,
+        RECEIVE_END,
         CONTINUE_FLOW,
     ],
     ids=lambda statement: statement.name.decode(),

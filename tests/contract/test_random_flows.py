@@ -171,6 +171,7 @@ def _result(row: Any, node: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60 + 10 * COUNT)
 def test_random_flows_do_what_asyncio_does(real_time: Inline, book: Book) -> None:
     define_flows(real_time, book)
     for number in range(COUNT):

@@ -80,3 +80,16 @@ def _values(url: str) -> list[str]:
     head, at, _ = url.rpartition("@")
     password = _user_info(head)[2] if at else None
     return found if password is None else [*found, password]
+
+
+#: What SQLAlchemy adds to the text of an error, up to its link or to the next exception of a traceback. A traceback of
+#: an exception group has bars in front of its lines.
+_SQL = re.compile(
+    r"\n[ |]*\[SQL: .*?(?:\n[ |]*\(Background on this error at: \S+\)|(?=\n\n[ |]*(?:The above|During))|\Z)", re.DOTALL
+)
+_PASSWORD_IN_TEXT = re.compile(r"\b([\w+.-]{2,30}://[^\s:/@'\"]{0,200}):(?!\d+/)[^\s@'\"]{1,400}@(?=[\w\[/])")
+
+
+def storable_error(text: str) -> str:
+    """The text of any exception, or its traceback, without SQL and its values, and without passwords in URLs."""
+    return _PASSWORD_IN_TEXT.sub(rf"\1:{_HIDDEN}@", _SQL.sub("", text))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rival_client import arguments
+from rival_client.masking import storable_error
 from rival_client.payload import Json, dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
@@ -123,11 +124,15 @@ def error_record(error: BaseException, attempt: int, function: Any = None) -> di
     """What is kept of an error: no locals, no arguments, bounded. Each part calls the exception's own methods."""
     record = {
         "type": _clean(_tried(lambda: type(error).__qualname__), MAX_NAME) or "Exception",
-        "message": _clean(_tried(str, error, broken="(its __str__ raised {})"), MAX_MESSAGE),
+        "message": _clean(_tried(_message, error, broken="(its __str__ raised {})"), MAX_MESSAGE),
         "traceback": _clean(_tried(traceback_text, error, broken="(it cannot be shown: {})"), MAX_TRACEBACK + 100),
         "location": _clean(_tried(location, error, function), MAX_MESSAGE),
     }
     return {**{name: text for name, text in record.items() if text or name != "location"}, "attempt": attempt}
+
+
+def _message(error: BaseException) -> str:
+    return storable_error(str(error))
 
 
 def _tried(ask: Callable[..., Any], *args: Any, broken: str = "") -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import rival_client
 import rival_workers
+from rival_client.masking import storable_error
 from rival_workers.definition.returns import written_function
 
 MAX_TRACEBACK = 16_000
@@ -32,7 +33,7 @@ def traceback_text(error: BaseException) -> str:
     summary = traceback.TracebackException.from_exception(error)
     for one in _related(summary):
         one.stack = traceback.StackSummary.from_list(_outside_the_engine(list(one.stack)))
-    return shortened("".join(_with_gaps(summary)), MAX_TRACEBACK)
+    return shortened(storable_error("".join(_with_gaps(summary))), MAX_TRACEBACK)
 
 
 def location(error: BaseException, function: Any = None) -> str | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import time
 
-from rival_client.masking import masked, without_secrets
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
+
+from rival_client.masking import masked, storable_error, without_secrets
 from rival_client.settings import Settings
+from rival_workers.runtime.calling import error_record
 from rival_workers.settings import WorkerSettings
 
 WITH_SECRETS = [
@@ -57,3 +62,43 @@ def test_a_drivers_text_is_shown_without_the_password_and_its_parts(text: str, p
 def test_settings_do_not_show_a_password_in_their_repr(kind: type[Settings]) -> None:
     settings = kind(database_url="postgresql://me:s3cret@h/d", broker_url="redis://:s3cret@h")
     assert "s3cret" not in repr(settings)
+
+
+def test_an_error_of_sqlalchemy_is_stored_without_its_sql_and_values() -> None:
+    with create_engine("sqlite://").connect() as connection:
+        connection.execute(text("CREATE TABLE people (name TEXT UNIQUE)"))
+        twice = text("INSERT INTO people\n\nVALUES (:name), (:name)")
+        with pytest.raises(IntegrityError) as caught:
+            connection.execute(twice, {"name": "s3cret"})
+    try:
+        raise ExceptionGroup("several", [caught.value]) from caught.value
+    except ExceptionGroup as group:
+        for error in (caught.value, group, RuntimeError(str(caught.value))):
+            record = error_record(error, 1)
+            assert not [word for word in ("INSERT", "s3cret") if word in record["message"]]
+            assert "[SQL" not in record["traceback"]
+            assert "s3cret" not in record["traceback"].replace('"s3cret"', "")
+    assert "UNIQUE constraint failed: people.name" in error_record(caught.value, 1)["message"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("cannot connect to redis://me:s3cret@host:1/0", "cannot connect to redis://me:***@host:1/0"),
+        ("amqp://:s3c/r:et@h, postgresql://u:s3cret@[::1]/d", "amqp://:***@h, postgresql://u:***@[::1]/d"),
+        ("see https://example.org:8080/a@b and mailto:x@y", "see https://example.org:8080/a@b and mailto:x@y"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_the_text_of_any_error_is_stored_without_passwords_in_urls(said: str, kept: str) -> None:
+    assert storable_error(said) == kept
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, "a://" * 50_000, "a://b:" * 30_000, "\n[SQL: " * 20_000, "://:@" * 40_000]
+)
+def test_a_text_of_any_form_is_scrubbed_at_once(text: str) -> None:
+    began = time.monotonic()
+    masked(text)
+    storable_error(text)
+    assert time.monotonic() - began < 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import kombu
@@ -13,6 +14,7 @@ import redis
 from rival_client.doorbell import REDIS_BOUNDS, is_redis, open_doorbell
 from rival_client.masking import masked, without_secrets
 from rival_workers.cli.checks import Check
+from rival_workers.runtime.broker_access import acl_line, denials, described, refused_login, user_of
 from rival_workers.settings import WorkerSettings
 
 #: More messages than this that nobody has taken: the fleet is too small, or away.
@@ -25,7 +27,7 @@ def check_broker(settings: WorkerSettings) -> Iterator[Check]:
         advice = "set RIVAL_BROKER_URL (redis://…), or start `rival dev` in this folder"
         yield Check("broker", "fail", "no broker is given", advice)
         return
-    reached = _redis(url) if is_redis(url) else _other(url)
+    reached = _redis(settings, url) if is_redis(url) else _other(url)
     yield from reached
     if reached[0].status != "fail":
         yield _backlog(settings)
@@ -40,14 +42,18 @@ def _unreachable(url: str, error: Exception) -> list[Check]:
     return [Check("broker", "fail", f"the broker at {masked(url)} does not answer ({reason})", advice)]
 
 
-def _redis(url: str) -> list[Check]:
+def _redis(settings: WorkerSettings, url: str) -> list[Check]:
     client = redis.Redis.from_url(url, **REDIS_BOUNDS)
     try:
         client.ping()
         before = time.perf_counter()
         client.ping()
         latency = time.perf_counter() - before
-        info = client.info()
+        info = _info(client)
+    except redis.AuthenticationError as error:
+        return [Check("broker", "fail", refused_login(url, error), "RIVAL_BROKER_URL is redis://USER:PASSWORD@HOST")]
+    except redis.exceptions.NoPermissionError:
+        return [_access(settings, url)]
     except (redis.RedisError, ValueError) as error:
         return _unreachable(url, error)
     finally:
@@ -56,7 +62,26 @@ def _redis(url: str) -> list[Check]:
     return [
         Check("broker", "ok", f"{server} at {masked(url)} answers in {latency * 1000:.1f} ms"),
         _policy(str(info.get("maxmemory_policy", "noeviction"))),
+        _access(settings, url),
     ]
+
+
+def _info(client: redis.Redis) -> dict[str, Any]:
+    """Only the doctor asks for it: a user need not have the right."""
+    try:
+        return dict(client.info())
+    except redis.exceptions.NoPermissionError:
+        return {}
+
+
+def _access(settings: WorkerSettings, url: str) -> Check:
+    try:
+        found = denials(settings)
+    except redis.RedisError as error:
+        return _unreachable(url, error)[0]
+    if found:
+        return Check("broker access", "fail", described(url, found), f"run as an administrator: {acl_line(url, found)}")
+    return Check("broker access", "ok", f"user {user_of(url)!r} may do what workers do")
 
 
 def _policy(policy: str) -> Check:

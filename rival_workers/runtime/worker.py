@@ -14,6 +14,7 @@ from celery.worker import state
 
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.runtime.broker_access import require_access
 from rival_workers.runtime.celery_app import make_app
 from rival_workers.runtime.celery_membership import Membership
 from rival_workers.runtime.keeper import Round
@@ -45,6 +46,7 @@ class Worker:
 
     def run(self, loglevel: str = "INFO", events: bool = False) -> None:
         """Until it is told to stop. What is wrong with the database or the settings is said before Celery starts."""
+        require_access(self.settings)
         self._member.join()
         # Celery's concern about root is unpickling; this worker accepts JSON only.
         warnings.simplefilter("ignore", SecurityWarning)

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from rival_client import Rival
 from rival_client.settings import Settings
 from rival_client.tables import RUN_TERMINAL
+from rival_workers.store.health import read_problems
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all
 from tests.support.workers import Workers, wait_until
 
@@ -125,3 +126,40 @@ def test_a_revoked_privilege_leaves_no_run_stuck_on_any_pool(
         with rival.database.autocommit() as connection:
             connection.execute(text(f"DROP OWNED BY {role}"))
             connection.execute(text(f"DROP ROLE {role}"))
+
+
+BLOCKS = """
+import asyncio, time
+from rival_workers import create_workflow
+
+async def blocks(input):
+    time.sleep(input["seconds"])
+    return "late"
+
+async def fine():
+    await asyncio.sleep(0.01)
+    return "fine"
+
+create_workflow("blocks").step(blocks).register()
+create_workflow("fine").step(fine).register()
+"""
+
+
+@pytest.mark.slow
+def test_a_blocked_event_loop_is_reported_and_holds_up_no_later_async_step(
+    rival: Rival, workers: Workers, tmp_path: Path
+) -> None:
+    (tmp_path / "blocks.py").write_text(BLOCKS)
+    workers.start(tmp_path / "blocks.py", pool="threads", concurrency=3)
+    blocked = rival.run("blocks", {"seconds": 25}).run_id
+    wait_until(lambda: rival.state(blocked).status == "running")
+    wait_until(lambda: read_problems(rival.database), 25, "the executor says that its loop is blocked")
+    [problem] = read_problems(rival.database)
+    assert "blocks.py:" in problem
+    assert "in blocks" in problem
+    fine = rival.run("fine").run_id
+    wait_for_all(rival, [fine], timeout=10)
+    assert rival.state(blocked).status == "running"
+    wait_for_all(rival, [blocked], timeout=40)
+    assert rival.result(blocked).result == "late"
+    wait_until(lambda: not read_problems(rival.database), 15)

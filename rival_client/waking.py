@@ -112,9 +112,9 @@ def _flow_of(connection: Connection, run_id: str, checkpoint: str) -> str:
 def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | None:
     """Whoever has waited for this run, which has just ended, may go on."""
     run = connection.execute(
-        select(runs.c.parent_run_id, runs.c.parent_path, runs.c.status, runs.c.result, runs.c.error).where(
-            runs.c.id == run_id, runs.c.parent_run_id.is_not(None)
-        )
+        select(
+            runs.c.parent_run_id, runs.c.parent_path, runs.c.status, runs.c.result, runs.c.error, runs.c.failed_step
+        ).where(runs.c.id == run_id, runs.c.parent_run_id.is_not(None))
     ).first()
     if run is None:
         return None
@@ -149,4 +149,4 @@ def child_error(run_id: str, run: Any) -> dict[str, Any] | None:
     if run.status == "completed":
         return None
     cancelled = {"type": "ChildCancelled", "message": f"child run {run_id!r} was cancelled", "attempt": 1}
-    return {**cancelled, **(run.error or {})}
+    return {**cancelled, **(run.error or {}), "child_run": run_id, "child_step": run.failed_step}

@@ -89,7 +89,15 @@ class StepFailed(RivalError):
 
 
 class ChildFailed(StepFailed):
-    """A child run of a flow has failed or was cancelled."""
+    """A child run of a flow has failed or was cancelled; `child_run` is its id, `child_step` the step that failed."""
+
+    def __init__(self, step: str, error: dict[str, Any]) -> None:
+        super().__init__(step, error)
+        self.child_run, self.child_step = error.get("child_run"), error.get("child_step")
+        if self.child_run is not None:
+            at = f" at step {self.child_step!r}" if self.child_step else ""
+            what = f"{error.get('type', 'Error')}: {error.get('message', '')}"
+            self.args = (f"{step}: child run {self.child_run!r} has not completed{at}: {what}",)
 
 
 class StepTimeout(RivalError):

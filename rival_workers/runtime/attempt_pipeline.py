@@ -196,7 +196,9 @@ class AttemptPipeline:
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._reads.is_over(attempt.held)
         if attempt.claimed.kind != "flow":
             return context
-        port = AttemptPort(attempt.position, self.store, self.doorbell, self._patience, self.limits, self.settings)
+        port = AttemptPort(
+            attempt.position, self.store, self.doorbell, self._patience, self.limits, self.settings, self.moves.failures
+        )
         return flow_context(context, port, its_call.rules, is_async=_is_async(its_call.injection.function))
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:

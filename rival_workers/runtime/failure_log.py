@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rival_client.records import LogEntry
 from rival_workers.engine import paths
 from rival_workers.engine.decisions import End, Failure, Retry, effective_max
+from rival_workers.engine.plan import StepConfig
 from rival_workers.runtime.logs import Append
 from rival_workers.runtime.redaction import Redaction
 from rival_workers.runtime.tracebacks import shortened
@@ -59,25 +60,41 @@ class FailedAttempt:
         return {name: shortened(text, MAX_TRACEBACK) for name, text in found.items() if text}
 
 
+@dataclass(frozen=True)
+class Failing:
+    """The attempt that has failed: of a step of a plan, or of a step in a flow."""
+
+    workflow: str
+    run_id: str
+    path: str
+    attempt: int
+    config: StepConfig
+
+
 def failed_attempt(position: Position, outcome: Failure, decision: End | Retry) -> FailedAttempt:
-    config, held = position.config, position.held
-    most = effective_max(config.max_attempts, outcome.max_attempts if outcome.behavior == "retry" else None)
+    held = position.held
+    failing = Failing(position.workflow, held.run_id, held.path, position.attempt, position.config)
+    return in_words(failing, outcome, decision)
+
+
+def in_words(one: Failing, outcome: Failure, decision: End | Retry, *, in_flow: bool = False) -> FailedAttempt:
+    """`in_flow`: the flow may catch it."""
+    most = effective_max(one.config.max_attempts, outcome.max_attempts if outcome.behavior == "retry" else None)
     what = {"timed_out": "timed out", "revoked": "was revoked"}.get(outcome.outcome, "failed")
-    follows = (
-        f"attempt {position.attempt} of {max(most, position.attempt)} {what}, {_next(position, outcome, decision)}"
-    )
-    level = "error" if isinstance(decision, End) and decision.hard else "warning"
-    return FailedAttempt(position.workflow, held.run_id, held.path, position.attempt, outcome.error, follows, level)
+    after = _next(one, outcome, decision)
+    follows = f"attempt {one.attempt} of {max(most, one.attempt)} {what}, {after}"
+    level = "error" if isinstance(decision, End) and decision.hard and not in_flow else "warning"
+    return FailedAttempt(one.workflow, one.run_id, one.path, one.attempt, outcome.error, follows, level)
 
 
-def _next(position: Position, outcome: Failure, decision: End | Retry) -> str:
-    path, tries_left = position.held.path, (position.config.max_attempts or 1) > position.attempt
+def _next(one: Failing, outcome: Failure, decision: End | Retry) -> str:
     if isinstance(decision, Retry):
         return f"next attempt in {decision.delay:.3g} s"
-    if paths.is_reaction(path):
-        return "the outcome of the run does not change" if paths.is_handler(path) else "so this step is not undone"
+    if paths.is_reaction(one.path):
+        return "the outcome of the run does not change" if paths.is_handler(one.path) else "so this step is not undone"
     if not decision.hard:
         return "the run continues"
+    tries_left = (one.config.max_attempts or 1) > one.attempt
     if not tries_left or outcome.behavior == "retry":
         return "no retry"
     asks = "on_timeout='retry'" if outcome.outcome == "timed_out" else "StepError(behavior='retry')"
@@ -119,6 +136,24 @@ class FailureLog:
             getattr(logging, failed.level.upper()), "%s.%s run=%s %s",
             failed.workflow, failed.path, failed.run_id, failed.message, extra=extra,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FlowFailures:
+    """Logs the failed attempts of the steps of one flow's attempt, before they are committed."""
+
+    log: FailureLog
+    workflow: str
+    run_id: str
+    keep: Keep = at_once
+
+    def redacted(self, outcome: Failure) -> Failure:
+        return self.log.redacted(outcome)
+
+    def report(self, path: str, attempt: int, config: StepConfig, outcome: Failure, decision: End | Retry) -> None:
+        failed = in_words(Failing(self.workflow, self.run_id, path, attempt, config), outcome, decision, in_flow=True)
+        self.log.store(failed, self.keep)
+        self.log.tell(failed)
 
 
 def tell_failed_run(run_id: str, workflow: str, step: str | None, error: dict[str, Any] | None) -> None:

@@ -22,6 +22,7 @@ from rival_workers.definition.steps import checked_config, name_of
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Mark
+from rival_workers.runtime.failure_log import FlowFailures
 from rival_workers.runtime.flow_operations import (
     ChildOperation,
     EventOperation,
@@ -54,11 +55,12 @@ class Received:
 
 class FlowCalls:
     def __init__(
-        self, scheduler: FlowScheduler, flow: str, run_id: str, rules: Sequence[Rule], max_payload: int
-    ) -> None:
+        self, scheduler: FlowScheduler, flow: str, run_id: str, rules: Sequence[Rule], max_payload: int,
+        failures: FlowFailures,
+    ) -> None:  # fmt: skip
         """`rules`: the policies of the workflow, which hold for the flow's steps, too."""
         self.scheduler, self._flow, self._run_id = scheduler, flow, run_id
-        self._rules, self._max_payload = rules, max_payload
+        self._rules, self._max_payload, self._failures = rules, max_payload, failures
 
     def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> StepOperation:
         if not callable(function):
@@ -67,7 +69,7 @@ class FlowCalls:
         called = arguments.name("name", called)
         config = self._config(called, options)
         mark = self.scheduler.come_to(called, "step")
-        return StepOperation(self.scheduler, FlowStep(mark, function, args, config, self._max_payload))
+        return StepOperation(self.scheduler, FlowStep(mark, function, args, config, self._max_payload, self._failures))
 
     def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
         """What no flow's step can have is for the other steps that the rule is for."""

@@ -15,6 +15,7 @@ from rival_client.payload import Json
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.failure_log import FailureLog, FlowFailures
 from rival_workers.runtime.flow_limits import FlowStepLimit
 from rival_workers.runtime.flow_operations import ChildOperation, EventOperation, Operation, SleepOperation
 from rival_workers.runtime.limits import TimeLimits
@@ -39,7 +40,7 @@ T = TypeVar("T")
 class AttemptPort:
     def __init__(
         self, position: Position, store: Store, doorbell: Doorbell, patience: Patience, limits: TimeLimits,
-        settings: WorkerSettings,
+        settings: WorkerSettings, failures: FailureLog,
     ) -> None:  # fmt: skip
         self._position, self._store, self._doorbell = position, store, doorbell
         self._patience, self._limits, self._settings = patience, limits, settings
@@ -47,6 +48,7 @@ class AttemptPort:
         self.run_id = position.held.run_id
         #: An earlier attempt may have come to checkpoints.
         self.was_claimed_before = position.held.token > 1
+        self.failures = FlowFailures(failures, position.workflow, self.run_id, patience.keep)
 
     def checkpoints(self) -> list[Checkpoint]:
         held = self._position.held

@@ -15,6 +15,7 @@ from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.errors import StepFailed
 from rival_workers.runtime.calling import async_steps, ends_attempt, failure
+from rival_workers.runtime.failure_log import FlowFailures
 from rival_workers.runtime.flow_limits import FlowStepLimit
 
 #: A timer that is this much early counts as due.
@@ -28,6 +29,7 @@ class FlowStep:
     args: Sequence[Any]
     config: StepConfig
     max_payload: int
+    failures: FlowFailures
 
     @property
     def is_over(self) -> bool:
@@ -75,10 +77,12 @@ class FlowStep:
         except BaseException as error:
             if ends_attempt(error):
                 raise
-            return failure(error, self.attempt)
+            return self.failures.redacted(failure(error, self.attempt, function=self.function))
 
     def _ending(self, outcome: Success | Failure) -> Ending:
         decision = decide(self.config, self.attempt, outcome, random.random())
+        if isinstance(outcome, Failure):
+            self.failures.report(self.mark.path, self.attempt, self.config, outcome, decision)
         if isinstance(decision, Retry):
             return Ending(self.mark, "waiting_retry", error=decision.error, attempts=self.attempt, delay=decision.delay)
         error = None if decision.error is None else {**decision.error, "soft": not decision.hard}

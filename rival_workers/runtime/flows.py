@@ -47,12 +47,14 @@ class BaseFlowContext(Context):
 
     @cached_property
     def scheduler(self) -> FlowScheduler:
-        replay = Replay(self.run.step, self.run.id, self.port.checkpoints())
-        return FlowScheduler(self.port, replay, zlib.crc32(self.run.id.encode()) << 20, self._thread)
+        replay = Replay(self.run.step, self.run.run_id, self.port.checkpoints())
+        return FlowScheduler(self.port, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
 
     @cached_property
     def calls(self) -> FlowCalls:
-        return FlowCalls(self.scheduler, self.run.step, self.run.id, self.rules, self.port.max_payload)
+        return FlowCalls(
+            self.scheduler, self.run.step, self.run.run_id, self.rules, self.port.max_payload, self.port.failures
+        )
 
     def call_function(self, injection: Injection) -> Any:
         """A flow that was suspended has no result, whatever its `finally` or `except` blocks made."""
@@ -82,7 +84,7 @@ class BaseFlowContext(Context):
     @cached_property
     def random(self) -> random.Random:
         """Chance that is the same in every replay."""
-        return random.Random(f"{self.run.id}:{self.run.step}")
+        return random.Random(f"{self.run.run_id}:{self.run.step}")
 
     @property
     def start(self) -> Start:

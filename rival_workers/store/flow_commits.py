@@ -56,7 +56,9 @@ def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[s
     ids = [one.run_id for one in waits]
     if not ids:
         return {}
-    wanted: Any = select(runs.c.id, runs.c.status, runs.c.result, runs.c.error).where(runs.c.id.in_(ids))
+    wanted: Any = select(runs.c.id, runs.c.status, runs.c.result, runs.c.error, runs.c.failed_step).where(
+        runs.c.id.in_(ids)
+    )
     return {row.id: row for row in connection.execute(wanted.order_by(runs.c.id).with_for_update(read=True))}
 
 

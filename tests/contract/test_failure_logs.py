@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rival_client.records import LogEntry
-from rival_workers import StepError, branch, for_each, loop, parallel, step
+from rival_workers import ChildFailed, StepError, StepFailed, branch, flow, for_each, loop, parallel, step
 from rival_workers.engine import interpreter
 from rival_workers.runtime.moves import Position
 from rival_workers.store.base import Held
@@ -175,3 +175,88 @@ def test_a_completed_run_logs_nothing(inline: Inline, caplog: pytest.LogCaptureF
     carry_out(inline, ok, parallel("p", [step(ok, name="a"), step(ok, name="b")]))
     assert [told(caplog, name) for name in ("rival.steps", "rival.runs")] == [[], []]
     assert inline.rival.logs("r") == []
+
+
+# -- flows ------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_step_of_a_flow_is_logged_with_its_own_place(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
+    @flow("fl", register=False)
+    def fl(ctx: Any) -> int:
+        ctx.step(ok)
+        return int(ctx.step(boom))
+
+    carry_out(inline, fl)
+    of_step, of_flow = told(caplog)
+    line = boom.__code__.co_firstlineno + 4
+    assert of_step.startswith("w.fl/boom run=r attempt 1 of 1 failed, no retry: ValueError: no money, password=*** (")
+    assert f"test_failure_logs.py:{line} in boom)" in of_step
+    assert of_flow.startswith("w.fl run=r attempt ")
+    assert f"test_failure_logs.py:{fl.function.__code__.co_firstlineno + 3} in fl)" in of_flow
+    assert [entry.path for entry in failures(inline)] == ["fl/boom", "fl"]
+    assert "KeyError: 'key'" in failures(inline)[0].fields["traceback"]
+    assert len(told(caplog, "rival.runs")) == 1
+    state = inline.rival.state("r")
+    assert "hunter2" not in repr(state)
+
+
+def test_a_step_of_a_flow_that_is_retried_logs_each_attempt_once(
+    inline: Inline, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flaky() -> None:
+        raise StepError("again", behavior="retry")
+
+    @flow("fl", register=False)
+    def fl(ctx: Any) -> str:
+        try:
+            ctx.step(flaky, max_attempts=3, backoff="none")
+        except StepFailed:
+            ctx.step(ok)
+        return "caught"
+
+    carry_out(inline, fl)
+    for _ in range(5):
+        inline.keeper.run_once()
+        inline.drain()
+    assert inline.rival.result("r").result == "caught"
+    assert [line.partition(": ")[0].removeprefix("w.fl/flaky run=r ") for line in told(caplog)] == [
+        "attempt 1 of 3 failed, next attempt in 0 s", "attempt 2 of 3 failed, next attempt in 0 s",
+        "attempt 3 of 3 failed, no retry",
+    ]  # fmt: skip
+    assert [(entry.path, entry.attempt) for entry in failures(inline)] == [("fl/flaky", n) for n in (1, 2, 3)]
+
+
+def test_a_run_that_fails_because_of_a_child_names_the_child_and_its_step(
+    inline: Inline, caplog: pytest.LogCaptureFixture
+) -> None:
+    inline.define("child", boom)
+
+    @flow("fl", register=False)
+    def fl(ctx: Any) -> None:
+        ctx.call("child")
+
+    carry_out(inline, fl)
+    lines = told(caplog, "rival.runs")
+    assert lines[0].startswith("run r/call:child of child failed at step boom: ValueError: no money")
+    assert "child run 'r/call:child' has not completed at step 'boom': ValueError: no money" in lines[1]
+    assert lines[1].startswith("run r of w failed at step fl: ChildFailed: ")
+    assert "child run 'r/call:child'" in str((inline.rival.result("r").error or {})["message"])
+
+
+def test_a_flow_that_catches_a_failed_child_knows_which_and_where(inline: Inline) -> None:
+    inline.define("child", boom)
+
+    @flow("fl", register=False)
+    def fl(ctx: Any) -> Any:
+        spawned = ctx.spawn("child")
+        try:
+            ctx.call("child")
+        except ChildFailed as error:
+            found = [error.child_run, error.child_step]
+        try:
+            spawned.result()
+        except ChildFailed as error:
+            return [*found, error.child_run, error.child_step]
+
+    carry_out(inline, fl)
+    assert inline.rival.result("r").result == ["r/call:child", "boom", "r/spawn:child", "boom"]

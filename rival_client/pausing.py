@@ -1,14 +1,13 @@
 """A run is paused and resumed: the statements. They take an open connection, never commit.
 
-A paused run is claimed by no message. What is running goes on to its end, and a worker that is going through steps in
-place may go on until its continuation budget is over (a second); nothing else begins.
+When `pause` has returned, nothing of the run starts: no step, no retry, no lane, and no flow goes on behind its next
+checkpoint. What runs already ends, and its outcome is committed; if that was the last step, the run has ended.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, or_, select, update
+from sqlalchemy import Connection, or_, update
 
-from rival_client.errors import RunNotFound
 from rival_client.history import tell
 from rival_client.locks import lock_run
 from rival_client.message import Ring
@@ -18,14 +17,15 @@ from rival_client.tables import RUN_TERMINAL, after, now, runs, steps
 
 def pause_run(connection: Connection, run_id: str, by: str) -> bool:
     """False: it has ended, or was paused already."""
+    lock_run(connection, run_id)
     paused = connection.execute(
         update(runs)
         .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_(None))
         .values(paused_at=now())
     )
     if paused.rowcount == 0:
-        _must_exist(connection, run_id)
         return False
+    _mark_steps(connection, run_id, True)
     tell(connection, run_id, None, "paused", by=by)
     return True
 
@@ -41,6 +41,7 @@ def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> li
     ).first()
     if resumed is None:
         return None
+    _mark_steps(connection, run_id, False)
     tell(connection, run_id, None, "resumed", by=by)
     if resumed.status == "pending":
         connection.execute(update(runs).where(runs.c.id == run_id).values(ring_at=after(grace), rings=0))
@@ -63,6 +64,7 @@ def _due(connection: Connection, run_id: str, workflow: str, version: str, grace
     return [Ring(run_id, row.path, row.execution_token, workflow, version, row.attempts + 1, row.lost) for row in found]
 
 
-def _must_exist(connection: Connection, run_id: str) -> None:
-    if connection.scalar(select(runs.c.id).where(runs.c.id == run_id)) is None:
-        raise RunNotFound(run_id)
+def _mark_steps(connection: Connection, run_id: str, paused: bool) -> None:
+    """A transition that waits for the row of a step finds the mark there, and starts nothing after it."""
+    still_open = (steps.c.run_id == run_id, steps.c.completed_at.is_(None))
+    connection.execute(update(steps).where(*still_open).values(paused=paused))

@@ -115,7 +115,7 @@ def _run_fields(row: RowMapping) -> dict[str, Any]:
 
 def _step(row: RowMapping) -> Step:
     left_out = ("run_id", "execution_token", "timeout_token", "executor_id", "ring_at", "rings", "state",
-                "end_order", "begun_after")  # fmt: skip
+                "end_order", "begun_after", "paused")  # fmt: skip
     fields = {name: value for name, value in row.items() if name not in left_out}
     return Step(**{"result": None, **fields}, state=row["state"] or {}, executor=row["executor_id"])
 

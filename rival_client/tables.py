@@ -132,10 +132,10 @@ steps = Table(
     # When it has last shown a sign of life, and how far it has come: only of steps that do.
     Column("heartbeat_at", Timestamp),
     Column("progress", Payload),
-    # Of a flow's checkpoint: the position of its end in the order in which the flow received ends, and how many ends
-    # the flow had received when it reached the checkpoint.
+    # Of a checkpoint: the position of its end among those that its flow received, and how many the flow had before it.
     Column("end_order", Integer),
     Column("begun_after", Integer),
+    Column("paused", Boolean, nullable=False, server_default=text("false")),  # see `pausing`
     CheckConstraint(
         _possible(
             ("pending", "running", "waiting_retry", "waiting"),

@@ -21,7 +21,7 @@ from rival_workers.runtime.flow_operations import ChildOperation, EventOperation
 from rival_workers.runtime.limits import TimeLimits
 from rival_workers.runtime.moves import Position
 from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.suspending import Again, Moved, OutOfReach
+from rival_workers.runtime.suspending import Again, Moved, OutOfReach, Suspend
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.base import Store
 from rival_workers.store.flow_records import (
@@ -30,6 +30,7 @@ from rival_workers.store.flow_records import (
     ChildWait,
     EventWait,
     FlowCommit,
+    FlowPaused,
     FlowProgress,
     SpawnedChild,
 )
@@ -72,13 +73,13 @@ class AttemptPort:
 
     def commit(
         self, next_order: int, endings: Sequence[Ending], waiting: Sequence[Operation],
-        given_up: Sequence[Operation], *, suspend: bool, retry_in: float | None,
+        given_up: Sequence[Operation], *, suspend: bool, retry_in: float | None, may_stop: bool = False,
     ) -> FlowProgress:  # fmt: skip
         """What the lanes have done, and what has ended for them."""
         commit = FlowCommit(
             next_order, endings, given_up=[one.mark for one in given_up],
             open_paths=[one.mark.path for one in waiting if one.is_stored], suspend=suspend, retry_in=retry_in,
-            **_begun([one for one in waiting if not one.is_stored]),
+            may_stop=may_stop, **_begun([one for one in waiting if not one.is_stored]),
         )  # fmt: skip
         progress = self._kept(lambda: self._store.commit_flow(self._position.held, commit))
         if progress is None:
@@ -131,6 +132,8 @@ class AttemptPort:
             return self._patience.keep(operation)
         except DatabaseError as away:
             raise OutOfReach from away
+        except FlowPaused:
+            raise Suspend from None
 
     def _suspended(self, token: int | None, seconds: float | None) -> None:
         if token is None:

@@ -51,6 +51,7 @@ class FlowScheduler(FlowGuard):
         self._next_due: float | None = None
         self._look = FIRST_LOOK
         self._clock: float | None = None
+        self._is_paused = False
         #: Which lane is running, and how one waits: an async flow's loop says so.
         self.current_lane: Callable[[], str] = lambda: ""
         self.future_of: Callable[[Operation], Any] = _refuse_await
@@ -181,9 +182,10 @@ class FlowScheduler(FlowGuard):
                 "the flow awaits something that no checkpoint can bring: a future, lock, queue or event of its own "
                 "that none of its tasks will ever set"
             )
-        if (idle or endings or self._given_up or self._has_news()) and self._commit(endings, suspend=idle):
+        news = idle or endings or self._given_up or self._has_news() or (self._is_paused and not self._threads)
+        if news and self._commit(endings, suspend=idle):
             return None
-        while self._to_run and len(self._threads) < AT_ONCE:
+        while self._to_run and not self._is_paused and len(self._threads) < AT_ONCE:
             self._threads.start(self._to_run.popleft())
         if self._threads:
             self._stop_if_asked("flow_while_a_step_runs")
@@ -230,8 +232,9 @@ class FlowScheduler(FlowGuard):
             )
         progress = self._port.commit(
             self.next_order, endings, waiting, self._given_up, suspend=suspend,
-            retry_in=min(retries) if retries else None,
+            retry_in=min(retries) if retries else None, may_stop=not self._threads,
         )  # fmt: skip
+        self._is_paused = progress.is_paused
         self._given_up = []
         self._threads.committed()
         for operation in (*waiting, *(self._started[ending.mark.path] for ending in endings)):

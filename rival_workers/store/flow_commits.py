@@ -28,7 +28,15 @@ from rival_client.waking import child_error
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import Held
 from rival_workers.store.eventing import Waiting, begin_wait
-from rival_workers.store.flow_records import EARLY, ChildStart, ChildWait, EventWait, FlowCommit, FlowProgress
+from rival_workers.store.flow_records import (
+    EARLY,
+    ChildStart,
+    ChildWait,
+    EventWait,
+    FlowCommit,
+    FlowPaused,
+    FlowProgress,
+)
 from rival_workers.store.flow_rows import FlowTransaction, RingTimes
 from rival_workers.store.locking import lock_topics
 
@@ -48,7 +56,12 @@ class FlowCommits:
             share_run(connection, held.run_id)
             rows = _lock_rows(connection, held, commit)
             flow = FlowTransaction.of(connection, held, RingTimes(self.ring_grace, self.near))
-            return None if flow is None else _Applying(flow, commit, rows, children).apply()
+            if flow is None:
+                return None
+            progress = _Applying(flow, commit, rows, children).apply()
+        if flow.is_paused and commit.may_stop and progress.token is None:
+            raise FlowPaused
+        return progress
 
 
 def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[str, Row[Any]]:
@@ -133,8 +146,10 @@ class _Applying:
         arrivals, due_in = self._arrivals()
         ended = self._receive(arrivals)
         if ended or not commit.suspend:
+            if flow.is_paused and commit.may_stop:
+                flow.stop()
             flow.close()
-            return FlowProgress(ended, children=started, due_in=due_in)
+            return FlowProgress(ended, children=started, due_in=due_in, is_paused=flow.is_paused)
         ends = [one for one in (due_in, commit.retry_in) if one is not None]
         seconds = max(0.0, min(ends)) if ends else None
         return FlowProgress((), flow.suspend(seconds), seconds, started, due_in)

@@ -14,6 +14,10 @@ from rival_workers.engine.replay import Checkpoint, Ending, Mark
 EARLY = 0.005
 
 
+class FlowPaused(Exception):
+    """The run is paused: what the flow did is committed, and the flow goes on when the run is resumed."""
+
+
 @dataclass(frozen=True)
 class ChildRun:
     run_id: str
@@ -67,6 +71,8 @@ class FlowCommit:
     suspend: bool = False
     #: Seconds until a step is to be tried again.
     retry_in: float | None = None
+    #: No step of the flow runs: if its run is paused, the flow stops with this commit.
+    may_stop: bool = False
 
     @property
     def only_open_path(self) -> str | None:
@@ -97,6 +103,8 @@ class FlowProgress:
     children: tuple[str, ...] = ()
     #: Seconds until the earliest timer of an open checkpoint.
     due_in: float | None = None
+    #: The run is paused: no step may start.
+    is_paused: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class FlowTransaction:
     #: The database's clock.
     now: dt.datetime
     times: RingTimes
+    is_paused: bool = False
 
     @classmethod
     def of(cls, connection: Connection, held: Held, times: RingTimes) -> Self | None:
@@ -53,12 +54,12 @@ class FlowTransaction:
             update(steps)
             .where(guard(held, "suspend_step"))
             .values(lost=0)
-            .returning(steps.c.executor_id, now().label("now"))
+            .returning(steps.c.executor_id, steps.c.paused, now().label("now"))
         ).first()
         return (
             None
             if row is None
-            else cls(connection, held, Telling(connection, held.run_id, row.executor_id), row.now, times)
+            else cls(connection, held, Telling(connection, held.run_id, row.executor_id), row.now, times, row.paused)
         )
 
     def close(self) -> None:
@@ -115,6 +116,14 @@ class FlowTransaction:
         assert left is not None, "its row is locked"
         tell_suspended(self.connection, self.held, seconds, self.telling)
         return int(left.execution_token)
+
+    def stop(self) -> None:
+        """The run is paused: the flow waits to be resumed, and has not used up an attempt."""
+        self.connection.execute(
+            step_leaves_running(self.held, "release_step", "pending")
+            .values(attempts=steps.c.attempts - 1, due_at=None, ring_at=after(self.times.grace), rings=0)
+        )  # fmt: skip
+        self.telling.add("handed_back", self.held.path, why="paused")
 
     # -- children -----------------------------------------------------------------------------------------
 

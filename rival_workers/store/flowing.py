@@ -27,7 +27,7 @@ from rival_client.tables import (
 )
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import Held
-from rival_workers.store.flow_records import ChildRun, SpawnedChild
+from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild
 from rival_workers.store.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, tell_suspended
 from rival_workers.store.guards import chosen, step_leaves_running
 from rival_workers.store.scopes import below
@@ -95,8 +95,12 @@ class Flowing:
             if not flow.write(ending):  # an earlier try has
                 at = (steps.c.run_id == held.run_id, steps.c.path == ending.mark.path)
                 ended_at = connection.scalar(select(steps.c.completed_at).where(*at))
+            if flow.is_paused:
+                flow.stop()
             flow.close()
-            return float(ended_at.timestamp())
+        if flow.is_paused:
+            raise FlowPaused
+        return float(ended_at.timestamp())
 
     def suspend_step(self, held: Held, ending: Ending | None, seconds: float | None) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
@@ -124,8 +128,12 @@ class Flowing:
             before = connection.execute(select(steps.c.result, steps.c.error).where(*at)).first()
             # The answer of an earlier try was lost: nothing is done again.
             done = flow.start_child(mark, child, awaited=False) if before is None else SpawnedChild(*before)
+            if flow.is_paused:
+                flow.stop()
             flow.close()
-            return done
+        if flow.is_paused:
+            raise FlowPaused
+        return done
 
     def started_run(self, run_id: str) -> tuple[int, str, str] | None:
         """(token, workflow, version) of a run that nobody has begun yet: what a ring for it says."""

@@ -73,7 +73,9 @@ class PostgresStore(SqlStore):
     def record_checkpoint(self, held: Held, ending: Ending) -> float | None:
         if ending.mark.found is not None:
             return super().record_checkpoint(held, ending)
-        return postgres_flows.record_checkpoint(self._hot, held, ending)
+        ended_at = postgres_flows.record_checkpoint(self._hot, held, ending)
+        # Stale, or paused: then the flow stops with this checkpoint.
+        return super().record_checkpoint(held, ending) if ended_at is None else ended_at
 
     def commit_flow(self, held: Held, commit: FlowCommit) -> FlowProgress | None:
         ended = None
@@ -95,12 +97,17 @@ class PostgresStore(SqlStore):
             "run_id": held.run_id, "path": held.path, "token": held.token,
             "status": end.status, "result": end.result, "state": end.state,
         }  # fmt: skip
+        followed = self._finish_plain(parameters, opening, claim_for)
+        # Stale, or paused: then what follows is opened, and not claimed.
+        return followed or super().finish_step(held, end, advance, claim_for=claim_for)
+
+    def _finish_plain(self, given: dict[str, Any], opening: Opening | None, claim_for: str | None) -> Followed | None:
         if opening is None:
-            return self._hot_finish(FINISH_AND_COMPLETE, parameters, Followed(run_ended=True))
-        parameters |= _next(opening, claim_for)
+            return self._hot_finish(FINISH_AND_COMPLETE, given, Followed(run_ended=True))
+        given |= _next(opening, claim_for)
         if claim_for is not None:
-            return self._hot_finish(FINISH_AND_CLAIM, parameters, Followed(claimed=opening))
-        return self._hot_finish(FINISH_AND_OPEN, parameters | {"grace": self.ring_grace}, Followed(opened=(opening,)))
+            return self._hot_finish(FINISH_AND_CLAIM, given, Followed(claimed=opening))
+        return self._hot_finish(FINISH_AND_OPEN, given | {"grace": self.ring_grace}, Followed(opened=(opening,)))
 
     def _finish_lane(self, held: Held, end: End, advance: Advance, claim_for: str | None) -> Followed | None:
         """None: it is no lane of a for_each, or the last one, or stale."""

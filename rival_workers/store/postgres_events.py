@@ -47,7 +47,8 @@ WITH event AS (
         item = json_build_object('id', event.id, 'topic', event.topic, 'key', event.key, 'payload', event.payload)
     FROM wait, event
     WHERE s.run_id = wait.run_id AND s.path = wait.path AND s.execution_token = wait.token
-      AND s.status = 'waiting' AND s.kind = 'wait' AND {SHARED_RUN_LOCK_SQL.replace("%(run_id)s", "wait.run_id")}
+      AND s.status = 'waiting' AND s.kind = 'wait' AND NOT s.paused
+      AND {SHARED_RUN_LOCK_SQL.replace("%(run_id)s", "wait.run_id")}
     RETURNING s.run_id, s.path, s.execution_token, s.timeout_token, s.attempts, s.lost, s.item, event.id AS event_id
 ), forgotten AS (
     DELETE FROM rival_waits w USING step WHERE w.run_id = step.run_id AND w.path = step.path

@@ -25,7 +25,7 @@ def _list(statuses: tuple[str, ...]) -> str:
 _RECORD = f"""
 WITH held AS (
     SELECT run_id, path, executor_id FROM rival_steps
-    WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
+    WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running' AND NOT paused
       AND {SHARED_RUN_LOCK_SQL}
     FOR UPDATE
 ), written AS (
@@ -58,7 +58,7 @@ SELECT coalesce(extract(epoch FROM coalesce(
 _END_STEPS = f"""
 WITH held AS (
     SELECT run_id, path, executor_id FROM rival_steps
-    WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
+    WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running' AND NOT paused
       AND {SHARED_RUN_LOCK_SQL}
     FOR UPDATE
 ), ending AS (
@@ -98,7 +98,7 @@ WITH leaf AS (
 ), held AS (
     SELECT flow.run_id, flow.path, flow.executor_id FROM leaf CROSS JOIN rival_steps flow
     WHERE flow.run_id = %(run_id)s AND flow.path = %(flow)s AND flow.execution_token = %(token)s
-      AND flow.status = 'running'
+      AND flow.status = 'running' AND NOT flow.paused
     FOR UPDATE OF flow
 ), received AS (
     UPDATE rival_steps step

@@ -67,7 +67,7 @@ WITH claimed AS (
       AND step.status IN ('pending', 'waiting_retry')
       AND (due_at IS NULL OR due_at <= now() + interval '{EARLY} s')
       AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
-      AND run.paused_at IS NULL AND {_IS_OF.format(run="run")}
+      AND NOT step.paused AND run.paused_at IS NULL AND {_IS_OF.format(run="run")}
     RETURNING step.run_id, execution_token, timeout_token, attempts, lost, input, kind
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
@@ -81,7 +81,7 @@ WITH done AS (
     UPDATE rival_steps
     SET status = %(status)s, result = %(result)s::json, state = %(state)s::json, completed_at = now(),
         execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
-    WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running'
+    WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running' AND NOT paused
       AND {SHARED_RUN_LOCK_SQL}
     RETURNING run_id, executor_id
 ), told AS ({{told}})
@@ -109,7 +109,7 @@ _FINISH_AND_COMPLETE = f"""{_DONE.format(told=_tell(_ENDED, _RUN_COMPLETED))}
 _LANE = """
 WITH held AS (
     SELECT run_id, executor_id FROM rival_steps
-    WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running'
+    WHERE run_id = %(run_id)s AND path = %(path)s AND execution_token = %(token)s AND status = 'running' AND NOT paused
       AND {run_lock}
     FOR UPDATE
 ), lane AS (

@@ -7,7 +7,7 @@ back to the steps that have been undone, in every lane.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rival_workers.engine import interpreter, paths
@@ -82,17 +82,52 @@ def retry(plan: Plan, rows: Iterable[Row]) -> Cut:
 
 
 def rewind(plan: Plan, rows: Iterable[Row], path: str) -> Cut:
-    """From the step at this path on, whether or not it has ended."""
+    """From the step at this path on, whether or not it has ended. The path may be that of an item or iteration
+    (`f[1]`), which begins with its first step, or that of a checkpoint of a flow."""
     all_rows = {row.path: row for row in rows}
-    _check_target(plan, all_rows, path)
-    return _cut(plan, all_rows, path)
+    flow = _flow_of(plan, all_rows, path)
+    if flow is not None:
+        return _cut(plan, all_rows, flow, kept=_before_checkpoint(all_rows, flow, all_rows[path]))
+    step = _first_of_item(plan, path)
+    _check_target(plan, all_rows, step)
+    return _cut(plan, all_rows, step)
 
 
-def _cut(plan: Plan, rows: Mapping[str, Row], *targets: str) -> Cut:
-    """Back to these steps and to those that have been undone; then on from where each way has stopped."""
+def _first_of_item(plan: Plan, path: str) -> str:
+    above, number = paths.turn_of(path)
+    place = plan.places.get(paths.place_of(above))
+    if number is None or place is None or not isinstance(place.node, ForEachNode | LoopNode):
+        return path
+    return f"{path}/{place.node.do[0].name}"
+
+
+def _flow_of(plan: Plan, rows: Mapping[str, Row], path: str) -> str | None:
+    """The flow that the path is a checkpoint of. A checkpoint's name may have slashes of its own."""
+    parts = path.split("/")
+    above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+    return next((one for one in above if path in rows and one in rows and rows[one].kind == "flow"), None)
+
+
+def _before_checkpoint(rows: Mapping[str, Row], flow: str, target: Row) -> set[str]:
+    """The checkpoints that the flow reached without knowing of the end of this one: those of other lanes, too."""
+    if "!" in target.path:
+        raise NotPossible(f"{target.path!r} is not a checkpoint: rewind to {paths.role_of(target.path)[0]!r} instead")
+    order = target.end_order
+    below = [row for row in rows.values() if row.path.startswith(f"{flow}/") and row.path != target.path]
+    ended = [row for row in below if row.status in _DONE or row.status == "failed"]
+    return {row.path for row in ended if row.end_order is not None and not _knows(row, order)}
+
+
+def _knows(row: Row, order: int | None) -> bool:
+    return order is not None and (row.begun_after or 0) > order
+
+
+def _cut(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collection[str] = ()) -> Cut:
+    """Back to these steps and to those that have been undone; then on from where each way has stopped. `kept`: rows of
+    a flow that stay, although the flow goes back."""
     found = unwound(plan, rows, targets)
     after = Aftermath(plan, [*targets, *found.steps])
-    undone = {at for at in rows if at in found.rows or (after.earliest and at in after)}
+    undone = {at for at in rows if at in found.rows or (after.earliest and at in after and at not in kept)}
     left = {at: row for at, row in rows.items() if at not in undone}
     begin = [path for path in after.earliest if path in targets or not _begins_item(plan, path)]
     stopped = {at: replace(left[at], status="cancelled") for at in {*after.around, *found.stopped} & left.keys()}
@@ -276,6 +311,10 @@ class _Reviving:
         below = {at: row for at, row in self.rows.items() if at.startswith(f"{path}/")}
         last = max((row.begun_after or 0 for row in below.values()), default=0)
         done = {at for at, row in below.items() if row.status in _DONE or _was_caught(row, last)}
+        # A sleep keeps its time: it lasts only what is left of it.
+        asleep = {at for at, row in below.items() if row.kind == "sleep" and row.status == "cancelled"}
+        self.cut.revived += [Revived(at) for at in sorted(asleep)]
+        done |= asleep
         self.cut.undone += sorted(at for at in self.rows if is_below(at, path) and at not in done)
         self.cut.opens += interpreter.opening(self.plan, path)
 

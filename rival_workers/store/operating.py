@@ -25,6 +25,7 @@ from rival_client.workflows import workflow_version
 from rival_workers.engine import undoing
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import REACTIONS, Advance
+from rival_workers.engine.paths import is_compensation
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
@@ -199,6 +200,12 @@ class Operating:
             cut = undoing.retry(plan, _rows(connection, run.id))
         if order.step not in [one.path for one in cut.opens]:
             stopped = ", ".join(one.path for one in cut.opens)
+            if any(is_compensation(path) for path in cut.undone):
+                raise NotPossible(
+                    order.verb, run.id,
+                    f"it is {run.status}, and its compensations have undone what came before {order.step!r}. A retry "
+                    f"begins again with {stopped}: retry it, and {order.verb} the step when the run has come to it",
+                )  # fmt: skip
             raise NotPossible(order.verb, run.id, f"it is {run.status}, and not at {order.step!r} but at {stopped}")
         return self._apply(connection, run.id, cut, order)
 

@@ -1,0 +1,118 @@
+"""A rewind to places below a step: checkpoints of a flow, items of a for_each, iterations of a loop."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from rival_client import NotPossible
+from rival_workers import StepError, flow, for_each, loop, step
+from tests.support.inline import Inline
+
+
+def _run(inline: Inline, *steps: Any) -> None:
+    inline.define("w", *steps)
+    inline.rival.run("w", {}, run_id="r")
+    inline.drain()
+
+
+def _rewound(inline: Inline, done: list[Any], path: str) -> list[Any]:
+    """What ran again; the preview has named the step and changed nothing."""
+    before = inline.rival.history("r")
+    assert inline.rival.rewind("r", path, dry_run=True).opened
+    assert inline.rival.history("r") == before
+    done.clear()
+    inline.rival.rewind("r", path)
+    inline.drain()
+    assert inline.rival.state("r").status == "completed"
+    return done
+
+
+def _named(done: list[Any], name: str) -> Any:
+    def work() -> str:
+        done.append(name)
+        return name
+
+    work.__name__ = name
+    return work
+
+
+AGAIN = {
+    "fl/one": ["one", "two", "three", "last"],
+    "fl/two": ["two", "three", "last"],
+    "fl/three": ["three", "last"],
+}
+
+
+@pytest.mark.parametrize(("path", "again"), AGAIN.items())
+def test_a_flow_goes_back_to_a_checkpoint(inline: Inline, path: str, again: list[str]) -> None:
+    done: list[Any] = []
+    functions = [_named(done, name) for name in ("one", "two", "three")]
+    body = flow("fl", register=False)(lambda ctx: [ctx.step(function) for function in functions])
+    _run(inline, body, step(_named(done, "last"), name="last"))
+    assert done == ["one", "two", "three", "last"]
+    assert _rewound(inline, done, path) == again
+    assert inline.rival.result("r").results["fl"] == ["one", "two", "three"]
+
+
+def test_what_other_lanes_did_without_knowing_of_the_checkpoint_stays(inline: Inline) -> None:
+    done: list[Any] = []
+    one, two, three = (_named(done, name) for name in ("one", "two", "three"))
+    _run(inline, flow("fl", register=False)(lambda ctx: [*ctx.gather((one,), (two,)), ctx.step(three)]))
+    assert _rewound(inline, done, "fl/two") == ["two", "three"]
+
+
+def test_an_item_goes_back_alone(inline: Inline) -> None:
+    done: list[Any] = []
+
+    def note(name: str) -> Any:
+        return step(lambda ctx: done.append((name, ctx.item)), name=name)
+
+    _run(inline, for_each("f", items=lambda: [0, 1, 2], do=[note("a"), note("b")], concurrency=1), step(int, name="z"))
+    assert _rewound(inline, done, "f[1]") == [("a", 1), ("b", 1)]
+    assert _rewound(inline, done, "f[2]/b") == [("b", 2)]
+
+
+def test_a_loop_goes_back_to_an_iteration(inline: Inline) -> None:
+    done: list[Any] = []
+    _run(
+        inline, loop("l", do=[step(lambda: done.append("x"), name="x")], until=lambda: len(done) >= 3, max_iterations=9)
+    )
+    assert len(done) == 3
+    inline.rival.rewind("r", "l[1]")
+    inline.drain()
+    state = inline.rival.state("r")
+    assert (state.status, len(done)) == ("completed", 4)
+    assert sorted(one.path for one in state.steps if one.path.endswith("/x")) == ["l[0]/x", "l[1]/x"]
+
+
+@pytest.mark.parametrize("path", ["f[7]", "fl/none", "x[1]", "f[1]!on_error"])
+def test_a_place_that_is_not_there_is_refused_with_the_known_ones(inline: Inline, path: str) -> None:
+    body = flow("fl", register=False)(lambda ctx: ctx.step(int))
+    _run(inline, for_each("f", items=lambda: [0, 1], do=[step(lambda: 1, name="a")]), body)
+    with pytest.raises(NotPossible, match=r"known|instead"):
+        inline.rival.rewind("r", path)
+
+
+def test_a_retried_flow_sleeps_only_the_time_that_is_left(inline: Inline) -> None:
+    _run(inline, flow("fl", register=False)(lambda ctx: ctx.sleep(1000) or 1))
+    due = [one.due_at for one in inline.rival.state("r").steps if one.kind == "sleep"]
+    assert inline.rival.cancel("r")
+    time.sleep(0.01)
+    inline.rival.retry("r")
+    inline.drain()
+    state = inline.rival.state("r")
+    assert state.status == "suspended"
+    assert [one.due_at for one in state.steps if one.kind == "sleep"] == due
+
+
+def test_a_skip_after_compensations_says_what_to_do(inline: Inline) -> None:
+    def fails() -> None:
+        raise StepError("no")
+
+    _run(inline, step(lambda: 1, name="charge", compensate=lambda: None), step(fails, name="ship"))
+    assert inline.rival.state("r").status == "failed"
+    with pytest.raises(NotPossible, match=r"compensations have undone what came before 'ship'.*retry it, and skip"):
+        inline.rival.skip("r", "ship", reason="done by hand")

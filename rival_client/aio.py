@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel
 
 from rival_client import arguments, joining
+from rival_client.arguments import HasName
 from rival_client.bell import AsyncBell
 from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.client import CHUNK, Rival
@@ -73,22 +74,23 @@ class AsyncRival:
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     async def run(
-        self, workflow: str, input: Any = None, run_id: str | None = None, *, connection: Any = None
+        self, workflow: str | HasName, input: Any = None, run_id: str | None = None, *, connection: Any = None
     ) -> AsyncStarted:
         if connection is None:
             return self._handle(await self._call(self._rival.run, workflow, input, run_id))
-        gate = await self._call(self._rival._gate, arguments.name("workflow", workflow))
+        gate = await self._call(self._rival._gate, arguments.workflow(workflow))
         an_id = given_or_new_id(run_id)
         created = await self._join(connection, gate, {an_id: gate.admit(input)})
         return AsyncStarted(an_id, "started" if an_id in created else "running", self)
 
     async def run_many(
-        self, workflow: str, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None, connection: Any = None
-    ) -> list[AsyncStarted]:
+        self, workflow: str | HasName, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None,
+        connection: Any = None,
+    ) -> list[AsyncStarted]:  # fmt: skip
         if connection is None:
             started = await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
             return [self._handle(one) for one in started]
-        gate = await self._call(self._rival._gate, arguments.name("workflow", workflow))
+        gate = await self._call(self._rival._gate, arguments.workflow(workflow))
         admitted = gate.admit_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         created: set[str] = set()

@@ -11,7 +11,7 @@ import math
 import numbers
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rival_client.errors import InvalidArgument, InvalidPayload
 from rival_client.payload import dump, load
@@ -93,6 +93,21 @@ def run_id(value: object, argument: str = "run_id") -> str:
 def name(argument: str, value: object) -> str:
     """Of a workflow, a topic, a schedule, an operator."""
     return text(argument, value, MAX_NAME)
+
+
+class HasName(Protocol):
+    """A workflow or a flow itself, where its code is at hand."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> Any: ...
+
+
+def workflow(value: object) -> str:
+    """The name of a workflow, given as text or as the workflow itself."""
+    is_itself = not isinstance(value, str) and hasattr(value, "name") and hasattr(value, "version")
+    return name("workflow", getattr(value, "name", value) if is_itself else value)
 
 
 def step(value: object, argument: str = "step") -> str:

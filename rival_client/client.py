@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from sqlalchemy import Connection
 
 from rival_client import arguments, joining, reading, runs, workflows
+from rival_client.arguments import HasName
 from rival_client.bell import ChangeBell, open_bell
 from rival_client.bulk import InBulk
 from rival_client.database import Database
@@ -80,21 +81,24 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
     # -- starting -----------------------------------------------------------------------------------------
 
-    def run(self, workflow: str, input: Any = None, run_id: str | None = None, *, connection: Any = None) -> Started:
+    def run(
+        self, workflow: str | HasName, input: Any = None, run_id: str | None = None, *, connection: Any = None
+    ) -> Started:
         """Start a run and return at once. With `connection` the insert joins that open transaction."""
-        gate = self._gate(arguments.name("workflow", workflow))
+        gate = self._gate(arguments.workflow(workflow))
         an_id = given_or_new_id(run_id)
         created = self._start(gate, {an_id: gate.admit(input)}, connection)
         return Started(an_id, "started" if an_id in created else "running", self)
 
     def run_many(
-        self, workflow: str, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None, connection: Any = None
-    ) -> list[Started]:
+        self, workflow: str | HasName, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None,
+        connection: Any = None,
+    ) -> list[Started]:  # fmt: skip
         """Start many runs of one workflow: all inputs are checked first, then inserted a thousand at a time.
 
         With run ids of your own it is all or nothing: a conflict refuses the lot.
         """
-        gate = self._gate(arguments.name("workflow", workflow))
+        gate = self._gate(arguments.workflow(workflow))
         admitted = gate.admit_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         parts = [dict(part) for part in batched(zip(ids, admitted, strict=True), CHUNK)]

@@ -42,6 +42,8 @@ def flow(
     The plan of a flow is not known before it runs, so its code is not part of its version: give another `version` when
     you change it in a way that runs in flight must not see.
     """
+    if callable(name):
+        raise TypeError(f"@flow needs parentheses: @flow() or @flow({name.__name__.replace('_', '-')!r})")
 
     def decorate(function: Callable[..., Any]) -> Flow:
         made = Flow(function, name or function.__name__.replace("_", "-"), version)

@@ -314,6 +314,15 @@ def test_waiting_without_a_run_id_says_what_to_give(world: World) -> None:
         Api(type(started)("x", "started"), world.api.runner).wait()
 
 
+def test_a_workflow_is_started_as_itself_where_its_code_is_at_hand(world: World) -> None:
+    echo = world.inline.define("echo-itself", step(lambda input: input, name="echo"))
+    runs = [world.api.run(echo, 1), *world.api.run_many(echo, [2])]
+    world.inline.drain()
+    assert [world.api.wait(run.run_id).result for run in runs] == [1, 2]
+    with pytest.raises(InvalidArgument, match="workflow"):
+        world.api.run(object())
+
+
 def test_an_unknown_workflow_suggests_the_name_that_was_meant(world: World) -> None:
     for wrong in ("oder", "Order", "ORDERS"):
         with pytest.raises(UnknownWorkflow, match="did you mean 'order'"):

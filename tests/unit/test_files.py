@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rival_workers import DefinitionError, register_workflow_file, register_workflows_from_directory
+from rival_workers import DefinitionError, flow, register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 
@@ -302,3 +302,10 @@ def test_an_import_error_names_the_users_line_that_causes_it(tmp_path: Path) -> 
     for place in ("lib.py:3, in raw_decode of decoder.py", "missing.py:2)", "syntax.py:3)", "models.py:4, in"):
         assert place in told
     assert "helper_of_it.py:2)" in told
+
+
+def test_a_flow_without_parentheses_says_what_is_missing() -> None:
+    def sign_up(ctx: object) -> None: ...
+
+    with pytest.raises(TypeError, match=r"@flow needs parentheses: @flow\(\) or @flow\('sign-up'\)"):
+        flow(sign_up)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from rival_workers.runtime.broker_access import require_access
 from rival_workers.runtime.celery_app import make_app
 from rival_workers.runtime.celery_membership import Membership
 from rival_workers.runtime.keeper import Round
+from rival_workers.runtime.prefork_pool import ReplacingPreforkPool
 from rival_workers.runtime.reloading import Reloader
 from rival_workers.runtime.threads_pool import DaemonThreadPool
 from rival_workers.settings import WorkerSettings
@@ -25,7 +26,7 @@ from rival_workers.settings import WorkerSettings
 log = logging.getLogger("rival.worker")
 
 
-POOLS = {"threads": DaemonThreadPool, "prefork": "prefork", "solo": "solo"}
+POOLS = {"threads": DaemonThreadPool, "prefork": ReplacingPreforkPool, "solo": "solo"}
 
 
 class Worker:

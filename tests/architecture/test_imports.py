@@ -26,6 +26,7 @@ KNOW_CELERY = {
     "rival_workers/runtime/celery_lost_messages.py",
     "rival_workers/runtime/celery_membership.py",
     "rival_workers/runtime/worker.py",
+    "rival_workers/runtime/prefork_pool.py",
     "rival_workers/runtime/threads_pool.py",
     "rival_workers/dev/inproc_worker.py",
     "rival_workers/dev/inproc_transport.py",

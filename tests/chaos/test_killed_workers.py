@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from rival_client import Rival
+from rival_workers.dev.servers import BrokerServer
 from tests.support.chaos import (
     Ledger,
     assert_chain_is_right,
@@ -29,6 +30,25 @@ DEADLY = """
 name = "deadly"
 steps = [step(deadly, name="boom", max_attempts=2), step(work, name="after")]
 """
+
+
+@pytest.mark.slow
+def test_a_prefork_child_killed_before_its_worker_has_reached_the_broker_is_replaced(
+    own_broker: BrokerServer, rival: Rival, workers: Workers, ledger: Ledger
+) -> None:
+    own_broker.stop()
+    [worker] = workers.start(ledger.workflow(), pool="prefork", concurrency=2, wait=False)
+    wait_until(lambda: len(worker.children()) == 2, 40)
+    children = worker.children()
+    children[0].kill()
+    wait_until(lambda: children[0].status() == psutil.STATUS_ZOMBIE)
+    own_broker.start()
+    worker.wait_ready()
+    run_ids = start_many(rival, 6)
+    wait_for_all(rival, run_ids)
+    assert_chain_is_right(rival, run_ids, ledger)
+    wait_until(lambda: len(worker.children()) == 2)
+    assert worker.process.poll() is None
 
 
 @pytest.mark.slow

@@ -40,9 +40,9 @@ def _storm(pool: str, seed: int, options: argparse.Namespace) -> int:
         print(text, file=sys.stderr, flush=True)
 
     logging.basicConfig(level=logging.ERROR)
-    gap = (0.5, 3.0) if options.minutes < 1 else (1.0, 7.0)
+    density = 2.5 if options.minutes < 1 else 1.0
     with tempfile.TemporaryDirectory(prefix="storm-", ignore_cleanup_errors=True) as name:
-        storm = Storm(Options(pool, seed, options.minutes, options.rate, gap=gap), Path(name), say)
+        storm = Storm(Options(pool, seed, options.minutes, options.rate, density=density), Path(name), say)
         report = storm.run()
         if not report.passed:
             _keep(storm, report, options.logs / f"{pool}-{seed}")

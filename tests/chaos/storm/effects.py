@@ -46,6 +46,8 @@ class Effects:
     """What the ledger and the history of all runs say together."""
 
     executions: int = 0
+    #: How many of them began before the last fault was over.
+    during_faults: int = 0
     #: How often a step was executed again, by cause.
     repeated: Counter[str] = field(default_factory=Counter)
     unexplained: list[str] = field(default_factory=list)

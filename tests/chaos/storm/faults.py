@@ -75,7 +75,7 @@ class Lane:
     stop: threading.Event
     report: Callable[[str], None]
     #: Seconds between two faults, at least and at most.
-    gap: tuple[float, float] = (1.0, 7.0)
+    gap: tuple[float, float]
     happened: list[Happened] = field(default_factory=list)
     #: Faults that could not be injected or healed: the harness is at fault, and the run is void.
     broken: list[str] = field(default_factory=list)

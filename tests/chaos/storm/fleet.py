@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,6 +72,17 @@ class Fleet:
 
     def choose(self, choice: random.Random) -> Place:
         return choice.choice(self.places)
+
+    def wait_until_busy(self, places: Sequence[Place], seconds: float = 3.0) -> None:
+        """Until one of them has just begun an execution: a fault is to find something to break."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not any(map(self._is_busy, places)):
+            time.sleep(0.01)
+
+    def _is_busy(self, place: Place) -> bool:
+        """The ledger has a file per process."""
+        files = [self.ledger_directory / "effects" / str(pid) for pid in self.pids(place)]
+        return any(time.time() - file.stat().st_mtime < 0.03 for file in files if file.exists())
 
     def kill(self, place: Place) -> None:
         with self._lock:

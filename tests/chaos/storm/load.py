@@ -5,6 +5,7 @@ every step writes to the ledger before it works.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 import uuid
 from typing import Any
@@ -30,8 +31,23 @@ TIMEOUT, TOO_LONG = 2.0, 3.0
 ALWAYS = 1000
 
 
+#: Seconds that an execution takes, mostly and sometimes: faults must find some of them running.
+BRIEFLY, LONG = 0.03, 1.0
+
+
 def effect(run: Any, path: str | None = None) -> str:
-    """The side effect of a step. `path` only within a flow, where the run names the flow."""
+    """The side effect of a step, which takes a while."""
+    nonce = recorded(run, path)
+    time.sleep(duration())
+    return nonce
+
+
+def duration() -> float:
+    return LONG if random.random() < 0.03 else BRIEFLY
+
+
+def recorded(run: Any, path: str | None = None) -> str:
+    """`path` only within a flow, where the run names the flow."""
     nonce = uuid.uuid4().hex[:12]
     ledger.record(run.id, path or run.step, run.step, run.attempt, nonce)
     return nonce
@@ -70,8 +86,8 @@ def slow_at_first(run: Any, input: Any, last_step: Any) -> dict[str, Any]:
 
 
 async def awaited(run: Any, input: Any, last_step: Any) -> dict[str, Any]:
-    nonce = effect(run)
-    await asyncio.sleep(0.02)
+    nonce = recorded(run)
+    await asyncio.sleep(duration())
     return {"value": last_step.result["value"] + 5, "saw": last_step.result["nonce"], "nonce": nonce}
 
 
@@ -126,7 +142,6 @@ def one(run: Any) -> int:
 
 def two(run: Any) -> int:
     effect(run)
-    time.sleep(0.02)
     return 2
 
 

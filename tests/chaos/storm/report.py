@@ -51,7 +51,8 @@ class Report:
             f"  faults {len(self.faults)}: {dict(sorted(kinds.items()))}",
             f"  worker processes started again after a fault: {self.restarts}; slowest recovery "
             f"{self.slowest_recovery:.1f} s; settled after {self._settled()}",
-            f"  step executions {verdict.effects.executions}, repeated {sum(verdict.effects.repeated.values())}: "
+            f"  step executions {verdict.effects.executions} ({verdict.effects.during_faults} during faults), "
+            f"repeated {sum(verdict.effects.repeated.values())}: "
             f"{dict(verdict.effects.repeated)}; not explained {len(verdict.effects.unexplained)}",
             f"  attempts that did not simply succeed: {dict(verdict.outcomes)}",
             f"  client calls refused and repeated: {dict(self.refused)}",

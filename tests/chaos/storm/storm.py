@@ -29,6 +29,9 @@ from tests.chaos.storm.worker_faults import WORKER_FAULTS
 LANES: dict[str, tuple[type[Fault], ...]] = {
     "workers": WORKER_FAULTS, "broker": BROKER_FAULTS, "database": DATABASE_FAULTS,
 }  # fmt: skip
+#: Seconds between two faults of a lane. After faults of the broker a fleet needs some time to connect again; without
+#: it, hardly anything would run for the other faults to meet.
+GAPS = {"workers": (2.0, 8.0), "broker": (6.0, 14.0), "database": (3.0, 9.0)}
 #: Seconds in which runs must end after the last fault, as long as their number goes down.
 SETTLE, SETTLE_AT_MOST = 60.0, 300.0
 
@@ -41,8 +44,8 @@ class Options:
     #: Runs that are started in a second, at most, and that are open at one time, at most.
     rate: float = 6.0
     limit: int = 60
-    #: Seconds between two faults of a lane.
-    gap: tuple[float, float] = (1.0, 7.0)
+    #: How close together the faults are; 1 is for a storm of minutes.
+    density: float = 1.0
 
 
 class Storm:
@@ -98,7 +101,8 @@ class Storm:
         self._skipped |= {kind.__name__: why for kind, why in reasons.items() if why is not None}
         possible = [kind for kind in kinds if reasons[kind] is None]
         random = Random(f"{self._options.seed}:{name}")
-        return Lane(name, possible, random, self._servers, self._fleet, self._stop, self._tell, self._options.gap)
+        gap = (GAPS[name][0] / self._options.density, GAPS[name][1] / self._options.density)
+        return Lane(name, possible, random, self._servers, self._fleet, self._stop, self._tell, gap)
 
     def _let_faults_happen(self, lanes: list[Lane]) -> None:
         threads = [threading.Thread(target=lane.run, daemon=True) for lane in lanes]
@@ -159,6 +163,8 @@ class Storm:
             name: f"{count} times, e.g. {producer.patience.examples[name]}"
             for name, count in producer.patience.raw.items()
         }
+        ended = max((one.healed for one in faults), default=0.0)
+        verdict.effects.during_faults = sum(one.at < ended for one in self._ledger.executions())
         return Report(
             self._options.pool, self._options.seed, self._options.minutes, verdict, faults, self._skipped, settled,
             self._slowest_recovery([one.healed for one in faults]), self._fleet.restarts, workers,

@@ -20,6 +20,7 @@ class KillWorker(Fault):
 
     def inject(self) -> str:
         self.places = self._victims()
+        self.fleet.wait_until_busy(self.places)
         for place in self.places:
             self.fleet.kill(place)
         return ", ".join(place.worker.name for place in self.places)
@@ -60,6 +61,7 @@ class FreezeWorker(Fault):
 
     def inject(self) -> str:
         self.place = self.fleet.choose(self.random)
+        self.fleet.wait_until_busy([self.place])
         self.place.worker.freeze()
         return self.place.worker.name
 
@@ -87,6 +89,7 @@ class KillChild(_OfPrefork):
 
     def inject(self) -> str:
         place = self.fleet.choose(self.random)
+        self.fleet.wait_until_busy([place])
         child = self.fleet.child_of(place, self.random)
         if child is not None:
             with contextlib.suppress(ProcessLookupError):

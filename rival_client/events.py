@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,7 +15,6 @@ from sqlalchemy import Connection, Text, case, func, insert, literal, or_, selec
 from rival_client import arguments
 from rival_client.errors import InvalidArgument, TopicFull
 from rival_client.hotline import Statement
-from rival_client.inputs import given_or_new_id
 from rival_client.payload import Json, dump
 from rival_client.settings import Settings
 from rival_client.tables import after, events, now, waits
@@ -116,7 +118,7 @@ def made_event(
         topic, payload = topic_of(type(topic)), topic
     topic = arguments.name("topic", topic)
     return Event(
-        id=given_or_new_id(event_id, "event_id"),
+        id=_new_id() if event_id is None else arguments.new_id("event_id", event_id),
         topic=topic,
         payload=dump(payload, what=f"the payload of event {topic!r}", limit=settings.max_payload),
         key=None if key is None else arguments.key(key),
@@ -125,6 +127,18 @@ def made_event(
         expires=settings.event_retention if expires is None else arguments.seconds("expires", expires),
         bound=settings.max_events_per_topic,
     )
+
+
+_id_lock = threading.Lock()
+_last_id = 0
+
+
+def _new_id() -> str:
+    """Unique, and greater than the one before in this process: it decides between events of the same microsecond."""
+    global _last_id
+    with _id_lock:
+        _last_id = max(_last_id + 1, time.time_ns() // 1000)
+        return f"{_last_id:013x}{secrets.token_hex(10)}"
 
 
 def sent_unless_full(event: Event, outcome: str) -> bool:

@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import uuid
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -116,8 +117,28 @@ def copied(value: Any) -> Any:
 
 
 def serialise(value: Any) -> str:
-    """The database layer's JSON serialiser."""
-    return value if isinstance(value, Json) else json.dumps(value, separators=(",", ":"))
+    """The database layer's JSON serialiser. What is not a checked payload (an error, an entry of the history) is stored
+    in any case: one row that Postgres cannot read as jsonb would fail every search through the table.
+    """
+    if isinstance(value, Json):
+        return value
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if _is_storable(text) else json.dumps(_storable(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        return "\\u0000" not in text and (text.isascii() or bool(text.encode()))
+    except UnicodeEncodeError:
+        return False
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\x00", "\\0").encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_storable(key): _storable(one) for key, one in value.items()}
+    return [_storable(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def same_scalar(one: Any, other: Any) -> bool:

@@ -4,11 +4,11 @@ the two sees the other: an event that came just before, during or after the wait
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
 
 from rival_client.database import Database
 from rival_client.history import Telling
@@ -22,8 +22,10 @@ from rival_workers.store.guards import any_is_past, backed_off, chosen
 from rival_workers.store.locking import BETWEEN as BETWEEN
 from rival_workers.store.locking import KEYS as KEYS
 from rival_workers.store.locking import TOPICS as TOPICS
-from rival_workers.store.locking import lock_topic, need_topic
 from rival_workers.store.locking import lock_topics as lock_topics
+from rival_workers.store.locking import need_topic
+from rival_workers.store.sent_events import Waiting as Waiting
+from rival_workers.store.sent_events import fitting_events, sending_order
 
 _BATCH = 100
 #: Waits that are read for each one that is woken: more only where a filter leaves some out.
@@ -31,67 +33,30 @@ _WAITS_AT_ONCE = 10
 _ANY_DUE = select(any_is_past(events.c.ring_at))
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A step that waits."""
+class TopicsNeeded(Exception):
+    """A delivery must lock more topics. They are locked in one order, so it begins again."""
 
-    run_id: str
-    path: str
-    token: int = 0
+    def __init__(self, waits_for: set[WaitFor]) -> None:
+        super().__init__(", ".join(sorted(wait.topic for wait in waits_for)))
+        self.waits_for = waits_for
 
 
-def begin_wait(connection: Connection, waiting: Waiting, wait: WaitFor, telling: Telling) -> dict[str, Any] | None:
-    """The event that is there already, and is this step's from now on; None: it is entered as waiting. TopicNeeded: the
-    topic's lock is taken by another transaction, and must be waited for first."""
-    need_topic(connection, wait)
-    for event in _there_for(connection, waiting, wait):
-        if wait.where is None or holds(event.payload, wait.where):
-            return _hand_over(connection, event, waiting, telling)
-    connection.execute(
-        insert(waits).values(
-            run_id=waiting.run_id, path=waiting.path, topic=wait.topic, key=wait.key, filter=wait.where,
-            token=waiting.token,
-            created_at=now(),
-        )
-    )  # fmt: skip
+def begin_wait(
+    connection: Connection, waiting: Waiting, waits_for: Sequence[WaitFor], telling: Telling
+) -> dict[str, Any] | None:
+    """Of the events that are there already and fit one of these, the one sent first: it is this step's from now on.
+    None: the step is entered as waiting. TopicNeeded: the lock of a topic is taken by another transaction, and must be
+    waited for first.
+    """
+    for wait in waits_for:
+        need_topic(connection, wait)
+    event = next(fitting_events(connection, waiting, waits_for), None)
+    if event is not None:
+        return _hand_over(connection, event, waiting, telling)
+    same = {"run_id": waiting.run_id, "path": waiting.path, "token": waiting.token, "created_at": now()}
+    rows = [{"topic": wait.topic, "key": wait.key, "filter": wait.where} for wait in waits_for]
+    connection.execute(insert(waits).values(same), rows)
     return None
-
-
-def _there_for(connection: Connection, waiting: Waiting, wait: WaitFor) -> Iterator[Row[Any]]:
-    """Events that would do, the oldest first, a batch at a time."""
-    # Those of one key are delivered in their order, so what is kept is older than what is on its way: each of the two
-    # is read from where it begins in the index.
-    parts = (("kept", "sent"),) if wait.key is None else (("kept",), ("sent",))
-    for statuses in parts:
-        last: Row[Any] | None = None
-        while True:
-            found = connection.execute(_open_events(waiting, wait, statuses, last)).all()
-            yield from found
-            if len(found) < _BATCH:
-                break
-            last = found[-1]
-
-
-def _open_events(waiting: Waiting, wait: WaitFor, statuses: Sequence[str], last: Row[Any] | None) -> Select[Any]:
-    had = select(deliveries.c.event_id).where(
-        deliveries.c.event_id == events.c.id, deliveries.c.run_id == waiting.run_id
-    )
-    order = (events.c.created_at, events.c.id)
-    return (
-        select(events)
-        .where(
-            events.c.topic == wait.topic,
-            # As the index says it that has the whole topic in order.
-            events.c.status != "consumed" if wait.key is None else events.c.status.in_(statuses),
-            events.c.expires_at > now(),
-            or_(events.c.run_id.is_(None), events.c.run_id == waiting.run_id),
-            true() if wait.key is None else events.c.key == wait.key,
-            true() if last is None else tuple_(*order) > (last.created_at, last.id),
-            ~had.exists(),
-        )
-        .order_by(*order)
-        .limit(_BATCH)
-    )
 
 
 def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, telling: Telling) -> dict[str, Any]:
@@ -126,18 +91,29 @@ class Eventing:
         """
         # An event for many runs is a transaction for each of them: so none needs the locks of two runs at once.
         woken: list[Woken] = []
-        asked: str | None = event_id
-        last: Row[Any] | None = None
-        while asked is not None:
-            with self.database.transaction() as connection:
-                event = _to_deliver(connection, asked, is_chosen=last is not None)
-                if event is None:
-                    break
-                last = _next_wait(connection, event, last)
-                one = None if last is None else self._wake_if_waiting(connection, event, last)
-                woken += [one] if one else []
-                asked = None if last is None or (one and event.delivery == "one") else event.id
+        delivery = _Delivery(event_id)
+        while not delivery.is_over:
+            try:
+                with self.database.transaction() as connection:
+                    one = self._deliver_to_next(connection, delivery)
+            except TopicsNeeded as needed:
+                delivery = replace(delivery, also=delivery.also | needed.waits_for)
+            else:
+                delivery, woken_now = one
+                woken += [woken_now] if woken_now else []
         return Delivered(tuple(woken))
+
+    def _deliver_to_next(self, connection: Connection, delivery: _Delivery) -> tuple[_Delivery, Woken | None]:
+        """One transaction of a delivery. A wait for several topics, or for any key, gets the event that was sent first:
+        that may be another one, whose own message is still on its way."""
+        event, locked = _to_deliver(connection, delivery)
+        row = None if event is None else _next_wait(connection, event, delivery.last)
+        if event is None or row is None:
+            return replace(delivery, is_over=True), None
+        first = _first_sent(connection, event, row, locked) or event
+        one = self._wake_if_waiting(connection, first, row)
+        given = one is not None and first is event and event.delivery == "one"
+        return replace(delivery, event_id=event.id, last=row, is_over=given), one
 
     def _wake_if_waiting(self, connection: Connection, event: Row[Any], row: Row[Any]) -> Woken | None:
         share_run(connection, row.run_id)
@@ -218,16 +194,31 @@ def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
     return kind
 
 
-def _to_deliver(connection: Connection, event_id: str, *, is_chosen: bool) -> Row[Any] | None:
-    """The event itself if it is chosen; otherwise the oldest that is on its way with its topic and key."""
-    asked = connection.execute(select(events.c.topic, events.c.key).where(events.c.id == event_id)).first()
+@dataclass(frozen=True)
+class _Delivery:
+    """How far the delivery of an event has come."""
+
+    #: The event of its message; after the first transaction, the event that it delivers.
+    event_id: str
+    #: The wait that it has come to last.
+    last: Row[Any] | None = None
+    #: What else must be locked, since a wait that it comes to is for more than this event's topic and key.
+    also: frozenset[WaitFor] = frozenset()
+    is_over: bool = False
+
+
+def _to_deliver(connection: Connection, delivery: _Delivery) -> tuple[Row[Any] | None, Collection[WaitFor]]:
+    """The oldest event that is on its way with the topic and key of the message's; later on, the same one again. And
+    what is locked."""
+    asked = connection.execute(select(events.c.topic, events.c.key).where(events.c.id == delivery.event_id)).first()
     if asked is None:
-        return None
-    lock_topic(connection, asked.topic, asked.key)
+        return None, ()
+    locked = lock_topics(connection, {WaitFor(asked.topic, asked.key), *delivery.also})
     its_key = events.c.key.is_(None) if asked.key is None else events.c.key == asked.key
-    which = (events.c.id == event_id,) if is_chosen else (events.c.topic == asked.topic, its_key)
+    of_key = (events.c.topic == asked.topic, its_key)
+    which = of_key if delivery.last is None else (events.c.id == delivery.event_id,)
     oldest = select(events).where(*which, events.c.status == "sent").order_by(events.c.created_at, events.c.id)
-    return connection.execute(oldest.limit(1).with_for_update()).first()
+    return connection.execute(oldest.limit(1).with_for_update()).first(), locked
 
 
 def _next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -> Row[Any] | None:
@@ -244,6 +235,22 @@ def _next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -
         last = found[-1]
 
 
+def _first_sent(connection: Connection, event: Row[Any], row: Row[Any], locked: Collection[WaitFor]) -> Row[Any] | None:
+    """The event that this wait gets before the given one, which was sent later. TopicsNeeded when it cannot be known
+    without more locks: an event may only be taken by a transaction that has its topic.
+    """
+    if row.key is not None and row.topics == 1:
+        return None
+    its_own = select(waits).where(waits.c.run_id == row.run_id, waits.c.path == row.path)
+    waits_for = [WaitFor(one.topic, one.key, one.filter) for one in connection.execute(its_own)]
+    needed = {WaitFor(one.topic, one.key) for one in waits_for}
+    if not needed <= {*locked}:
+        raise TopicsNeeded(needed)
+    waiting = Waiting(row.run_id, row.path)
+    first = next(fitting_events(connection, waiting, waits_for, alive_at=row.created_at), None)
+    return first if first is not None and sending_order(first) < sending_order(event) else None
+
+
 def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
     """Waits that the event may be for, the oldest first, a batch at a time. One that began after the event had expired
     does not get it, however long it was on its way.
@@ -253,8 +260,10 @@ def _waiting_for(event: Row[Any], last: Row[Any] | None) -> Select[Any]:
     had = select(deliveries.c.event_id).where(deliveries.c.event_id == event.id, deliveries.c.run_id == waits.c.run_id)
     order = (waits.c.created_at, waits.c.run_id, waits.c.path)
     further = true() if last is None else tuple_(*order) > (last.created_at, last.run_id, last.path)
+    same = waits.alias()
+    topics = select(func.count()).where(same.c.run_id == waits.c.run_id, same.c.path == waits.c.path)
     return (
-        select(waits)
+        select(waits, topics.scalar_subquery().label("topics"))
         .where(
             waits.c.topic == event.topic, waits.c.created_at <= event.expires_at, fits, whose, further, ~had.exists()
         )

@@ -188,14 +188,12 @@ class _Applying:
         )  # fmt: skip
 
     def _begin_wait(self, one: EventWait) -> None:
-        path, flow = one.mark.path, self._flow
-        for wait in one.waits_for:
-            event = begin_wait(self._connection, Waiting(self._run_id, path, flow.held.token), wait, flow.telling)
-            if event is not None:
-                flow.forget_waits(path)
-                self._opened(Ending(one.mark, "completed", Json(serialise(event))))
-                return
-        self._opened(Ending(one.mark, "waiting", delay=one.timeout))
+        waiting = Waiting(self._run_id, one.mark.path, self._flow.held.token)
+        event = begin_wait(self._connection, waiting, one.waits_for, self._flow.telling)
+        if event is not None:
+            self._opened(Ending(one.mark, "completed", Json(serialise(event))))
+        else:
+            self._opened(Ending(one.mark, "waiting", delay=one.timeout))
 
     def _start(self, one: ChildStart) -> str | None:
         child = self._flow.start_child(one.mark, one.child, awaited=True)

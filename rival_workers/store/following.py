@@ -152,7 +152,7 @@ class Following:
             return {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
         if opening.wait is not None:
             waiting = Waiting(self.run_id, opening.path, self._run[0])
-            event = begin_wait(self.connection, waiting, opening.wait, self.telling)
+            event = begin_wait(self.connection, waiting, [opening.wait], self.telling)
             if event is None:
                 return self._until(opening, opening.wait.timeout)
             return {**self._starting(opening, item=event), "item": event}

@@ -49,8 +49,9 @@ def in_lock_order(database: Database, run_id: str, once: Callable[[Connection, b
 
 
 def lock_topics(connection: Connection, waits_for: Iterable[WaitFor]) -> list[WaitFor]:
-    """Lock the topics of these waits. Returns the waits in the order of their locks."""
-    in_order = sorted(waits_for, key=lambda one: (one.topic, one.key or ""))
+    """Lock the topics of these waits. Returns the waits in the order of their locks: of one topic, the whole before its
+    keys, since a shared lock is not made exclusive without a deadlock."""
+    in_order = sorted(waits_for, key=lambda one: (one.topic, one.key is not None, one.key or ""))
     for wait in in_order:
         lock_topic(connection, wait.topic, wait.key)
     return in_order

@@ -2,8 +2,8 @@
 counts: the same comes of both, and so no event is lost, and none comes twice.
 
 What the model promises: an event that has not expired comes to whoever fits, the one that has waited longest; "one" to
-one wait, "all" to each run once; of one topic and key in the order in which they were sent; and never to a wait that
-was cancelled or is over time.
+one wait, "all" to each run once; in the order in which they were sent, of all topics that a wait is for; and never to a
+wait that was cancelled or is over time.
 """
 
 from __future__ import annotations
@@ -85,12 +85,11 @@ class Model:
         self.runs: list[Waiter] = []
 
     def begin(self, run: Waiter, now: float) -> None:
-        """Several topics are looked at one after the other; in each the oldest event comes first."""
+        """Of all topics together, the event that was sent first."""
         there = (
             event
-            for topic in sorted(run.topics)
             for event in self.events
-            if event.topic == topic and event.status in ("sent", "kept") and event.expires_at > now and run.fits(event)
+            if event.status in ("sent", "kept") and event.expires_at > now and run.fits(event)
         )
         event = next(there, None)
         if event is None:
@@ -109,12 +108,21 @@ class Model:
         if event is None:
             return
         fit = [run for run in self.runs if run.waiting and run.fits(event) and run.began <= event.expires_at]
-        woken = fit[:1] if event.delivery == "one" else fit
-        event.status = "kept"
-        for run in woken:
-            self._give(event, run)
+        event.status, woken = "kept", []
+        for run in fit:
+            # Older events of its other topics or keys may still be on their way: they come first.
+            first = self._first_sent(run, event)
+            self._give(first, run)
+            woken.append(run)
+            if first is event and event.delivery == "one":
+                break
         for run in woken:
             self._go_on(run, now)
+
+    def _first_sent(self, run: Waiter, event: Told) -> Told:
+        older = self.events[: self.events.index(event)]
+        sent = (e for e in older if e.status == "sent" and run.fits(e) and run.began <= e.expires_at)
+        return next(sent, event)
 
     def time_out(self, now: float) -> None:
         for run in self.runs:

@@ -132,6 +132,10 @@ def test_checked_text_goes_through_the_database_layer_as_it_is_and_anything_else
     assert serialise({"a": 1}) == '{"a":1}'
 
 
+def test_what_is_no_payload_is_stored_even_if_postgres_could_not_read_it_as_it_is() -> None:
+    assert load(serialise({"a\x00": ["b\ud800", "\\u0000", "😀", 1.0]})) == {"a\\0": ["b?", "\\u0000", "😀", 1.0]}
+
+
 storable_text = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | storable_text,

@@ -14,6 +14,7 @@ from rival_workers.definition.calls import Call
 from rival_workers.definition.gathering import Gathering, Scope
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import ruled
+from rival_workers.definition.returns import returns_of_model
 from rival_workers.definition.steps import StepSpec, as_spec, checked_config, checked_injection, is_name, name_of
 from rival_workers.definition.waits import WaitSpec, receive
 from rival_workers.engine.plan import AnyNode, FlowNode, SleepNode, StepConfig, StepNode, WaitNode
@@ -114,6 +115,8 @@ class Leaves(Gathering):
                 self._ask(place, "key", spec.key, scope)
             received = receive(spec.topic, spec.timeout, spec.on_timeout)
             self.calls[place] = Call(Injection(received, ("event",), ()))
+            if spec.model is not None:
+                self.returns[place] = returns_of_model(spec.model)
             try:
                 return WaitNode(
                     type="wait_event", topic=spec.topic, key=key, own_key=callable(spec.key),

@@ -7,8 +7,10 @@ import functools
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -42,14 +44,20 @@ class Returns:
             raise InvalidResult(f"the result of {where} is no {self.shown}: {error}") from None
 
     def restored(self, stored: Any, where: str) -> Any:
+        what = f"the result of {where} as it was stored"
+        return self._read(stored, what, "Has the type changed since? Then let it take the old form too.")
+
+    def of_event(self, payload: Any, topic: str) -> Any:
+        """The payload of a typed event."""
+        what = f"the payload of event {topic!r}"
+        return self._read(payload, what, "Send it as that model; or wait for the topic by its name, for any payload.")
+
+    def _read(self, stored: Any, what: str, cure: str) -> Any:
         try:
             # As JSON: a strict model would take no string for a date in Python values.
             return self._adapter.validate_json(json.dumps(stored), by_name=True, by_alias=True)
         except ValidationError as error:
-            raise InvalidResult(
-                f"the result of {where} as it was stored is no {self.shown}: {problems_of(error)}. "
-                "Has the type changed since? Then let it take the old form too."
-            ) from None
+            raise InvalidResult(f"{what} is no {self.shown}: {problems_of(error)}. {cure}") from None
 
 
 def problems_of(error: ValidationError) -> str:
@@ -70,6 +78,26 @@ def returns_of(function: Callable[..., Any]) -> Returns | None:
     except Exception:
         # A name that only the type checker can see, or a type that pydantic can't describe: then it is plain JSON.
         return None
+
+
+#: By the function: describing a type takes longer than most steps of a flow.
+_known: WeakKeyDictionary[Any, Returns | None] = WeakKeyDictionary()
+
+
+def known_returns_of(function: Callable[..., Any]) -> Returns | None:
+    """The same, for functions that are called again and again."""
+    written = written_function(function)
+    written = getattr(written, "__func__", written)
+    if "return" not in getattr(written, "__annotations__", {}):
+        return None
+    if written not in _known:
+        _known[written] = returns_of(function)
+    return _known[written]
+
+
+@cache
+def returns_of_model(model: type[BaseModel]) -> Returns:
+    return Returns(model)
 
 
 def _return_annotation(function: Any) -> Any:

@@ -28,6 +28,8 @@ class WaitSpec:
     timeout: Any
     on_timeout: OnTimeout
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: Of a typed event.
+    model: type[BaseModel] | None = None
 
 
 def wait_event_step(
@@ -41,13 +43,14 @@ def wait_event_step(
     **options: Any,
 ) -> WaitSpec:
     """Wait until somebody sends an event with this topic, and `key` if one is given (a string, or a function that makes
-    it), whose payload holds `where`. The event's payload is the step's result.
+    it), whose payload holds `where`. The event's payload is the step's result; of a typed event, the model.
 
     After `timeout` seconds (or a timedelta) it fails with EventTimeout; with on_timeout="continue" the run goes on.
     """
     text = topic_of(topic) if isinstance(topic, type) else topic
     own = name or (f"wait_{_as_name(text)}" if isinstance(text, str) else "wait")
-    return WaitSpec(own, text, key, where, seconds(timeout), on_timeout, options)
+    model = topic if isinstance(topic, type) else None
+    return WaitSpec(own, text, key, where, seconds(timeout), on_timeout, options, model)
 
 
 def _as_name(topic: str) -> str:

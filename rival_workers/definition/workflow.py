@@ -99,6 +99,11 @@ class WorkflowDefinition:
         """How to call the step at this path; None when this definition has no such step."""
         return self.calls.get(place_of(path))
 
+    @property
+    def its_returns(self) -> Returns | None:
+        """The type of the result of a whole run: that of its last step. None: it is plain JSON."""
+        return self.returns.get(self.plan.nodes[-1].name) if self.plan.nodes else None
+
     def returns_at(self, path: str) -> Returns | None:
         """The type of the result at this path; None: it is plain JSON."""
         return self.returns.get(place_of(path)) if self.returns else None

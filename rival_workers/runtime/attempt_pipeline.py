@@ -199,7 +199,8 @@ class AttemptPipeline:
         port = AttemptPort(
             attempt.position, self.store, self.doorbell, self._patience, self.limits, self.settings, self.moves.failures
         )
-        return flow_context(context, port, its_call.rules, is_async=_is_async(its_call.injection.function))
+        is_async = _is_async(its_call.injection.function)
+        return flow_context(context, port, its_call.rules, self.registry.newest, is_async=is_async)
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Logged in the run's log before the commit, in the worker's log only if it counts."""

@@ -18,11 +18,14 @@ from rival_client.errors import InvalidArgument
 from rival_client.payload import Json, dump
 from rival_client.topics import topic_of
 from rival_workers.definition.policies import Rule, ruled
+from rival_workers.definition.returns import Returns, returns_of_model
 from rival_workers.definition.steps import checked_config, name_of
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Mark
 from rival_workers.runtime.failure_log import FlowFailures
+from rival_workers.runtime.flow_keywords import split_keywords
 from rival_workers.runtime.flow_operations import (
     ChildOperation,
     EventOperation,
@@ -44,9 +47,13 @@ Duration = float | dt.timedelta
 Topic = str | type[BaseModel]
 
 
+#: The newest version of a workflow by its name, if this worker has it.
+FindWorkflow = Callable[[str], WorkflowDefinition | None]
+
+
 @dataclass(frozen=True)
 class Received:
-    """What `await_event` gives when it waits for several topics."""
+    """What `await_event` gives when it waits for several topics, or when the event came without a payload."""
 
     topic: str
     key: str | None
@@ -56,20 +63,27 @@ class Received:
 class FlowCalls:
     def __init__(
         self, scheduler: FlowScheduler, flow: str, run_id: str, rules: Sequence[Rule], max_payload: int,
-        failures: FlowFailures,
+        failures: FlowFailures, find_workflow: FindWorkflow = lambda name: None,
     ) -> None:  # fmt: skip
         """`rules`: the policies of the workflow, which hold for the flow's steps, too."""
         self.scheduler, self._flow, self._run_id = scheduler, flow, run_id
         self._rules, self._max_payload, self._failures = rules, max_payload, failures
+        self._find_workflow = find_workflow
 
-    def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> StepOperation:
+    def step(
+        self, function: Callable[..., Any], *args: Any, name: str | None = None,
+        options: Mapping[str, Any] | None = None, **keywords: Any,
+    ) -> StepOperation:  # fmt: skip
         if not callable(function):
             raise arguments.invalid("function", function, "a function that ctx.step can call")
-        called = name_of(function) if name is None else name
-        called = arguments.name("name", called)
-        config = self._config(called, options)
+        keywords = keywords if name is None else {"name": name, **keywords}
+        chosen, its_own = split_keywords(function, args, keywords, options)
+        given = chosen.pop("name", None)
+        called = arguments.name("name", name_of(function) if given is None else given)
+        config = self._config(called, chosen)
         mark = self.scheduler.come_to(called, "step")
-        return StepOperation(self.scheduler, FlowStep(mark, function, args, config, self._max_payload, self._failures))
+        step = FlowStep(mark, function, args, config, self._max_payload, self._failures, its_own)
+        return StepOperation(self.scheduler, step)
 
     def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
         """What no flow's step can have is for the other steps that the rule is for."""
@@ -91,24 +105,34 @@ class FlowCalls:
         timeout: Duration | None = None,
     ) -> EventOperation:  # fmt: skip
         several = not isinstance(topic, str | type)
-        topics = _topics(arguments.several("topic", topic) if several else [topic])
+        given = arguments.several("topic", topic) if several else [topic]
+        topics = _topics(given)
+        models = {topic_of(one): returns_of_model(one) for one in given if isinstance(one, type)}
         wanted = arguments.optional(arguments.fields, "where", where)
         its_key = None if key is None else arguments.key(key)
         waits = [WaitFor(one, its_key, wanted) for one in dict.fromkeys(topics)]
         limit = None if timeout is None else arguments.seconds("timeout", timeout)
         mark = self.scheduler.come_to(bounded(f"event:{'|'.join(topics)}", MAX_CHECKPOINT), "flow_wait")
-        return EventOperation(self.scheduler, mark, waits, limit, _received if several else _payload)
+        return EventOperation(self.scheduler, mark, waits, limit, functools.partial(_read_event, models, several))
 
     def call(self, workflow: Any, input: Any = None) -> ChildOperation:
         name, payload = workflow_name(workflow), self.payload(input)
         mark = self.scheduler.come_to(f"call:{name}", "child")
-        return ChildOperation(self.scheduler, mark, self.child_id(mark), name, payload)
+        return ChildOperation(
+            self.scheduler, mark, self.child_id(mark), name, payload, returns=self.returns_of(workflow)
+        )
 
-    def result_of(self, spawn: Mark, run_id: str) -> ChildOperation:
+    def returns_of(self, workflow: Any) -> Returns | None:
+        """The type of a workflow's result: of the workflow itself, or of what this worker has under its name."""
+        its_own = getattr(workflow, "definition", workflow)
+        known = its_own if isinstance(its_own, WorkflowDefinition) else self._find_workflow(workflow_name(workflow))
+        return None if known is None else known.its_returns
+
+    def result_of(self, spawn: Mark, run_id: str, returns: Returns | None) -> ChildOperation:
         """A wait for a child that was spawned."""
         self.scheduler.check()
         mark = self.scheduler.replay.result_of(spawn, self.scheduler.next_order)
-        return ChildOperation(self.scheduler, mark, run_id)
+        return ChildOperation(self.scheduler, mark, run_id, returns=returns)
 
     def child_id(self, mark: Mark) -> str:
         return bounded(f"{self._run_id}/{mark.path[len(self._flow) + 1 :]}", arguments.MAX_NAME)
@@ -126,7 +150,7 @@ class FlowCalls:
         if isinstance(function, functools.partial) and _belongs_to(function.func, context):
             method, keywords, args = function.func, function.keywords, [*function.args, *args]
         if not _belongs_to(method, context):
-            return self.step(function, *args, **options)
+            return self.step(function, *args, options=options)
         if method.__name__ not in STARTABLE:
             raise ValueError(f"ctx.gather and ctx.first take functions and ctx.{', ctx.'.join(STARTABLE)}, "
                              f"not ctx.{method.__name__}")  # fmt: skip
@@ -184,9 +208,11 @@ def bounded(text: str, most: int) -> str:
     return f"{text[: most - 17]}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _payload(event: dict[str, Any] | None) -> Any:
-    return None if event is None else event["payload"]
-
-
-def _received(event: dict[str, Any] | None) -> Received | None:
-    return None if event is None else Received(event["topic"], event["key"], event["payload"])
+def _read_event(models: Mapping[str, Returns], several: bool, event: dict[str, Any] | None) -> Any:
+    """None only when no event has come: one without a payload is a `Received`."""
+    if event is None:
+        return None
+    topic, payload = event["topic"], event["payload"]
+    if topic in models:
+        payload = models[topic].of_event(payload, topic)
+    return Received(topic, event["key"], payload) if several or payload is None else payload

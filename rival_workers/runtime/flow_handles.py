@@ -8,6 +8,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+from rival_workers.definition.returns import Returns
 from rival_workers.engine.replay import Mark
 from rival_workers.errors import NotInFlows
 from rival_workers.runtime.flow_calls import FlowCalls
@@ -57,10 +58,11 @@ class ChildHandle(str):
     _calls: FlowCalls
     _spawn: Mark
     _last: Operation | None
+    _returns: Returns | None
 
-    def __new__(cls, calls: FlowCalls, spawn: Mark, run_id: str) -> ChildHandle:
+    def __new__(cls, calls: FlowCalls, spawn: Mark, run_id: str, returns: Returns | None = None) -> ChildHandle:
         made = super().__new__(cls, run_id)
-        made._calls, made._spawn, made._last = calls, spawn, None
+        made._calls, made._spawn, made._last, made._returns = calls, spawn, None, returns
         return made
 
     @property
@@ -80,7 +82,7 @@ class ChildHandle(str):
     def wait_for_it(self) -> Operation:
         """The checkpoint that waits for it: the one whose end the flow has received, or a new one."""
         if self._last is None or self._last.state is not State.OVER:
-            self._last = self._calls.result_of(self._spawn, self.run_id)
+            self._last = self._calls.result_of(self._spawn, self.run_id, self._returns)
         return self._last
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -107,8 +109,8 @@ class Start:
     def __init__(self, calls: FlowCalls) -> None:
         self._calls = calls
 
-    def step(self, function: Any, *args: Any, name: str | None = None, **options: Any) -> Handle:
-        return self._begun(self._calls.step(function, *args, name=name, **options))
+    def step(self, function: Any, *args: Any, name: str | None = None, options: Any = None, **keywords: Any) -> Handle:
+        return self._begun(self._calls.step(function, *args, name=name, options=options, **keywords))
 
     def call(self, workflow: Any, input: Any = None) -> Handle:
         return self._begun(self._calls.call(workflow, input))

@@ -18,6 +18,7 @@ from rival_workers.runtime.flow_steps import FlowStep
 
 if TYPE_CHECKING:
     from rival_client.payload import Json
+    from rival_workers.definition.returns import Returns
     from rival_workers.runtime.flow_scheduler import FlowScheduler
 
 
@@ -137,12 +138,16 @@ class ChildOperation(Operation):
     """A child that is started and waited for; or, without `workflow`, one that was spawned earlier."""
 
     def __init__(
-        self, scheduler: FlowScheduler, mark: Mark, run_id: str, workflow: str | None = None, input: Json | None = None
-    ) -> None:
+        self, scheduler: FlowScheduler, mark: Mark, run_id: str, workflow: str | None = None,
+        input: Json | None = None, returns: Returns | None = None,
+    ) -> None:  # fmt: skip
+        """`returns`: the type of the child's result."""
         super().__init__(scheduler, mark)
-        self.run_id, self.workflow, self.input = run_id, workflow, input
+        self.run_id, self.workflow, self.input, self._returns = run_id, workflow, input, returns
 
     def _read(self, end: Checkpoint) -> Any:
         if end.error is not None:
             raise ChildFailed(end.path, end.error)
-        return end.result
+        if self._returns is None or end.result is None:
+            return end.result
+        return self._returns.restored(end.result, f"child run {self.run_id!r}")

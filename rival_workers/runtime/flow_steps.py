@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.payload import dump, load
+from rival_workers.definition.returns import known_returns_of
 from rival_workers.definition.steps import name_of
 from rival_workers.engine.decisions import Failure, Retry, Success, decide, timed_out
 from rival_workers.engine.plan import StepConfig
@@ -30,6 +31,7 @@ class FlowStep:
     config: StepConfig
     max_payload: int
     failures: FlowFailures
+    keywords: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -63,16 +65,27 @@ class FlowStep:
             )
         assert found is not None, "it has not been called yet"
         if found.status != "failed" or found.error is None:
-            return found.result
+            return self._restored(found.result)
         if found.error.get("soft"):
             return None
         raise StepFailed(found.path, found.error)
 
+    def _restored(self, result: Any) -> Any:
+        """As in a plan: a step that was skipped has no result, whatever its type."""
+        returns = None if result is None else known_returns_of(self.function)
+        return result if returns is None else returns.restored(result, self._where)
+
+    @property
+    def _where(self) -> str:
+        return f"step {self.mark.path!r}"
+
     def _called(self) -> Success | Failure:
         try:
-            value = self.function(*self.args)
+            value = self.function(*self.args, **self.keywords)
             if inspect.isawaitable(value):
                 value = async_steps.run(value)
+            returns = known_returns_of(self.function)
+            value = value if returns is None else returns.stored(value, self._where)
             return Success(dump(value, what=f"the result of {name_of(self.function)}", limit=self.max_payload))
         except BaseException as error:
             if ends_attempt(error):

@@ -23,7 +23,7 @@ from rival_workers.engine.replay import Ending, Replay
 from rival_workers.errors import ChildFailed
 from rival_workers.runtime import flow_limits
 from rival_workers.runtime.context import Context
-from rival_workers.runtime.flow_calls import Duration, FlowCalls, Topic, workflow_name
+from rival_workers.runtime.flow_calls import Duration, FindWorkflow, FlowCalls, Topic, workflow_name
 from rival_workers.runtime.flow_calls import Received as Received
 from rival_workers.runtime.flow_handles import ChildHandle, First, Handle, Start
 from rival_workers.runtime.flow_loop import FlowLoop
@@ -42,6 +42,7 @@ class BaseFlowContext(Context):
     port: AttemptPort = field(kw_only=True)
     #: The policies of the workflow, which hold for the flow's steps, too.
     rules: Sequence[Rule] = ()
+    find_workflow: FindWorkflow = lambda name: None
     #: The thread that runs the flow's function.
     _thread: int = field(default=0, init=False)
 
@@ -53,8 +54,9 @@ class BaseFlowContext(Context):
     @cached_property
     def calls(self) -> FlowCalls:
         return FlowCalls(
-            self.scheduler, self.run.step, self.run.run_id, self.rules, self.port.max_payload, self.port.failures
-        )
+            self.scheduler, self.run.step, self.run.run_id, self.rules, self.port.max_payload, self.port.failures,
+            self.find_workflow,
+        )  # fmt: skip
 
     def call_function(self, injection: Injection) -> Any:
         """A flow that was suspended has no result, whatever its `finally` or `except` blocks made."""
@@ -128,7 +130,7 @@ class BaseFlowContext(Context):
             run_id, error = spawned.run_id, spawned.error
         if error is not None:
             raise ChildFailed(mark.path, error)
-        return ChildHandle(calls, mark, run_id)
+        return ChildHandle(calls, mark, run_id, calls.returns_of(workflow))
 
     def _continue_as(self, input: Any) -> NoReturn:
         self.scheduler.check()
@@ -174,10 +176,14 @@ class FlowContext(BaseFlowContext):
             self.scheduler.finish()
         return value
 
-    def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> Any:
-        """Call the function once, however often the flow is replayed; its result is what it returned then. Options are
-        those of a step: max_attempts, backoff, timeout, …"""
-        return self.scheduler.wait_here(self.calls.step(function, *args, name=name, **options))
+    def step(
+        self, function: Callable[..., Any], *args: Any, name: str | None = None,
+        options: Mapping[str, Any] | None = None, **keywords: Any,
+    ) -> Any:  # fmt: skip
+        """Call the function once, however often the flow is replayed; its result is what it returned then. Keywords are
+        the function's parameters, or options of a step: max_attempts, backoff, timeout, … With `options` they are the
+        function's alone."""
+        return self.scheduler.wait_here(self.calls.step(function, *args, name=name, options=options, **keywords))
 
     def gather(self, *calls: Any, **options: Any) -> list[Any]:
         """Several at once: each a function, a tuple of a function (or `ctx.call`, `ctx.sleep`, `ctx.await_event`) and
@@ -207,8 +213,8 @@ class FlowContext(BaseFlowContext):
         self, topic: Topic | Sequence[Topic], *, key: str | None = None, where: Mapping[str, Any] | None = None,
         timeout: Duration | None = None,
     ) -> Any:  # fmt: skip
-        """Stop until an event comes; its payload, or None when the time is up. Of several topics, the first that comes,
-        as a `Received`."""
+        """Stop until an event comes; its payload, as the model if the topic is one. None only when the time is up: an
+        event without a payload is a `Received`, and so is the first that comes of several topics."""
         return self.scheduler.wait_here(self.calls.await_event(topic, key=key, where=where, timeout=timeout))
 
     def call(self, workflow: Any, input: Any = None) -> Any:
@@ -241,8 +247,11 @@ class AsyncFlowContext(BaseFlowContext):
         loop = FlowLoop(self.scheduler)  # type: ignore[abstract]
         return loop.run(injection.call(self))
 
-    def step(self, function: Callable[..., Any], *args: Any, name: str | None = None, **options: Any) -> Operation:
-        return self.calls.step(function, *args, name=name, **options)
+    def step(
+        self, function: Callable[..., Any], *args: Any, name: str | None = None,
+        options: Mapping[str, Any] | None = None, **keywords: Any,
+    ) -> Operation:  # fmt: skip
+        return self.calls.step(function, *args, name=name, options=options, **keywords)
 
     def gather(self, *calls: Any, **options: Any) -> Coroutine[Any, Any, list[Any]]:
         return self._gathered([self._operation(one, options) for one in calls])
@@ -313,7 +322,12 @@ def _is_decided(operations: Sequence[Operation]) -> bool:
     return any(one.state is State.OVER for one in operations) or not any(one.is_open for one in operations)
 
 
-def flow_context(context: Context, port: AttemptPort, rules: Sequence[Rule] = (), *, is_async: bool) -> Context:
+def flow_context(
+    context: Context, port: AttemptPort, rules: Sequence[Rule] = (), find_workflow: FindWorkflow = lambda name: None,
+    *, is_async: bool,
+) -> Context:  # fmt: skip
     """A step's context with a flow's abilities; `rules`: the workflow's policies."""
     fields = {name: getattr(context, name) for name in Context.__dataclass_fields__}
-    return (AsyncFlowContext if is_async else FlowContext)(**fields, port=port, rules=rules)
+    return (AsyncFlowContext if is_async else FlowContext)(
+        **fields, port=port, rules=rules, find_workflow=find_workflow
+    )

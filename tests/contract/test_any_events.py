@@ -384,6 +384,7 @@ EXAMPLES = {True: 30, False: 20}
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_events_and_waits_in_any_order_meet_as_the_model_says(machine: type[Events]) -> None:
     run_state_machine_as_test(
         machine,

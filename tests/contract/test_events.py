@@ -21,7 +21,7 @@ from rival_client.database import libpq_url
 from rival_client.message import EventRing
 from rival_client.tables import after, events, steps, waits
 from rival_workers import flow, parallel, step, wait_event_step
-from rival_workers.store import eventing
+from rival_workers.store import eventing, locking
 from rival_workers.store.base import ClaimBy
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
@@ -381,16 +381,17 @@ def test_a_wait_that_begins_while_an_event_is_delivered_is_not_missed(
     }
     locked, go_on = threading.Event(), threading.Event()
 
-    def slowly(real: Callable[..., None]) -> Callable[..., None]:
-        def lock(*arguments: Any) -> None:
-            real(*arguments)
+    def slowly(real: Callable[..., Any]) -> Callable[..., Any]:
+        def lock(*arguments: Any) -> Any:
+            result = real(*arguments)
             if not locked.is_set():
                 locked.set()
                 go_on.wait(5)
+            return result
 
         return lock
 
-    monkeypatch.setattr(eventing, "lock_topic", slowly(eventing.lock_topic))
+    monkeypatch.setattr(eventing, "lock_topics", slowly(eventing.lock_topics))
     monkeypatch.setattr(eventing, "need_topic", slowly(eventing.need_topic))
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(acts.pop(first))
@@ -811,7 +812,7 @@ def test_a_flow_that_begins_to_wait_holds_no_step_while_it_waits_for_the_topic(p
     pg.define("w", flow("f", register=False)(lambda ctx: ctx.await_event("paid")))
     pg.rival.run("w", run_id="r")
     with pg.store.database.transaction() as connection:
-        eventing.lock_topic(connection, "paid", None)
+        locking.lock_topic(connection, "paid", None)
         beginning = threading.Thread(target=pg.drain)
         beginning.start()
         until_blocked(pg.store.database)
@@ -830,7 +831,7 @@ def test_an_operator_who_opens_a_wait_again_holds_no_step_while_another_has_the_
     pg.define("w", wait_event_step("paid", key=key))
     started(pg, "r")
     with pg.store.database.transaction() as connection:
-        eventing.lock_topic(connection, "paid", key)
+        locking.lock_topic(connection, "paid", key)
         rewinding = threading.Thread(target=pg.rival.rewind, args=("r", "wait_paid"))
         rewinding.start()
         until_blocked(pg.store.database)

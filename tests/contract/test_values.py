@@ -122,7 +122,7 @@ def gives_all(ctx: Any, input: Any) -> Any:
     if input["again"]:
         ctx.continue_as({"value": value, "again": False})
     result = seen("flow step", ctx.step(give, value))
-    sent = seen("flow event", ctx.await_event("go", key=ctx.run.id))
+    sent = seen("flow event", ctx.await_event(["go"], key=ctx.run.id).payload)
     child = seen("child", ctx.call("child", value))
     return {"step": result, "event": sent, "child": child}
 

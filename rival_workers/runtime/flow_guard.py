@@ -62,7 +62,11 @@ class FlowGuard:
         if self.stopped is None:
             self.stopped = _Ended("the flow has ended: its ctx can do nothing any more")
 
+    @property
+    def is_interrupted(self) -> bool:
+        """The attempt has ended before the flow's function could."""
+        return self.stopped is not None and not isinstance(self.stopped, _Ended)
+
     def raise_interruption(self) -> None:
-        """What has ended the attempt before the flow's function could."""
-        if self.stopped is not None and not isinstance(self.stopped, _Ended):
+        if self.stopped is not None and self.is_interrupted:
             raise self.stopped

@@ -49,7 +49,9 @@ class BaseFlowContext(Context):
     @cached_property
     def scheduler(self) -> FlowScheduler:
         replay = Replay(self.run.step, self.run.run_id, self.port.checkpoints())
-        return FlowScheduler(self.port, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
+        made = FlowScheduler(self.port, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
+        self.log.is_muted = lambda: made.is_interrupted
+        return made
 
     @cached_property
     def calls(self) -> FlowCalls:

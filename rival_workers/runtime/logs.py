@@ -56,6 +56,8 @@ class StepLog:
         self._in_doubt = False
         self._count = self._bytes = self._dropped = 0
         self._last = _NEVER
+        #: True while a flow stops: what its `finally` blocks log then would be logged at each stop.
+        self.is_muted: Callable[[], bool] = lambda: False
 
     def debug(self, message: str, **fields: Any) -> None:
         self._write("debug", message, fields)
@@ -72,6 +74,8 @@ class StepLog:
     # -- writing ------------------------------------------------------------------------------------------
 
     def _write(self, level: str, message: object, fields: dict[str, Any]) -> None:
+        if self.is_muted():
+            return
         text = self._redaction.text(_storable(message, str))
         shown = {name: self._redaction.value(name, value) for name, value in _plain(fields).items()}
         self._tell_process(level, text, shown)

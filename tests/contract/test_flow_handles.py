@@ -353,6 +353,17 @@ def test_while_a_flow_stops_nothing_that_it_asks_for_has_an_effect(inline: Inlin
     assert inline.rival.runs(parent="r") == []
 
 
+def test_what_a_flow_logs_while_it_stops_is_not_stored(inline: Inline) -> None:
+    def body(ctx: Any) -> Any:
+        try:
+            ctx.sleep(0.05)
+        finally:
+            ctx.log.info("released")
+
+    run(inline, body)
+    assert [entry.message for entry in inline.rival.logs("r")] == ["released"]
+
+
 def test_a_flow_that_was_cancelled_in_the_middle_can_do_nothing_any_more(inline: Inline) -> None:
     def body(ctx: Any) -> Any:
         try:

@@ -8,45 +8,47 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from contextlib import suppress
 
-from rival_client.errors import DatabaseUnavailable
+from rival_client.errors import DatabaseError
 from rival_workers.runtime.telemetry import counters
 from rival_workers.store.base import Store, WorkflowVersion
 
 log = logging.getLogger("rival.coordinator")
 
-#: As many runs are remembered as logged before.
+#: As many runs are remembered as looked at before.
 LIMIT = 1000
 
 
 class Mismatches:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._logged: OrderedDict[tuple[str, WorkflowVersion], None] = OrderedDict()
+        self._checked: OrderedDict[tuple[str, WorkflowVersion], None] = OrderedDict()
 
-    def check(self, run_id: str, path: str | None, named: WorkflowVersion) -> bool:
-        """Called when a message had no effect. True: since it names another workflow or version than the row."""
+    def check(self, run_id: str, path: str | None, named: WorkflowVersion) -> None:
+        """Called when a message had no effect. Most of them are stale, so a run is read once, not for each message."""
+        if not self._is_new(run_id, named):
+            return
         try:
             row = self._store.workflow_of(run_id)
-        except DatabaseUnavailable:
-            return False
+        except DatabaseError:
+            return
         if row is None or row == named:
-            return False
+            return
         counters["mismatched"] += 1
-        if self._is_new(run_id, named):
-            log.warning(
-                "run %s step %s: a message names workflow %r version %r, but the run is one of %r version %r; "
-                "the message is ignored (%d so far). Check who else writes to this queue.",
-                run_id, path or "(start)", named.workflow[:200], named.version[:200], row.workflow, row.version,
-                counters["mismatched"],
-            )  # fmt: skip
-        return True
+        log.warning(
+            "run %s step %s: a message names workflow %r version %r, but the run is one of %r version %r; "
+            "the message is ignored (%d so far). Check who else writes to this queue.",
+            run_id, path or "(start)", named.workflow[:200], named.version[:200], row.workflow, row.version,
+            counters["mismatched"],
+        )  # fmt: skip
 
     def _is_new(self, run_id: str, named: WorkflowVersion) -> bool:
         key = (run_id, named)
-        if key in self._logged:
+        if key in self._checked:
             return False
-        self._logged[key] = None
-        if len(self._logged) > LIMIT:
-            self._logged.popitem(last=False)
+        self._checked[key] = None
+        if len(self._checked) > LIMIT:
+            with suppress(KeyError):  # another thread was quicker
+                self._checked.popitem(last=False)
         return True

@@ -43,7 +43,7 @@ def test_every_message_three_times_and_shuffled_changes_nothing(
     monkeypatch.setattr(RedisDoorbell, "_send", thrice(RedisDoorbell._send))
     mixed_fleet(workers, ledger.workflow(TRIPLED + CHAIN))
     run_ids = start_many(rival, 60, seconds=0.01)
-    wait_for_all(rival, run_ids)
+    wait_for_all(rival, run_ids, timeout=90)
     assert_chain_is_right(rival, run_ids, ledger)
     assert len(ledger.lines()) == 60 * 5, "nothing ran twice"
 

@@ -128,6 +128,7 @@ def _note_refusal(connection: Connection, token: CompletionToken, what: str, by:
 
 def beat(connection: Connection, token: CompletionToken, progress: Json | None) -> bool:
     """Whoever works at it outside is alive; the step waits for as long again. False: nobody waits with this token."""
+    share_run(connection, token.run_id)
     row = connection.execute(_asked(token).with_for_update()).first()
     if row is None:
         return False

@@ -12,10 +12,18 @@ from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.postgres import PostgresStore
 from rival_workers.store.sql import SqlStore
 from tests.contract.stage import Stage
+from tests.support import lock_order
 from tests.support.inline import Clock, Inline
 from tests.support.lending import database_at, kept, with_kept_line
 
 BACKENDS = ["sqlite", "postgres", "postgres-plain"]
+
+
+@pytest.fixture
+def locks_in_order() -> Iterator[None]:
+    """Every transaction of the test takes its locks in the one order."""
+    with lock_order.checked():
+        yield
 
 
 @pytest.fixture(scope="session")

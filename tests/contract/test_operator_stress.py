@@ -25,6 +25,8 @@ from rival_client.tables import STEP_TERMINAL, runs, steps
 from rival_workers import flow, for_each, parallel, step, wait_event_step
 from tests.support.inline import CollectingDoorbell, Inline
 
+pytestmark = pytest.mark.usefixtures("locks_in_order")
+
 SECONDS = float(os.environ.get("RIVAL_STRESS_SECONDS", "4"))
 SEED = int(os.environ.get("RIVAL_STRESS_SEED", "1"))
 WORKERS, OPERATORS, WIDTH = 6, 3, 200

@@ -11,6 +11,8 @@ import pytest
 from rival_workers import flow, for_each, step
 from tests.support.inline import Inline
 
+pytestmark = pytest.mark.usefixtures("locks_in_order")
+
 
 def _pausing(inline: Inline, done: list[str], name: str) -> Any:
     """A step during which an operator pauses its run."""

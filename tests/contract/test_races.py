@@ -21,6 +21,8 @@ from rival_workers.store.base import Claimed, Held, Look
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, PLAN, SOON, TIMED, Stage
 from tests.support.inline import CollectingDoorbell
 
+pytestmark = pytest.mark.usefixtures("locks_in_order")
+
 WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND state = 'active' AND query LIKE %(query)s

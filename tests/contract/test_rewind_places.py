@@ -11,6 +11,8 @@ from rival_client import NotPossible
 from rival_workers import StepError, flow, for_each, loop, step
 from tests.support.inline import Inline
 
+pytestmark = pytest.mark.usefixtures("locks_in_order")
+
 
 def _run(inline: Inline, *steps: Any) -> None:
     inline.define("w", *steps)

@@ -117,7 +117,9 @@ def step(value: object, argument: str = "step") -> str:
 
 def key(value: object, argument: str = "key") -> str:
     """An event's key. Ids that are not text are taken as they are written."""
-    if isinstance(value, uuid.UUID) or (isinstance(value, int) and not isinstance(value, bool)):
+    # An int of thousands of digits cannot be written.
+    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_BIGINT
+    if is_number or isinstance(value, uuid.UUID):
         value = str(value)
     if not isinstance(value, str):
         raise invalid(argument, value, f"a key: give a string of 1 to {MAX_NAME} characters, an int or a UUID")

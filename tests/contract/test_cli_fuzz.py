@@ -17,7 +17,7 @@ import click
 import pytest
 
 from rival_workers.cli.main import COMMANDS, Cli, cli
-from tests.support.hostile import some_of
+from tests.support.hostile import TIMEOUT, some_of
 from tests.support.inline import Inline
 
 #: They start servers or processes that go on, and read files of workflows that are code.
@@ -146,6 +146,7 @@ def fails() -> None:
     raise ValueError("no")
 
 
+@pytest.mark.timeout(TIMEOUT)
 def test_no_hostile_word_makes_a_command_raise(terminal: Inline) -> None:
     chosen = some_of(all_typed(), 0.2)
     wrong = [problem for typed in chosen if (problem := judge(typed)) is not None]

@@ -25,6 +25,8 @@ from rival_client.completion import CompletionToken
 
 #: How many calls of all that there are; RIVAL_FUZZ=all makes every one.
 CALLS = os.environ.get("RIVAL_FUZZ", "1500")
+#: Seconds for one test.
+TIMEOUT = 120 if CALLS == "1500" else 3600
 SEED = int(os.environ.get("RIVAL_FUZZ_SEED", "1"))
 
 

@@ -81,12 +81,11 @@ class Membership:
         if not self.forks:
             self.process.coordinator.observer = AttemptEvents(ConsumerEvents(sender))
 
-        lost_messages = LostMessages(sender, self.process.doorbell) if self.forks else None
+        if self.forks:
+            LostMessages(self.process.doorbell).watch()
 
         def after_round(done: Round) -> None:
             self._follow_events(sender)
-            if lost_messages is not None:
-                lost_messages.republish()
             self.after_round(done)
 
         only = hasattr(self.app, "only_tasks")

@@ -67,7 +67,7 @@ async def gather_many_things(ctx: Any) -> list[Any]:
 
     return await asyncio.gather(
         ctx.step(double, 1), ctx.step(async_double, 2), ctx.call("doubled", 3),
-        ctx.call("sleeps-then-doubles", {"seconds": 0.05, "number": 4}), ctx.await_event("things", key=ctx.run.id),
+        ctx.call("sleeps-then-doubles", {"seconds": 0.05, "number": 4}), ctx.await_event("things", key=ctx.run.run_id),
         ctx.sleep(0.05), *[lane(n) for n in range(3)],
     )  # fmt: skip
 
@@ -161,7 +161,7 @@ async def wait_for_times_out(ctx: Any) -> str:
 async def timeout_block(ctx: Any) -> list[str]:
     try:
         async with asyncio.timeout(0.1):
-            await ctx.await_event("never", key=ctx.run.id)
+            await ctx.await_event("never", key=ctx.run.run_id)
     except TimeoutError:
         return ["timed out", await ctx.step(str, "afterwards")]
     return []
@@ -322,18 +322,17 @@ async def lanes_of_steps_and_sleeps(ctx: Any, input: str) -> list[list[str]]:
 @flow("first-of-children")
 def first_of_children(ctx: Any) -> int:
     """DBOS: test_wait_first."""
-    slow, quick = (ctx.spawn("sleeps-then-doubles", {"seconds": s, "number": n}) for s, n in ((60, 1), (0.01, 2)))
-    won = ctx.first(slow, quick, cancel_losers=True)
-    return int(won.result())
+    inputs = [{"seconds": 60, "number": 1}, {"seconds": 0.01, "number": 2}]
+    return int(ctx.first(*[(ctx.call, "sleeps-then-doubles", one) for one in inputs], cancel_others=True).result())
 
 
 @flow("sleep-or-event")
 def sleep_or_event(ctx: Any, input: float) -> Any:
     """Hatchet: a group of a sleep or an event."""
     timer = ctx.start.sleep(input)
-    event = ctx.start.await_event("go", key=ctx.run.id)
-    won = ctx.first(timer, event, cancel_losers=True)
-    return "sleep" if won == timer else ["event", won.result()]
+    event = ctx.start.await_event("go", key=ctx.run.run_id)
+    won = ctx.first(timer, event, cancel_others=True)
+    return "sleep" if won.handle == timer else ["event", won.result()]
 
 
 @flow("spawned-result-later")

@@ -217,7 +217,7 @@ def reads_signals(ctx: Any) -> list[str]:
     """Temporal: test_workflow_signal_and_query. Two kinds of signals in one loop."""
     seen: list[str] = []
     while True:
-        event = ctx.await_event(["zebra", "add"], key=ctx.run.id)
+        event = ctx.await_event(["zebra", "add"], key=ctx.run.run_id)
         if event.payload == "stop":
             return seen
         seen.append(f"{event.topic}:{event.payload}")
@@ -226,12 +226,12 @@ def reads_signals(ctx: Any) -> list[str]:
 @flow("two-events")
 def two_events(ctx: Any) -> list[Any]:
     """Hatchet: the second event is pushed first."""
-    return [ctx.await_event("one", key=ctx.run.id), ctx.await_event("two", key=ctx.run.id)]
+    return [ctx.await_event("one", key=ctx.run.run_id), ctx.await_event("two", key=ctx.run.run_id)]
 
 
 @flow("event-times-out")
 def event_times_out(ctx: Any) -> Any:
-    return ctx.await_event("never", key=ctx.run.id, timeout=0.05)
+    return ctx.await_event("never", key=ctx.run.run_id, timeout=0.05)
 
 
 @flow("parent-of-a-sleeper")

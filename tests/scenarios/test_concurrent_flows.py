@@ -112,9 +112,7 @@ def test_the_first_of_two_children_wins_and_the_other_is_cancelled(scenario: Sce
     run_id = scenario.start("first-of-children")
     assert scenario.end(run_id).result == 4
     children = scenario.rival.tree(run_id).children
-    wait_until(
-        lambda: sorted(scenario.rival.state(c.run.run_id).status for c in children) == ["cancelled", "completed"]
-    )
+    wait_until(lambda: sorted(scenario.rival.state(c.run_id).status for c in children) == ["cancelled", "completed"])
 
 
 def test_of_a_sleep_and_an_event_the_sleep_wins_when_no_event_comes(scenario: Scenario) -> None:

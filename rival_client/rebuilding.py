@@ -110,11 +110,15 @@ def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
 
 
 def _cancelled(run: RebuiltRun, entry: HistoryEntry) -> None:
-    # One that the history knows no more was a checkpoint of a flow that has begun anew since.
-    for step in (run.steps[path] for path in entry.detail["open"] if path in run.steps):
+    for step in _known(run, entry.detail["open"]):
         step.status, step.completed_at = "cancelled", entry.at
     if entry.path is None:
         run.status, run.completed_at = "cancelled", entry.at
+
+
+def _known(run: RebuiltRun, paths: Iterable[str]) -> Iterable[RebuiltStep]:
+    """Without checkpoints of a flow that has continued since: `continue_as` deletes their history."""
+    return (run.steps[path] for path in paths if path in run.steps)
 
 
 def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
@@ -124,8 +128,7 @@ def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
     run.result = run.error = run.failed_step = run.completed_at = None
     for path in entry.detail.get("undone", ()):
         run.steps.pop(path, None)
-    for path in entry.detail.get("revived", ()):
-        step = run.steps[path]
+    for step in _known(run, entry.detail.get("revived", ())):
         step.status, step.result, step.error, step.completed_at = "waiting", None, None, None
 
 

@@ -18,9 +18,10 @@ On SQLite a transaction is alone anyway.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ARRAY, Connection, Text, cast, func, select
 
 from rival_client.errors import RunNotFound
 from rival_client.tables import runs
@@ -52,5 +53,13 @@ def lock_run(connection: Connection, run_id: str) -> Any:
     return row
 
 
-def _key(run_id: str) -> Any:
+def try_lock_runs(connection: Connection, run_ids: Sequence[str]) -> list[str]:
+    """Try-lock: take the exclusive locks of those runs that no other transaction has locked, and return these runs."""
+    if connection.dialect.name != "postgresql":
+        return list(run_ids)
+    run_id = func.unnest(cast(list(run_ids), ARRAY(Text))).column_valued("run_id")
+    return list(connection.scalars(select(run_id).where(func.pg_try_advisory_xact_lock(_key(run_id)))))
+
+
+def _key(run_id: Any) -> Any:
     return func.hashtextextended(run_id, RUN_LOCK)

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from rival_client.database import Database
+from rival_client.locks import try_lock_runs
 from rival_client.tables import after, attempts, deliveries, history, logs, runs, steps, waits, workflows
 from rival_workers.store.eventing import delete_deliveries
 from rival_workers.store.guards import chosen
@@ -60,7 +61,10 @@ def _may_go(age: float, workflow: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _delete(connection: Connection, candidates: Sequence[str], may_go: tuple[ColumnElement[bool], ...]) -> int:
-    """Those that still may: an operator may have opened one again, and a child may have been busy."""
+    """Those that still may: an operator may have opened one again, and a child may have been busy. A run that another
+    transaction has locked stays for the next round: that one may write to the history of the run.
+    """
+    candidates = try_lock_runs(connection, candidates)
     child: Any = runs.alias("child")
     has_children = select(child.c.id).where(child.c.parent_run_id == runs.c.id).exists()
     chosen_ones = select(runs.c.id).where(runs.c.id.in_(candidates), *may_go, ~has_children)

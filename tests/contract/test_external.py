@@ -22,6 +22,8 @@ from rival_workers.runtime.suspending import Killed
 from rival_workers.store.base import Held
 from tests.support.inline import Clock, CollectingDoorbell, Inline
 
+pytestmark = pytest.mark.usefixtures("locks_in_order")
+
 tokens: list[str] = []
 
 
@@ -440,6 +442,25 @@ def test_of_many_who_answer_at_once_exactly_one_is_heard(postgres_url: str) -> N
         inline.drain()
         assert heard.count(True) == 1
         assert inline.rival.result("r").results["ask"] == heard.index(True)
+    finally:
+        inline.close()
+
+
+def test_a_run_is_not_deleted_beside_the_history_entry_of_a_late_answer(postgres_url: str) -> None:
+    """Otherwise the entry is left without a run, and no retention ever comes to it."""
+    inline = Inline(postgres_url)
+    try:
+        define(inline)
+        token = start(inline)
+        inline.rival.complete_step(token)
+        inline.drain()
+        with inline.store.database.transaction() as connection:
+            late = answering.answer(connection, CompletionToken.parse(token), answering.completed(2, 9), "late", 0.0)
+            assert late is None
+            assert inline.store.delete_ended_before(-10.0, 10, "w") == 0, "the run is locked: its next round"
+        assert whats(inline).count("late_answer_refused") == 1
+        assert inline.store.delete_ended_before(-10.0, 10, "w") == 1
+        assert inline.rival.history("r") == []
     finally:
         inline.close()
 

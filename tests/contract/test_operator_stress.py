@@ -9,15 +9,17 @@ import queue
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy import select
 
-from rival_client import NotPossible, Rival
+from rival_client import NotPossible
+from rival_client.completion import CompletionToken
 from rival_client.database import libpq_url
 from rival_client.errors import RunNotFound
 from rival_client.message import Ring
@@ -29,7 +31,10 @@ pytestmark = pytest.mark.usefixtures("locks_in_order")
 
 SECONDS = float(os.environ.get("RIVAL_STRESS_SECONDS", "4"))
 SEED = int(os.environ.get("RIVAL_STRESS_SEED", "1"))
-WORKERS, OPERATORS, WIDTH = 6, 3, 200
+#: A slow machine goes on until each of these has taken effect at least once.
+NEEDED = {"cancel", "pause", "resume", "rewind", "send_event", "complete_step", "fail_step"}
+_STALE = str(CompletionToken("gone", "f[0]/ask", 1))
+WORKERS, OPERATORS, WIDTH = 6, 3, 150
 
 
 class QueueDoorbell(CollectingDoorbell):
@@ -79,7 +84,7 @@ class Fleet:
             thread.join(30)
 
 
-def _define(inline: Inline) -> list[str]:
+def _define(inline: Inline, tokens: deque[str]) -> list[str]:
     two = [step(lambda: 1, name="a"), step(lambda: 2, name="b")]
     wide = for_each("f", items=lambda: list(range(WIDTH)), do=two, concurrency=8)
     inline.define("wide", wide, step(lambda: 3, name="last"))
@@ -92,11 +97,34 @@ def _define(inline: Inline) -> list[str]:
         return [*found, ctx.call("child", {}), ctx.await_event("go", timeout=0.3), ctx.step(int)]
 
     inline.define("flowing", flow("fl", register=False)(body))
-    return ["wide", "joined", "flowing"]
+    inline.define("asking", _asking(tokens), step(lambda: 3, name="last"))
+    return ["wide", "joined", "flowing", "asking"]
 
 
-def _verbs(rival: Rival, dice: random.Random) -> dict[str, Callable[[str, str], object]]:
-    why = {"reason": "stress"}
+def _asking(tokens: deque[str]) -> Any:
+    """Lanes of external steps, with a step behind each."""
+
+    def ask(ctx: Any) -> None:
+        tokens.append(ctx.completion_token)
+
+    asked = step(ask, name="ask", execution_mode="external", max_attempts=3, backoff="none")
+    return for_each("f", items=lambda: list(range(24)), do=[asked, step(lambda: 1, name="b")], concurrency=8)
+
+
+def _asked(inline: Inline) -> list[str]:
+    columns = select(steps.c.run_id, steps.c.path, steps.c.execution_token)
+    with inline.store.database.autocommit() as connection:
+        found = connection.execute(columns.where(steps.c.kind == "external", steps.c.status == "waiting")).all()
+    return [str(CompletionToken(row.run_id, row.path, row.execution_token - 1)) for row in found] or [_STALE]
+
+
+def _verbs(inline: Inline, dice: random.Random, tokens: deque[str]) -> dict[str, Callable[[str, str], object]]:
+    why, rival = {"reason": "stress"}, inline.rival
+
+    def a_token() -> str:
+        """Of a step that waits for an answer, or one that was handed out before and may be stale."""
+        return dice.choice(_asked(inline) if dice.random() < 0.7 else [*tokens] or [_STALE])
+
     return {
         "cancel": lambda run_id, path: rival.cancel(run_id),
         "pause": lambda run_id, path: rival.pause(run_id),
@@ -106,15 +134,23 @@ def _verbs(rival: Rival, dice: random.Random) -> dict[str, Callable[[str, str], 
         "skip": lambda run_id, path: rival.skip(run_id, path, **why),
         "set_result": lambda run_id, path: rival.set_result(run_id, path, [1], **why),
         "send_event": lambda run_id, path: rival.send_event("go", 1, delivery=dice.choice(["one", "all"])),
+        "complete_step": lambda run_id, path: rival.complete_step(a_token(), 1),
+        "fail_step": lambda run_id, path: rival.fail_step(a_token(), "no", retry=dice.random() < 0.9),
+        "heartbeat_step": lambda run_id, path: rival.heartbeat_step(a_token(), 1),
         "bulk": lambda run_id, path: rival.bulk(dice.choice(["pause", "resume"]), [run_id]),
     }
 
 
-def _operate(inline: Inline, seed: int, until: float, run_ids: list[str], counts: Counter[str], bad: list[Any]) -> None:
+def _operate(
+    inline: Inline, seed: int, until: float, run_ids: list[str], tokens: deque[str], counts: Counter[str],
+    bad: list[Any],
+) -> None:  # fmt: skip
     dice = random.Random(seed)
-    verbs = _verbs(inline.rival, dice)
-    while time.monotonic() < until:
-        run_id, verb = dice.choice(run_ids), dice.choice(list(verbs))
+    verbs = _verbs(inline, dice, tokens)
+    # Each verb once, in another order each time: also a slow machine comes to all of them.
+    rounds = (verb for _ in count() for verb in dice.sample(list(verbs), len(verbs)))
+    while time.monotonic() < until or (not _taken(counts) >= NEEDED and time.monotonic() < until + 30):
+        run_id, verb = dice.choice(run_ids), next(rounds)
         with inline.store.database.autocommit() as connection:
             paths = list(connection.scalars(select(steps.c.path).where(steps.c.run_id == run_id))) or ["f"]
         try:
@@ -126,6 +162,11 @@ def _operate(inline: Inline, seed: int, until: float, run_ids: list[str], counts
         time.sleep(dice.uniform(0, 0.02))
 
 
+def _taken(counts: Counter[str]) -> set[str]:
+    """The verbs that have taken effect."""
+    return {what.partition(":")[0] for what in list(counts) if what.endswith("True")}
+
+
 def _deadlocks(url: str) -> int:
     with psycopg.connect(libpq_url(url), autocommit=True) as connection:
         found = connection.execute(
@@ -135,14 +176,16 @@ def _deadlocks(url: str) -> int:
     return int(found[0])
 
 
-def _finish(inline: Inline, run_ids: list[str]) -> None:
+def _finish(inline: Inline, tokens: deque[str]) -> None:
     end = time.monotonic() + 60
     while open_ones := [run for run in inline.rival.runs(limit=500) if not run.is_terminal]:
         assert time.monotonic() < end, [(run.run_id, run.status, inline.rival.state(run.run_id)) for run in open_ones]
         for run in open_ones:
             inline.rival.resume(run.run_id)
         inline.rival.send_event("go", 1, delivery="all")
-        time.sleep(0.3)
+        while tokens:
+            inline.rival.complete_step(tokens.popleft(), 1)
+        time.sleep(0.2)
 
 
 @pytest.mark.slow
@@ -150,7 +193,8 @@ def test_every_verb_beside_moving_runs_takes_effect_and_never_deadlocks(database
     before = _deadlocks(database_url)
     doorbell = QueueDoorbell()
     inline = Inline(database_url, doorbell=doorbell, ring_grace=1.0)
-    run_ids = [f"{name}-{n}" for name in _define(inline) for n in range(3)]
+    tokens: deque[str] = deque()
+    run_ids = [f"{name}-{n}" for name in _define(inline, tokens) for n in range(3)]
     for run_id in run_ids:
         inline.rival.run(run_id.partition("-")[0], {}, run_id=run_id)
     fleet = Fleet(inline, doorbell)
@@ -158,14 +202,14 @@ def test_every_verb_beside_moving_runs_takes_effect_and_never_deadlocks(database
     bad: list[Any] = []
     until = time.monotonic() + SECONDS
     operators = [
-        threading.Thread(target=_operate, args=(inline, SEED * 100 + n, until, run_ids, counts, bad))
+        threading.Thread(target=_operate, args=(inline, SEED * 100 + n, until, run_ids, tokens, counts, bad))
         for n in range(OPERATORS)
     ]
     for one in operators:
         one.start()
     for one in operators:
         one.join()
-    _finish(inline, run_ids)
+    _finish(inline, tokens)
     fleet.close()
     assert (bad, fleet.errors) == ([], [])
     with inline.store.database.autocommit() as connection:
@@ -177,5 +221,4 @@ def test_every_verb_beside_moving_runs_takes_effect_and_never_deadlocks(database
     assert still_open == []
     inline.close()
     assert _deadlocks(database_url) == before
-    taken = {what.partition(":")[0] for what in counts if what.endswith("True")}
-    assert taken >= {"cancel", "pause", "resume", "rewind", "send_event"}, counts
+    assert _taken(counts) >= NEEDED, counts

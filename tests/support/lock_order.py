@@ -14,6 +14,7 @@ from sqlalchemy import Engine, event
 
 _TOPIC = re.compile(r"pg_advisory_xact_lock(_shared)?\(.*hashtext\(", re.S)
 _RUN = re.compile(r"pg_advisory_xact_lock(_shared)?\(hashtextextended\(")
+_TRIED_RUN = re.compile(r"pg_try_advisory_xact_lock\(hashtextextended\(")
 _ROWS = re.compile(r"^\s*(?:UPDATE|DELETE FROM)\s+rival_(steps|runs)\b|FROM rival_(steps|runs)\b.*FOR UPDATE", re.S)
 _KEY = "rival_lock_order"
 
@@ -23,7 +24,9 @@ class WrongOrder(AssertionError):
 
 
 def locks_of(statement: str) -> str | None:
-    """Which kind of lock the statement takes, and may wait for."""
+    """Which kind of lock the statement takes, and may wait for. "tried": the lock of a run, without waiting."""
+    if _TRIED_RUN.search(statement):
+        return "tried"
     if "SKIP LOCKED" in statement:
         return None
     if _TOPIC.search(statement) and "1919511916" not in statement:
@@ -42,7 +45,7 @@ def check(taken: list[str], lock: str) -> None:
         raise WrongOrder(f"the exclusive lock of a run is taken after {taken}")
     if not lock.endswith("row") or not any(one.endswith("row") for one in taken):
         return
-    of_run = [one for one in taken if one in ("shared", "exclusive")]
+    of_run = [one for one in taken if one in ("shared", "exclusive", "tried")]
     if not of_run:
         raise WrongOrder(f"a {lock} is locked after {taken}, without the lock of the run")
 

@@ -7,6 +7,7 @@ from tests.support.lock_order import WrongOrder, check, locks_of
 TOPIC = "SELECT pg_advisory_xact_lock_shared(%(a)s, hashtext(%(b)s))"
 SHARED = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%(a)s, %(b)s))"
 EXCLUSIVE = "SELECT pg_advisory_xact_lock(hashtextextended(%(a)s, %(b)s))"
+TRIED = "SELECT id FROM unnest(%(a)s) AS id WHERE pg_try_advisory_xact_lock(hashtextextended(id, %(b)s))"
 STEP, RUN = "UPDATE rival_steps SET status = %(a)s", "SELECT id FROM rival_runs WHERE id = %(a)s FOR UPDATE"
 
 
@@ -20,6 +21,7 @@ def _take(*statements: str) -> None:
 
 
 @pytest.mark.parametrize("statements", [(TOPIC, SHARED, STEP, RUN), (TOPIC, EXCLUSIVE, RUN, STEP), (STEP,),
+                                        (TRIED, STEP, RUN),
                                         (SHARED, STEP, RUN, SHARED, STEP, RUN)])  # fmt: skip
 def test_the_right_orders_pass(statements: tuple[str, ...]) -> None:
     _take(*statements)

@@ -75,6 +75,7 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
             _step_entry(run, entry)
         elif entry.what == "received":
             run.steps[entry.path].end_order = entry.detail["end_order"]
+            _flow_acts(run, entry)
     return run
 
 
@@ -155,14 +156,20 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     step.status = status
     step.completed_at = entry.at if status in _ENDED else None
     _keep(step, entry)
+    _keep_state(run, step, entry)
     _count(step, entry)
-    for flow in _flows_above(run, path):
-        # What a flow has done forgives its losses.
-        flow.lost = 0
+    _flow_acts(run, entry)
     if status == "waiting":
         run.status = detail.get("run", run.status)
     elif (status in ("running", "pending") or entry.what in _BY_HAND) and run.status == "suspended":
         run.status = "running"
+
+
+def _flow_acts(run: RebuiltRun, entry: HistoryEntry) -> None:
+    """What a flow has done forgives its losses, and its checkpoint's entry has the flow's new state."""
+    for flow in _flows_above(run, entry.path or ""):
+        flow.lost = 0
+        flow.state = entry.detail.get("state", flow.state)
 
 
 def _flows_above(run: RebuiltRun, path: str) -> Iterable[RebuiltStep]:
@@ -178,11 +185,14 @@ def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
         step.result = detail.get("result")
     if step.status in _ENDED or entry.what == "retried":
         step.error = detail.get("error")
-    if entry.what in _STATING:
-        step.state = detail.get("state")
     step.item = detail.get("item", step.item)
     step.begun_after = detail.get("begun_after", step.begun_after)
     step.end_order = None if entry.what == "given_up" else detail.get("end_order", step.end_order)
+
+
+def _keep_state(run: RebuiltRun, step: RebuiltStep, entry: HistoryEntry) -> None:
+    if not any(_flows_above(run, entry.path or "")):  # a checkpoint has no state of its own
+        step.state = entry.detail.get("state", None if entry.what in _STATING else step.state)
 
 
 def _count(step: RebuiltStep, entry: HistoryEntry) -> None:

@@ -4,7 +4,7 @@ Moved when the attempt does not count any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -18,6 +18,7 @@ from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.failure_log import FailureLog, FlowFailures
 from rival_workers.runtime.flow_limits import FlowStepLimit
 from rival_workers.runtime.flow_operations import ChildOperation, EventOperation, Operation, SleepOperation
+from rival_workers.runtime.flow_state import FlowState
 from rival_workers.runtime.limits import TimeLimits
 from rival_workers.runtime.moves import Position
 from rival_workers.runtime.patience import Patience
@@ -50,25 +51,33 @@ class AttemptPort:
         #: An earlier attempt may have come to checkpoints.
         self.was_claimed_before = position.held.token > 1
         self.failures = FlowFailures(failures, position.workflow, self.run_id, patience.keep)
+        self.state = FlowState(dict, "the state", self.max_payload)
 
-    def checkpoints(self) -> list[Checkpoint]:
+    def checkpoints(self, state: Callable[[], Mapping[str, Any]]) -> list[Checkpoint]:
+        """Those of earlier attempts. `state`: what the flow's state is, which each commit stores if it has changed."""
         held = self._position.held
-        return self._kept(lambda: self._store.read_checkpoints(held.run_id, held.path))
+        stored = self._kept(lambda: self._store.read_checkpoints(held.run_id, held.path))
+        what = f"the state of step {held.path!r} of run {held.run_id!r}"
+        self.state = FlowState(state, what, self.max_payload, stored.state)
+        return stored.checkpoints
 
     def began_at(self) -> float:
         return self._kept(lambda: self._store.flow_began_at(self._position.held))
 
     def record(self, ending: Ending) -> float:
         """When it ended, by the database's clock."""
-        ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.held, ending))
+        state = self.state.unstored()
+        ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.held, ending, state))
         if ended_at is None:
             raise Moved
+        self.state.is_stored(state)
         failpoint("after_checkpoint_commit")
         return ended_at
 
-    def suspend(self, ending: Ending | None, seconds: float | None) -> None:
-        """The flow waits for so many seconds, or without a time; with how a checkpoint stands now."""
-        token = self._kept(lambda: self._store.suspend_step(self._position.held, ending, seconds))
+    def suspend(self, ending: Ending | None, seconds: float | None, state: Json | None) -> None:
+        """The flow waits for so many seconds, or without a time; with how a checkpoint stands now. `state`: that of the
+        flow, if it is not stored."""
+        token = self._kept(lambda: self._store.suspend_step(self._position.held, ending, seconds, state))
         self._suspended(token, seconds)
 
     def commit(
@@ -79,11 +88,13 @@ class AttemptPort:
         commit = FlowCommit(
             next_order, endings, given_up=[one.mark for one in given_up],
             open_paths=[one.mark.path for one in waiting if one.is_stored], suspend=suspend, retry_in=retry_in,
-            may_stop=may_stop, **_begun([one for one in waiting if not one.is_stored]),
+            may_stop=may_stop, state=self.state.unstored(), **_begun([one for one in waiting if not one.is_stored]),
         )  # fmt: skip
         progress = self._kept(lambda: self._store.commit_flow(self._position.held, commit))
         if progress is None:
             raise Moved
+        if not progress.is_empty:
+            self.state.is_stored(commit.state)
         failpoint("after_checkpoint_commit")
         for child in progress.children:
             failpoint("after_child_commit")
@@ -93,16 +104,19 @@ class AttemptPort:
         return progress
 
     def spawn(self, mark: Mark, child: ChildRun) -> SpawnedChild:
-        spawned = self._kept(lambda: self._store.spawn_child(self._position.held, mark, child))
+        state = self.state.unstored()
+        spawned = self._kept(lambda: self._store.spawn_child(self._position.held, mark, child, state))
         if spawned is None:
             raise Moved
+        self.state.is_stored(state)
         if spawned.run_id is not None:
             failpoint("after_child_commit")
             self._ring_run(spawned.run_id)
         return spawned
 
     def continue_as(self, its_input: Json) -> NoReturn:
-        token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input))
+        state = self.state.unstored()
+        token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input, state))
         if token is None:
             raise Moved
         failpoint("after_continue_commit")

@@ -250,11 +250,13 @@ class FlowScheduler(FlowGuard):
 
     def _call_here(self, operation: StepOperation) -> None:
         """In the flow's own thread, with one statement for its end: what flows do most."""
+        # Before the call: what is not JSON fails the flow, and not the thread that finds the step over its time.
+        state = self._port.state.unstored()
         with self.in_step():
-            ending = call_here(self._port, operation, self.next_order)
+            ending = call_here(self._port, operation, self.next_order, state)
         self._stop_if_asked("flow_after_call")
         if ending.delay is not None:
-            self._port.suspend(ending, ending.delay)
+            self._port.suspend(ending, ending.delay, state)
             raise Suspend
         return self._end_here(operation, ending)
 
@@ -296,7 +298,7 @@ class FlowScheduler(FlowGuard):
     def _stop_if_asked(self, where: str) -> None:
         """A test lets the attempt end here, as if the flow had been suspended and resumed at once."""
         if asks_to_stop(where, self._port.run_id):
-            self._port.suspend(None, 0.0)
+            self._port.suspend(None, 0.0, self._port.state.unstored())
             raise Suspend
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rival_client.payload import Json
 from rival_workers.engine.replay import Ending
 from rival_workers.runtime.flow_limits import FlowStepLimit
 from rival_workers.runtime.flow_operations import StepOperation
@@ -23,14 +24,15 @@ if TYPE_CHECKING:
 COMMIT_WAIT = 10.0
 
 
-def call_here(port: AttemptPort, operation: StepOperation, end_order: int) -> Ending:
-    """In the flow's own thread. If the step is over its time, the flow goes on without this attempt."""
+def call_here(port: AttemptPort, operation: StepOperation, end_order: int, state: Json | None) -> Ending:
+    """In the flow's own thread. If the step is over its time, the flow goes on without this attempt. `state`: that of
+    the flow, if it is not stored."""
     step = operation.step
 
     def over_time(limit: FlowStepLimit) -> None:
         ending = step.over_time(limit)
         order = end_order if ending.delay is None else None
-        port.suspend(replace(ending, end_order=order), ending.delay or 0.0)
+        port.suspend(replace(ending, end_order=order), ending.delay or 0.0, state)
 
     def call() -> Ending:
         with port.limited(step.config, over_time):

@@ -48,7 +48,7 @@ class BaseFlowContext(Context):
 
     @cached_property
     def scheduler(self) -> FlowScheduler:
-        replay = Replay(self.run.step, self.run.run_id, self.port.checkpoints())
+        replay = Replay(self.run.step, self.run.run_id, self.port.checkpoints(lambda: self.state))
         made = FlowScheduler(self.port, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
         self.log.is_muted = lambda: made.is_interrupted
         return made

@@ -55,7 +55,7 @@ class FlowCommits:
             children = _lock_children(connection, commit.child_waits)
             share_run(connection, held.run_id)
             rows = _lock_rows(connection, held, commit)
-            flow = FlowTransaction.of(connection, held, RingTimes(self.ring_grace, self.near))
+            flow = FlowTransaction.of(connection, held, RingTimes(self.ring_grace, self.near), commit.state)
             if flow is None:
                 return None
             progress = _Applying(flow, commit, rows, children).apply()
@@ -148,8 +148,8 @@ class _Applying:
         if ended or not commit.suspend:
             if flow.is_paused and commit.may_stop:
                 flow.stop()
-            flow.close()
-            return FlowProgress(ended, children=started, due_in=due_in, is_paused=flow.is_paused)
+            is_empty = not flow.close()
+            return FlowProgress(ended, children=started, due_in=due_in, is_paused=flow.is_paused, is_empty=is_empty)
         ends = [one for one in (due_in, commit.retry_in) if one is not None]
         seconds = max(0.0, min(ends)) if ends else None
         return FlowProgress((), flow.suspend(seconds), seconds, started, due_in)
@@ -224,7 +224,7 @@ class _Applying:
             row, status="cancelled", result=None, error=None, end_order=None, ring_at=None,
             completed_at=row.completed_at or self._flow.now, execution_token=steps.c.execution_token + 1,
         )  # fmt: skip
-        self._flow.telling.add("given_up", mark.path, kind=mark.kind)
+        self._flow.tell("given_up", mark.path, kind=mark.kind)
         if mark.kind == "flow_wait":
             self._flow.forget_waits(mark.path)
 
@@ -284,12 +284,12 @@ class _Applying:
             self._flow.write(replace(ending, end_order=row.end_order))
             return row
         if row.status != "waiting":
-            self._flow.telling.add("received", row.path, end_order=row.end_order)
+            self._flow.tell("received", row.path, end_order=row.end_order)
             self._update(row, end_order=row.end_order)
             return row
         # Its time has come: a sleep is over, an event has not come.
         status, here = "completed" if row.kind == "sleep" else "skipped", self._flow.now
-        self._flow.telling.add(status, row.path, end_order=row.end_order)
+        self._flow.tell(status, row.path, end_order=row.end_order)
         self._update(
             row, end_order=row.end_order, status=status, completed_at=here,
             execution_token=steps.c.execution_token + 1,

@@ -19,6 +19,15 @@ class FlowPaused(Exception):
 
 
 @dataclass(frozen=True)
+class StoredFlow:
+    """What earlier attempts of a flow have stored."""
+
+    checkpoints: list[Checkpoint]
+    #: The flow's `state`.
+    state: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class ChildRun:
     run_id: str
     workflow: str
@@ -73,6 +82,8 @@ class FlowCommit:
     retry_in: float | None = None
     #: No step of the flow runs: if its run is paused, the flow stops with this commit.
     may_stop: bool = False
+    #: The flow's state; None: it is as it was stored.
+    state: Json | None = None
 
     @property
     def only_open_path(self) -> str | None:
@@ -105,6 +116,8 @@ class FlowProgress:
     due_in: float | None = None
     #: The run is paused: no step may start.
     is_paused: bool = False
+    #: Nothing had happened, so nothing was written, the flow's state neither.
+    is_empty: bool = False
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class RingTimes:
     near: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class FlowTransaction:
     connection: Connection
     held: Held
@@ -46,26 +46,35 @@ class FlowTransaction:
     now: dt.datetime
     times: RingTimes
     is_paused: bool = False
+    #: The flow's new state, which is in its row; None when an entry of the history has it, or when it has not changed.
+    state: Json | None = None
 
     @classmethod
-    def of(cls, connection: Connection, held: Held, times: RingTimes) -> Self | None:
-        """None: the flow has moved on without this attempt. What a flow does resets its count of losses."""
+    def of(cls, connection: Connection, held: Held, times: RingTimes, state: Json | None) -> Self | None:
+        """None: the flow has moved on without this attempt. What a flow does resets its count of losses. `state`: that
+        of the flow, if it has changed."""
         row = connection.execute(
             update(steps)
             .where(guard(held, "suspend_step"))
-            .values(lost=0)
+            .values(lost=0, **new_state(state))
             .returning(steps.c.executor_id, steps.c.paused, now().label("now"))
         ).first()
-        return (
-            None
-            if row is None
-            else cls(connection, held, Telling(connection, held.run_id, row.executor_id), row.now, times, row.paused)
-        )
+        if row is None:
+            return None
+        telling = Telling(connection, held.run_id, row.executor_id)
+        return cls(connection, held, telling, row.now, times, row.paused, state)
 
-    def close(self) -> None:
-        """If nothing was done, no loss is reset either, since the history would not have it."""
-        if not self.telling.write():
+    def tell(self, what: str, path: str, **detail: Any) -> None:
+        """The first entry of the transaction has the flow's new state."""
+        self.telling.add(what, path, **detail, state=self.state)
+        self.state = None
+
+    def close(self) -> bool:
+        """If nothing was done, no loss is reset and no state stored either, since the history would not have it."""
+        written = self.telling.write()
+        if not written:
             self.connection.rollback()
+        return written
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
@@ -102,7 +111,7 @@ class FlowTransaction:
     def _written(self, statement: Any, ending: Ending, item: Any) -> bool:
         written = self.connection.execute(statement.returning(steps.c.path)).first() is not None
         if written:
-            self.telling.add(ending.what, ending.mark.path, **ending.detail, item=item)
+            self.tell(ending.what, ending.mark.path, **ending.detail, item=item)
         return written
 
     def forget_waits(self, path: str) -> None:
@@ -114,8 +123,13 @@ class FlowTransaction:
         """The flow waits. Its new token."""
         left = leave(self.connection, self.held, seconds, self.times)
         assert left is not None, "its row is locked"
-        tell_suspended(self.connection, self.held, seconds, self.telling)
+        self.tell_suspended(seconds)
         return int(left.execution_token)
+
+    def tell_suspended(self, seconds: float | None) -> None:
+        stopped = run_stops(self.connection, self.held.run_id, self.held.path)
+        self.tell("suspended", self.held.path, seconds=seconds, run=stopped)
+        self.telling.write()
 
     def stop(self) -> None:
         """The run is paused: the flow waits to be resumed, and has not used up an attempt."""
@@ -123,7 +137,7 @@ class FlowTransaction:
             step_leaves_running(self.held, "release_step", "pending")
             .values(attempts=steps.c.attempts - 1, due_at=None, ring_at=after(self.times.grace), rings=0)
         )  # fmt: skip
-        self.telling.add("handed_back", self.held.path, why="paused")
+        self.tell("handed_back", self.held.path, why="paused")
 
     # -- children -----------------------------------------------------------------------------------------
 
@@ -152,7 +166,14 @@ class FlowTransaction:
         return (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in numbers)
 
 
-def leave(connection: Connection, held: Held, seconds: float | None, times: RingTimes) -> Row[Any] | None:
+def new_state(state: Json | None) -> dict[str, Any]:
+    """The value of the flow's row. None: the state has not changed, and is not written."""
+    return {} if state is None else {"state": state}
+
+
+def leave(
+    connection: Connection, held: Held, seconds: float | None, times: RingTimes, state: Json | None = None
+) -> Row[Any] | None:
     """The flow's step waits: for a time, or without one for something else. None: it has moved on."""
     rung = seconds is not None and seconds <= times.near
     ring_in = None if seconds is None else seconds + (times.grace if rung else -LEAD)
@@ -160,16 +181,10 @@ def leave(connection: Connection, held: Held, seconds: float | None, times: Ring
         step_leaves_running(held, "suspend_step", "waiting")
         .values(
             attempts=steps.c.attempts - 1, lost=0, due_at=None if seconds is None else after(seconds),
-            ring_at=None if ring_in is None else after(ring_in), rings=0 if rung else NEVER_RUNG,
+            ring_at=None if ring_in is None else after(ring_in), rings=0 if rung else NEVER_RUNG, **new_state(state),
         )
         .returning(steps.c.execution_token, steps.c.executor_id, now().label("now"))
     ).first()  # fmt: skip
-
-
-def tell_suspended(connection: Connection, held: Held, seconds: float | None, telling: Telling) -> None:
-    stopped = run_stops(connection, held.run_id, held.path)
-    telling.add("suspended", held.path, seconds=seconds, run=stopped)
-    telling.write()
 
 
 def lock_leaves(connection: Connection, held: Held, paths: list[str]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, or_, select, update
 
 from rival_client.database import Database
 from rival_client.history import REOPENINGS, Telling, tell
@@ -27,8 +27,8 @@ from rival_client.tables import (
 )
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.store.base import Held
-from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild
-from rival_workers.store.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, tell_suspended
+from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
+from rival_workers.store.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, new_state
 from rival_workers.store.guards import chosen, step_leaves_running
 from rival_workers.store.scopes import below
 
@@ -42,7 +42,7 @@ _STAYS: dict[Table, ColumnElement[bool]] = {
 
 _COLUMNS = (
     steps.c.path, steps.c.kind, steps.c.status, steps.c.opened, steps.c.attempts, steps.c.result, steps.c.error,
-    steps.c.due_at, steps.c.end_order, steps.c.completed_at, steps.c.item, now().label("now"),
+    steps.c.due_at, steps.c.end_order, steps.c.completed_at, steps.c.item, steps.c.state, now().label("now"),
 )  # fmt: skip
 
 
@@ -64,16 +64,17 @@ class Flowing:
     def ring_times(self) -> RingTimes:
         return RingTimes(self.ring_grace, self.near)
 
-    def read_checkpoints(self, run_id: str, flow: str) -> list[Checkpoint]:
-        """All of a flow's, at once."""
+    def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
+        """All of a flow's, at once, and its state."""
         with self.database.autocommit() as connection:
             found = connection.execute(
                 select(*_COLUMNS).where(
-                    steps.c.run_id == run_id, steps.c.path > f"{flow}/", steps.c.path < f"{flow}0",
-                    steps.c.opened.is_not(None),
+                    steps.c.run_id == run_id, steps.c.path >= flow, steps.c.path < f"{flow}0",
+                    or_(steps.c.path == flow, and_(steps.c.path > f"{flow}/", steps.c.opened.is_not(None))),
                 )
             ).all()  # fmt: skip
-        return [checkpoint_of(row) for row in found]
+        checkpoints = [checkpoint_of(row) for row in found if row.path != flow]
+        return StoredFlow(checkpoints, next((row.state for row in found if row.path == flow), None))
 
     def flow_began_at(self, held: Held) -> float:
         """When the flow's row was made: where the clock of an async flow starts."""
@@ -82,13 +83,14 @@ class Flowing:
             began: Any = connection.scalar(select(steps.c.created_at).where(*at))
             return float(began.timestamp())
 
-    def record_checkpoint(self, held: Held, ending: Ending) -> float | None:
-        """When it ended, by the database's clock; None: the flow has moved on without this attempt."""
+    def record_checkpoint(self, held: Held, ending: Ending, state: Json | None = None) -> float | None:
+        """When it ended, by the database's clock; None: the flow has moved on without this attempt. `state`: that of
+        the flow, if it has changed; here and below."""
         with self.database.transaction() as connection:
             share_run(connection, held.run_id)
             if ending.mark.found is not None:
                 lock_leaves(connection, held, [ending.mark.path])
-            flow = FlowTransaction.of(connection, held, self.ring_times)
+            flow = FlowTransaction.of(connection, held, self.ring_times, state)
             if flow is None:
                 return None
             ended_at: Any = flow.now
@@ -102,26 +104,29 @@ class Flowing:
             raise FlowPaused
         return float(ended_at.timestamp())
 
-    def suspend_step(self, held: Held, ending: Ending | None, seconds: float | None) -> int | None:
+    def suspend_step(
+        self, held: Held, ending: Ending | None, seconds: float | None, state: Json | None = None
+    ) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
         with self.database.transaction() as connection:
             share_run(connection, held.run_id)
             if ending is not None:
                 lock_leaves(connection, held, [ending.mark.path])
-            left = leave(connection, held, seconds, self.ring_times)
+            left = leave(connection, held, seconds, self.ring_times, state)
             if left is None:
                 return None
             telling = Telling(connection, held.run_id, left.executor_id)
+            flow = FlowTransaction(connection, held, telling, left.now, self.ring_times, state=state)
             if ending is not None:
-                FlowTransaction(connection, held, telling, left.now, self.ring_times).write(ending)
-            tell_suspended(connection, held, seconds, telling)
+                flow.write(ending)
+            flow.tell_suspended(seconds)
             return int(left.execution_token)
 
-    def spawn_child(self, held: Held, mark: Mark, child: ChildRun) -> SpawnedChild | None:
+    def spawn_child(self, held: Held, mark: Mark, child: ChildRun, state: Json | None = None) -> SpawnedChild | None:
         """The child run is there with the checkpoint, which does not wait for it. None: the flow has moved on."""
         with self.database.transaction() as connection:
             share_run(connection, held.run_id)
-            flow = FlowTransaction.of(connection, held, self.ring_times)
+            flow = FlowTransaction.of(connection, held, self.ring_times, state)
             if flow is None:
                 return None
             at = (steps.c.run_id == held.run_id, steps.c.path == mark.path)
@@ -145,22 +150,29 @@ class Flowing:
             ).first()
         return None if row is None else (row.token, row.workflow, row.version)
 
-    def continue_flow(self, held: Held, its_input: Json) -> int | None:
-        """The flow begins anew with another input: what it has done is gone, and its run goes on."""
+    def continue_flow(self, held: Held, its_input: Json, state: Json | None = None) -> int | None:
+        """The flow begins anew with another input: what it has done is gone, and its run goes on. Its state stays
+        visible until its next checkpoint."""
         with self.database.transaction() as connection:
             lock_run(connection, held.run_id)
             row = connection.execute(
                 step_leaves_running(held, "suspend_step", "pending")
-                .values(attempts=0, lost=0, item=its_input, due_at=None, ring_at=after(self.ring_grace), rings=0)
-                .returning(steps.c.execution_token, steps.c.executor_id, steps.c.kind)
-            ).first()
+                .values(
+                    attempts=0, lost=0, item=its_input, due_at=None, ring_at=after(self.ring_grace), rings=0,
+                    **new_state(state),
+                )
+                .returning(steps.c.execution_token, steps.c.executor_id, steps.c.kind, steps.c.state)
+            ).first()  # fmt: skip
             if row is None:
                 return None
             # What other steps of the plan have gone through, and wait for, stays.
             for table in (steps, attempts, logs, waits, deliveries, history):
                 its_own = and_(table.c.run_id == held.run_id, below(held.path, table))
                 connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
-            tell(connection, held.run_id, held.path, "continued", by=row.executor_id, kind=row.kind, item=its_input)
+            tell(
+                connection, held.run_id, held.path, "continued", by=row.executor_id, kind=row.kind, item=its_input,
+                state=row.state,
+            )  # fmt: skip
             self._forget_children(connection, held)
             return int(row.execution_token)
 

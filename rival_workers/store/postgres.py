@@ -70,23 +70,23 @@ class PostgresStore(SqlStore):
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
         return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
 
-    def record_checkpoint(self, held: Held, ending: Ending) -> float | None:
+    def record_checkpoint(self, held: Held, ending: Ending, state: Json | None = None) -> float | None:
         if ending.mark.found is not None:
-            return super().record_checkpoint(held, ending)
-        ended_at = postgres_flows.record_checkpoint(self._hot, held, ending)
+            return super().record_checkpoint(held, ending, state)
+        ended_at = postgres_flows.record_checkpoint(self._hot, held, ending, state)
         # Stale, or paused: then the flow stops with this checkpoint.
-        return super().record_checkpoint(held, ending) if ended_at is None else ended_at
+        return super().record_checkpoint(held, ending, state) if ended_at is None else ended_at
 
     def commit_flow(self, held: Held, commit: FlowCommit) -> FlowProgress | None:
         ended = None
         if commit.only_ends_steps:
-            ended = postgres_flows.end_steps(self._hot, held, commit.endings, commit.next_order)
+            ended = postgres_flows.end_steps(self._hot, held, commit)
         elif (path := commit.only_open_path) is not None:
-            ended = postgres_flows.receive_end(self._hot, held, path, commit.next_order)
+            ended = postgres_flows.receive_end(self._hot, held, path, commit)
         return ended or super().commit_flow(held, commit)
 
-    def continue_flow(self, held: Held, its_input: Json) -> int | None:
-        return postgres_flows.continue_flow(self._hot, held, its_input, self.ring_grace)
+    def continue_flow(self, held: Held, its_input: Json, state: Json | None = None) -> int | None:
+        return postgres_flows.continue_flow(self._hot, held, its_input, state, self.ring_grace)
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         opening = advance.next_leaf

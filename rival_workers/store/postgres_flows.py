@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from rival_client.payload import Json, load, serialise
 from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL
 from rival_workers.engine.replay import Checkpoint, Ending
 from rival_workers.store.base import Held
-from rival_workers.store.flow_records import EARLY, FlowProgress
+from rival_workers.store.flow_records import EARLY, FlowCommit, FlowProgress
 
 
 def _list(statuses: tuple[str, ...]) -> str:
@@ -21,7 +20,8 @@ def _list(statuses: tuple[str, ...]) -> str:
 
 
 # The lock keeps the step this attempt's until the commit. What is over stays as it is, and is not told again; only
-# what is told forgives earlier losses.
+# what is told forgives earlier losses, and has the flow's state with it. A state that has not changed is NULL: then the
+# flow's row is not written.
 _RECORD = f"""
 WITH held AS (
     SELECT run_id, path, executor_id FROM rival_steps
@@ -44,9 +44,9 @@ WITH held AS (
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT written.run_id, written.path, %(what)s::text, %(detail)s::json, executor_id, now() FROM written, held
-), forgiven AS (
-    UPDATE rival_steps step SET lost = 0 FROM held, written
-    WHERE step.run_id = held.run_id AND step.path = held.path AND step.lost > 0
+), flow AS (
+    UPDATE rival_steps step SET lost = 0, state = coalesce(%(state)s::json, step.state) FROM held, written
+    WHERE step.run_id = held.run_id AND step.path = held.path AND (step.lost > 0 OR %(state)s::json IS NOT NULL)
 )
 SELECT coalesce(extract(epoch FROM coalesce(
     (SELECT completed_at FROM written),
@@ -64,7 +64,7 @@ WITH held AS (
 ), ending AS (
     SELECT * FROM json_to_recordset(%(endings)s::json) AS one (
         path text, kind text, number int, begun_after int, end_order int, status text, result json, error json,
-        attempts int, what text, detail json
+        attempts int, what text, detail json, flow_state json
     )
 ), written AS (
     INSERT INTO rival_steps (run_id, path, kind, opened, begun_after, end_order, status, result, error, attempts,
@@ -79,9 +79,12 @@ WITH held AS (
     SELECT written.run_id, written.path, what, detail, executor_id, now()
     FROM written JOIN ending ON ending.path = written.path CROSS JOIN held
     ORDER BY end_order
-), forgiven AS (
-    UPDATE rival_steps step SET lost = 0 FROM held
-    WHERE step.run_id = held.run_id AND step.path = held.path AND step.lost > 0 AND EXISTS (SELECT FROM written)
+), stated AS (
+    SELECT flow_state FROM written JOIN ending ON ending.path = written.path WHERE flow_state IS NOT NULL
+), flow AS (
+    UPDATE rival_steps step SET lost = 0, state = coalesce((SELECT flow_state FROM stated), step.state) FROM held
+    WHERE step.run_id = held.run_id AND step.path = held.path AND EXISTS (SELECT FROM written)
+      AND (step.lost > 0 OR EXISTS (SELECT FROM stated))
 )
 SELECT extract(epoch FROM now()), (SELECT count(*) FROM written) FROM held
 """
@@ -111,11 +114,11 @@ WITH leaf AS (
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, path, CASE WHEN is_due THEN 'completed' ELSE 'received' END,
-           json_build_object('end_order', %(end_order)s::int), executor_id, now()
+           %(detail)s::json, executor_id, now()
     FROM received
-), forgiven AS (
-    UPDATE rival_steps step SET lost = 0 FROM held, received
-    WHERE step.run_id = held.run_id AND step.path = held.path AND step.lost > 0
+), flow AS (
+    UPDATE rival_steps step SET lost = 0, state = coalesce(%(state)s::json, step.state) FROM held, received
+    WHERE step.run_id = held.run_id AND step.path = held.path AND (step.lost > 0 OR %(state)s::json IS NOT NULL)
 )
 SELECT path, kind, status, opened, attempts, result, error, extract(epoch FROM completed_at) FROM received
 """
@@ -133,9 +136,9 @@ WITH step AS (
     UPDATE rival_steps
     SET status = 'pending', execution_token = execution_token + 1, timeout_token = timeout_token + 1,
         timeout_at = NULL, attempts = 0, lost = 0, item = %(input)s::json, due_at = NULL, rings = 0,
-        ring_at = now() + make_interval(secs => %(grace)s)
+        ring_at = now() + make_interval(secs => %(grace)s), state = coalesce(%(state)s::json, state)
     WHERE run_id = %(run_id)s AND path = %(flow)s AND execution_token = %(token)s AND status = 'running'
-    RETURNING run_id, path, execution_token, executor_id, kind
+    RETURNING run_id, path, execution_token, executor_id, kind, state
 ), checkpoints AS (
     DELETE FROM rival_steps WHERE {_ITS_RUN} AND ({_HANGS_ON_IT})
 ), tries AS (
@@ -151,7 +154,10 @@ WITH step AS (
     DELETE FROM rival_history WHERE {_ITS_RUN} AND {_ITS_OWN} AND what NOT IN ({_list(REOPENINGS)})
 ), told AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
-    SELECT run_id, path, 'continued', json_build_object('kind', kind, 'item', %(input)s::json), executor_id, now()
+    SELECT run_id, path, 'continued', CASE
+        WHEN state IS NULL THEN json_build_object('kind', kind, 'item', %(input)s::json)
+        ELSE json_build_object('kind', kind, 'item', %(input)s::json, 'state', state)
+    END, executor_id, now()
     FROM step
 ), ended AS (
     SELECT id FROM rival_runs
@@ -171,23 +177,25 @@ RECEIVE_END = Statement.of("rival_receive_end", _RECEIVE)
 CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
 
 
-def record_checkpoint(hot: HotLine, held: Held, ending: Ending) -> float | None:
+def record_checkpoint(hot: HotLine, held: Held, ending: Ending, state: Json | None) -> float | None:
     mark = ending.mark
     values: dict[str, Value] = {
         **_of(held), "path": mark.path, "kind": mark.kind, "number": mark.number,
         "begun_after": mark.begun_after, "end_order": ending.end_order, "status": ending.status,
         "result": ending.result, "error": None if ending.error is None else serialise(ending.error),
-        "attempts": ending.attempts, "delay": ending.delay, "what": ending.what, "detail": as_json(ending.detail),
+        "attempts": ending.attempts, "delay": ending.delay, "what": ending.what,
+        "detail": as_json({**ending.detail, "state": state}), "state": state,
     }  # fmt: skip
     row = hot.fetch(RECORD_CHECKPOINT, values)
     return None if row is None else float(row[0] or 0.0)
 
 
-def end_steps(hot: HotLine, held: Held, endings: Sequence[Ending], next_order: int) -> FlowProgress | None:
+def end_steps(hot: HotLine, held: Held, commit: FlowCommit) -> FlowProgress | None:
     """None: the flow has moved on, or an earlier try has written some of them; the long way finds out."""
-    in_order = sorted(endings, key=lambda one: (-one.ago, one.mark.path))
-    numbered = [replace(one, end_order=order) for order, one in enumerate(in_order, start=next_order)]
-    given = "[" + ",".join(as_json(_row(one)) for one in numbered) + "]"
+    in_order = sorted(commit.endings, key=lambda one: (-one.ago, one.mark.path))
+    numbered = [replace(one, end_order=order) for order, one in enumerate(in_order, start=commit.next_order)]
+    states = (commit.state, *(None for _ in numbered[1:]))
+    given = "[" + ",".join(as_json(_row(*one)) for one in zip(numbered, states, strict=True)) + "]"
     row = hot.fetch(END_STEPS, {**_of(held), "endings": given})
     if row is None or int(row[1] or 0) != len(numbered):
         return None
@@ -195,9 +203,12 @@ def end_steps(hot: HotLine, held: Held, endings: Sequence[Ending], next_order: i
     return FlowProgress(tuple(_checkpoint(one, ended_at) for one in numbered))
 
 
-def receive_end(hot: HotLine, held: Held, path: str, end_order: int) -> FlowProgress | None:
+def receive_end(hot: HotLine, held: Held, path: str, commit: FlowCommit) -> FlowProgress | None:
     """None: it has not ended, an earlier try has received it, or the flow has moved on."""
-    row = hot.fetch(RECEIVE_END, {**_of(held), "path": path, "end_order": end_order})
+    end_order, state = commit.next_order, commit.state
+    detail = as_json({"end_order": end_order, "state": state})
+    values = {**_of(held), "path": path, "end_order": end_order, "detail": detail, "state": state}
+    row = hot.fetch(RECEIVE_END, values)
     if row is None:
         return None
     found, kind, status, number, attempts = row[:5]
@@ -208,12 +219,12 @@ def receive_end(hot: HotLine, held: Held, path: str, end_order: int) -> FlowProg
     return FlowProgress((received,))
 
 
-def _row(ending: Ending) -> dict[str, Any]:
-    mark = ending.mark
+def _row(ending: Ending, flow_state: Json | None) -> dict[str, Any]:
+    mark, detail = ending.mark, {**ending.detail, "state": flow_state}
     return {
         "path": mark.path, "kind": mark.kind, "number": mark.number, "begun_after": mark.begun_after,
         "end_order": ending.end_order, "status": ending.status, "result": ending.result, "error": ending.error,
-        "attempts": ending.attempts, "what": ending.what, "detail": as_json(ending.detail),
+        "attempts": ending.attempts, "what": ending.what, "detail": as_json(detail), "flow_state": flow_state,
     }  # fmt: skip
 
 
@@ -225,8 +236,8 @@ def _checkpoint(ending: Ending, ended_at: float) -> Checkpoint:
     )  # fmt: skip
 
 
-def continue_flow(hot: HotLine, held: Held, its_input: Json, grace: float) -> int | None:
-    values: dict[str, Value] = {**_of(held), "input": its_input, "grace": grace}
+def continue_flow(hot: HotLine, held: Held, its_input: Json, state: Json | None, grace: float) -> int | None:
+    values: dict[str, Value] = {**_of(held), "input": its_input, "state": state, "grace": grace}
     row = hot.fetch_in_turn(LOCK_RUN, CONTINUE_FLOW, values)
     return None if row is None else int(row[0] or 0)
 

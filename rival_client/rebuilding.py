@@ -201,6 +201,7 @@ def _count(step: RebuiltStep, entry: HistoryEntry) -> None:
             step.attempts, step.executor, step.started_at = entry.detail["attempt"], entry.by, entry.at
         case "suspended" | "waits_outside" | "handed_back" | "taken_over":
             step.attempts -= 1
-            step.lost += entry.what == "taken_over"
+            # A flow that waits has come further than the attempts that were lost.
+            step.lost = 0 if entry.what == "suspended" else step.lost + (entry.what == "taken_over")
         case _:
             step.attempts = entry.detail.get("attempts", step.attempts)

@@ -179,3 +179,30 @@ def test_a_flow_that_does_nothing_new_has_no_loss_forgiven_that_its_history_stil
     inline.drain()
     assert seen == [(0, 1), (1, 1)]
     assert inline.rival.state("r").status == "completed"
+
+
+def test_a_flow_that_waits_again_after_a_loss_has_it_forgiven_by_its_history_too(inline: Inline) -> None:
+    passes: list[int] = []
+
+    @flow("f", register=False)
+    def waits_twice(ctx: Any) -> None:
+        first = ctx.start.await_event("first")
+        ctx.first(first, ctx.start.await_event("second"))
+        passes.append(1)
+        if len(passes) == 1:
+            [held] = [running.held for running in inline.store.running_on(inline.process.executor.id)]
+            inline.store.release_step(held, "lost")
+        first.result()
+
+    inline.define("w", waits_twice)
+    inline.rival.run("w", run_id="r")
+    inline.drain()
+    inline.rival.send_event("second")
+    inline.drain()
+    inline.rival.recover()
+    inline.keeper.run_once()
+    inline.drain()
+    [row] = [one for one in inline.rival.state("r").steps if one.path == "f"]
+    assert (len(passes), row.status, row.lost) == (2, "waiting", 0)
+    assert "taken_over" in [entry.what for entry in inline.rival.history("r")]
+    assert assert_histories_tell_all(inline.store.database) == 1

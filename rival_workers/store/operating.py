@@ -29,6 +29,7 @@ from rival_workers.engine.paths import is_compensation
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
+from rival_workers.store import refusals
 from rival_workers.store.base import Followed, Held
 from rival_workers.store.following import Following, Outcome
 from rival_workers.store.guards import guard
@@ -106,7 +107,7 @@ class Operating:
     ) -> Operated:
         run = lock_run(connection, run_id)
         if run.status not in run_sources(f"{order.verb}_run"):
-            raise NotPossible(order.verb, run_id, f"it is {run.status}")
+            raise NotPossible(order.verb, run_id, refusals.wrong_status(run.status, order.step))
         rows = _rows(connection, run_id)
         if not rows and order.verb == "retry":
             return self._begin_again(connection, run, order)
@@ -163,6 +164,8 @@ class Operating:
     ) -> Operated:  # fmt: skip
         run = lock_run(connection, run_id)
         plan, path = _plan(connection, run), order.step or ""
+        if run.status == "pending":
+            raise NotPossible(order.verb, run_id, refusals.not_begun(order.verb, path))
         reopened = self._reopened_for(connection, run, plan, order)
         step = connection.execute(
             select(steps.c.kind, steps.c.status, steps.c.execution_token).where(
@@ -170,7 +173,9 @@ class Operating:
             )
         ).first()
         if step is None or step.kind not in _SETTLED or step.status not in step_sources("settle_step"):
-            raise NotPossible(order.verb, run_id, _no_open_step(path, step, _rows(connection, run_id)))
+            raise NotPossible(order.verb, run_id, _no_open_step(order.verb, path, step, _rows(connection, run_id)))
+        if flow := _flow_above(connection, run_id, path):
+            raise NotPossible(order.verb, run_id, refusals.checkpoint(order.verb, path, flow))
         connection.execute(
             update(steps)
             .where(guard(Held(run_id, path, step.execution_token), "settle_step"))
@@ -198,15 +203,11 @@ class Operating:
             return Followed()
         with _told(order.verb, run.id):
             cut = undoing.retry(plan, _rows(connection, run.id))
-        if order.step not in [one.path for one in cut.opens]:
-            stopped = ", ".join(one.path for one in cut.opens)
-            if any(is_compensation(path) for path in cut.undone):
-                raise NotPossible(
-                    order.verb, run.id,
-                    f"it is {run.status}, and its compensations have undone what came before {order.step!r}. A retry "
-                    f"begins again with {stopped}: retry it, and {order.verb} the step when the run has come to it",
-                )  # fmt: skip
-            raise NotPossible(order.verb, run.id, f"it is {run.status}, and not at {order.step!r} but at {stopped}")
+        stopped = [one.path for one in cut.opens]
+        if order.step not in stopped:
+            undone = any(is_compensation(path) for path in cut.undone)
+            why = refusals.compensated if undone else refusals.stopped_elsewhere
+            raise NotPossible(order.verb, run.id, why(order.verb, run.status, order.step or "", stopped))
         return self._apply(connection, run.id, cut, order)
 
 
@@ -296,12 +297,22 @@ def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> 
         connection.execute(update(steps).where(*of_run, steps.c.path == one.path).values({**again, **counts}))
 
 
-def _no_open_step(path: str, step: Any, rows: list[Row]) -> str:
-    known = [row.path for row in rows if row.kind in _SETTLED and row.status in step_sources("settle_step")]
+def _no_open_step(verb: str, path: str, step: Any, rows: list[Row]) -> str:
+    flows = {f"{row.path}/" for row in rows if row.kind == "flow"}
+    can_end = (row.path for row in rows if row.kind in _SETTLED and row.status in step_sources("settle_step"))
+    known = [one for one in can_end if not one.startswith(tuple(flows))]
     if step is None:
-        what = f"there is no step {path!r}"
-    elif step.kind not in _SETTLED:
-        what = f"{path!r} is a {step.kind}, and not a step that can end like this"
-    else:
-        what = f"step {path!r} is {step.status}"
-    return f"{what} (open steps: {', '.join(known) or 'none'})"
+        return refusals.unknown_step(path, known)
+    if step.kind not in _SETTLED:
+        return refusals.composite(verb, path, step.kind, known)
+    return refusals.not_open(path, step.status, known)
+
+
+def _flow_above(connection: Connection, run_id: str, path: str) -> str | None:
+    """The flow that the path is a checkpoint of. A checkpoint's name may have slashes of its own."""
+    parts = path.split("/")
+    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+    flow: str | None = connection.scalar(
+        select(steps.c.path).where(steps.c.run_id == run_id, steps.c.kind == "flow", steps.c.path.in_(above))
+    )
+    return flow

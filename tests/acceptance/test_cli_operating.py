@@ -47,7 +47,10 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
     assert {one["status"] for one in bare("ls", "--json").json["runs"]} == {"failed"}
 
     assert bare("retry", "one", "--by", "ann", "--json").json["opened"] == ["act"]
-    assert "Cannot retry run 'one': it is running. Nothing was changed." in bare("retry", "one", code=1).err
+    assert (
+        "Cannot retry run 'one': it is running, and only a failed or cancelled run can be retried"
+        in bare("retry", "one", code=1).err
+    )
 
     assert "one would go on at prepare" in bare("rewind", "one", "prepare", "--dry-run").out
     assert "one goes on at prepare\nundone: act" in bare("rewind", "one", "prepare").out

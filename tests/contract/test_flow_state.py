@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from rival_client.rebuilding import rebuild
+from rival_workers import StepError
 from tests.contract.test_lost_answers import lose_answer
 from tests.support.flows import define, finish, run
 from tests.support.histories import assert_histories_tell_all
@@ -36,6 +37,10 @@ def carrying(inline: Inline) -> list[tuple[str | None, str, Any]]:
     """The entries that have a state."""
     entries = inline.rival.history("r")
     return [(one.path, one.what, one.detail["state"]) for one in entries if "state" in one.detail]
+
+
+def not_yet() -> None:
+    raise StepError("not yet", behavior="retry")
 
 
 # -- where it is seen -------------------------------------------------------------------------------------
@@ -89,9 +94,10 @@ def test_it_is_seen_while_the_lanes_of_an_async_flow_wait(inline: Inline) -> Non
 def test_it_is_seen_while_a_step_waits_for_its_next_attempt(inline: Inline) -> None:
     def body(ctx: Any) -> Any:
         ctx.state.description = "tries"
-        ctx.step(lambda: 1 / 0, name="bad", max_attempts=2, base_delay=60)
+        ctx.step(not_yet, max_attempts=2, base_delay=60)
 
     start(inline, body)
+    assert inline.rival.state("r").status == "suspended"
     assert seen(inline) == {"description": "tries"}
 
 
@@ -101,6 +107,7 @@ def test_it_is_seen_of_a_step_that_is_over_its_time(inline: Inline) -> None:
         ctx.step(time.sleep, 1, name="slow", timeout=0.1, max_attempts=2, on_timeout="retry", base_delay=60)
 
     start(inline, body)
+    assert inline.rival.state("r").status == "suspended"
     assert seen(inline) == {"description": "tries"}
 
 
@@ -284,11 +291,12 @@ def test_it_is_stored_once_although_the_answer_was_lost(inline: Inline, operatio
             case "spawn_child":
                 ctx.spawn("child")
             case _:
-                ctx.step(lambda: 1 / 0, name="bad", max_attempts=2, base_delay=60)
+                ctx.step(not_yet, max_attempts=2, base_delay=60)
         ctx.await_event("never")
 
     lose_answer(inline, operation)
     start(inline, body)
+    assert inline.rival.state("r").status == "suspended"
     assert seen(inline) == {"description": "on its way"}
 
 

@@ -110,13 +110,14 @@ class Replay:
         path = self._path(name, lane)
         number = self._next[lane]
         self._next[lane] += 1
-        before = self._numbers.get((lane, number))
+        found = self._found.get(path)
+        before = self._numbers.get((lane, number)) or found
         if before is not None and (before.path, before.kind) != (path, kind):
             where = f"checkpoint {number + 1}" + (f" of lane {lane}" if lane else "")
             raise self.changed(
                 f"{where}: the flow comes to {kind} {path!r}, but has come to {before.kind} {before.path!r} before."
             )
-        return Mark(path, kind, number, self._found.get(path), begun_after)
+        return Mark(path, kind, number, found, begun_after)
 
     def result_of(self, spawn: Mark, begun_after: int | None = None) -> Mark:
         """A wait for a spawned child. Its place is below the spawn, whichever lane waits."""

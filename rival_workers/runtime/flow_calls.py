@@ -40,6 +40,7 @@ from rival_workers.runtime.flow_steps import FlowStep
 NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")
 #: A checkpoint that waits for very many topics has a shorter name than all of them make.
 MAX_CHECKPOINT = 400
+_SIGNS_OF_PATHS = "~:/#[]!"
 #: The methods of ctx that `ctx.start`, `ctx.gather` and `ctx.first` can begin.
 STARTABLE = ("step", "call", "sleep", "sleep_until", "await_event")
 
@@ -79,7 +80,7 @@ class FlowCalls:
         keywords = keywords if name is None else {"name": name, **keywords}
         chosen, its_own = split_keywords(function, args, keywords, options)
         given = chosen.pop("name", None)
-        called = arguments.name("name", name_of(function) if given is None else given)
+        called = name_of(function) if given is None else _step_name(given)
         config = self._config(called, chosen)
         mark = self.scheduler.come_to(called, "step")
         step = FlowStep(mark, function, args, config, self._max_payload, self._failures, its_own)
@@ -156,6 +157,14 @@ class FlowCalls:
                              f"not ctx.{method.__name__}")  # fmt: skip
         made: Operation = getattr(self, method.__name__)(*args, **keywords)
         return made
+
+
+def _step_name(given: Any) -> str:
+    """Other characters are parts of paths: with them a step could take the place of another checkpoint."""
+    checked = arguments.name("name", given)
+    if any(sign in checked for sign in _SIGNS_OF_PATHS):
+        raise arguments.invalid("name", given, f"a name without any of {' '.join(_SIGNS_OF_PATHS)}")
+    return checked
 
 
 def _belongs_to(function: Any, context: object) -> bool:

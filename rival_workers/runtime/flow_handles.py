@@ -23,14 +23,14 @@ class Handle:
 
     @property
     def done(self) -> bool:
-        """The flow has received its end."""
-        return self.operation.state is State.OVER
+        """The flow has received its end, or has cancelled it."""
+        return self.operation.state in (State.OVER, State.GIVEN_UP)
 
     def result(self) -> Any:
         """What it gave. A sync flow stops until it has ended. StepFailed or ChildFailed if it has failed."""
         if self.operation.state is State.GIVEN_UP:
             raise NotInFlows(f"{self.operation.mark.path} was cancelled, so it has no result")
-        if self.done:
+        if self.operation.state is State.OVER:
             return self.operation.value()
         return self.operation.scheduler.wait_here(self.operation)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import random
 import threading
 import uuid
 import warnings
@@ -14,6 +13,7 @@ import zlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rival_client.payload import dump
@@ -27,7 +27,7 @@ from rival_workers.runtime.flow_calls import Duration, FindWorkflow, FlowCalls, 
 from rival_workers.runtime.flow_calls import Received as Received
 from rival_workers.runtime.flow_handles import ChildHandle, First, Handle, Start
 from rival_workers.runtime.flow_loop import FlowLoop
-from rival_workers.runtime.flow_operations import Operation, State
+from rival_workers.runtime.flow_operations import Operation, State, StepOperation
 from rival_workers.runtime.flow_scheduler import FlowScheduler
 
 if TYPE_CHECKING:
@@ -85,10 +85,16 @@ class BaseFlowContext(Context):
         """The flow has used ctx: before that, its checkpoints are not even read."""
         return "scheduler" in self.__dict__
 
-    @cached_property
-    def random(self) -> random.Random:
+    @property
+    def random(self) -> Random:
         """Chance that is the same in every replay."""
-        return random.Random(f"{self.run.run_id}:{self.run.step}")
+        # In a step it would be used the first time only, and give other values from then on.
+        self.scheduler.check()
+        return self._random
+
+    @cached_property
+    def _random(self) -> Random:
+        return Random(f"{self.run.run_id}:{self.run.step}")
 
     @property
     def start(self) -> Start:
@@ -143,9 +149,17 @@ class BaseFlowContext(Context):
     # -- several at once ----------------------------------------------------------------------------------
 
     def _begin_all(self, calls: Sequence[Any], options: Mapping[str, Any]) -> list[Operation]:
-        operations = [self._operation(one, options) for one in calls]
+        operations = self._operations(calls, options)
         for operation in operations:
             self.scheduler.start(operation)
+        return operations
+
+    def _operations(self, calls: Sequence[Any], options: Mapping[str, Any]) -> list[Operation]:
+        operations = [self._operation(one, options) for one in calls]
+        if options and not any(isinstance(one, StepOperation) for one in operations):
+            raise ValueError(
+                f"{', '.join(options)}: options of ctx.gather and ctx.first are for steps, and none is here"
+            )
         return operations
 
     def _operation(self, call: Any, options: Mapping[str, Any]) -> Operation:
@@ -256,7 +270,7 @@ class AsyncFlowContext(BaseFlowContext):
         return self.calls.step(function, *args, name=name, options=options, **keywords)
 
     def gather(self, *calls: Any, **options: Any) -> Coroutine[Any, Any, list[Any]]:
-        return self._gathered([self._operation(one, options) for one in calls])
+        return self._gathered(self._operations(calls, options))
 
     async def _gathered(self, operations: Sequence[Operation]) -> list[Any]:
         try:
@@ -285,7 +299,7 @@ class AsyncFlowContext(BaseFlowContext):
     def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> Coroutine[Any, Any, First]:
         if not calls:
             raise ValueError("ctx.first needs something to wait for")
-        return self._first([self._operation(one, options) for one in calls], cancel_others)
+        return self._first(self._operations(calls, options), cancel_others)
 
     async def _first(self, operations: Sequence[Operation], cancel_others: bool) -> First:
         await self._until(operations, lambda: _is_decided(operations))

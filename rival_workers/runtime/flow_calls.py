@@ -40,7 +40,7 @@ from rival_workers.runtime.flow_steps import FlowStep
 NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")
 #: A checkpoint that waits for very many topics has a shorter name than all of them make.
 MAX_CHECKPOINT = 400
-_SIGNS_OF_PATHS = "~:/#[]!"
+_SIGNS_OF_PATHS = "~:#[]!"
 #: The methods of ctx that `ctx.start`, `ctx.gather` and `ctx.first` can begin.
 STARTABLE = ("step", "call", "sleep", "sleep_until", "await_event")
 

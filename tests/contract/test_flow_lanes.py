@@ -556,3 +556,28 @@ def test_a_change_in_one_lane_is_found_although_the_flow_would_catch_it(inline: 
     assert calls == {"before": 1, "beside": 1}
     assert "after" not in calls
     assert set(rows(inline)) == set(before)
+
+
+def test_a_lane_that_waits_busily_for_another_receives_its_end(inline: Inline) -> None:
+    async def lane(ctx: Any, name: str, seconds: float) -> None:
+        await ctx.sleep(seconds)
+        await ctx.step(once, name)
+
+    async def body(ctx: Any) -> Any:
+        for name, seconds in (("a", 0), ("b", 0.3)):
+            task = asyncio.create_task(lane(ctx, name, seconds))
+            while not task.done():
+                await asyncio.sleep(0)
+        return "done"
+
+    assert run(inline, body) == "done"
+    assert calls == {"a": 1, "b": 1}
+
+
+def test_a_lane_may_take_many_turns_while_nothing_is_open(inline: Inline) -> None:
+    async def body(ctx: Any) -> int:
+        for _ in range(5000):
+            await asyncio.sleep(0)
+        return 5000
+
+    assert run(inline, body) == 5000

@@ -212,8 +212,8 @@ class Keeper:
             if cancelled:
                 self._doorbell.ring([], changed=cancelled)
             done.orphans += len(cancelled)
-            # Cancelled ones may have left children of their own.
-            if not settled:
+            # Cancelled ones may have left children of their own; those that fail stay for a later round.
+            if all(now is None for now in settled.values()):
                 return
 
     def _cancel_orphan(self, run_id: str, by: str) -> bool | None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
+
+from pydantic import BaseModel
 
 from rival_client.ticks import CatchUp
 from rival_workers.definition import composites
 from rival_workers.definition.composites import Function, Steps
 from rival_workers.definition.files import References
 from rival_workers.definition.lines import caller, in_a_notebook
+from rival_workers.definition.options import CompositeOptions, DelayUnits, Duration, StepOptions, WaitOptions
+from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.results import Results
 from rival_workers.definition.schedules import Schedule
@@ -46,7 +50,7 @@ class WorkflowBuilder:
         self._input = model
         return self
 
-    def step(self, function: Any, /, **options: Any) -> Self:
+    def step(self, function: Any, /, **options: Unpack[StepOptions]) -> Self:
         """A function, with options as in `step(function, …)`."""
         self._steps.append(StepSpec(function, options) if options else function)
         return self
@@ -55,15 +59,19 @@ class WorkflowBuilder:
         self._steps.extend(steps)
         return self
 
-    def branch(self, name: str, *, when: Function, then: Steps, otherwise: Steps = (), **options: Any) -> Self:
+    def branch(
+        self, name: str, *, when: Function, then: Steps, otherwise: Steps = (), **options: Unpack[CompositeOptions]
+    ) -> Self:
         return self.step(composites.branch(name, when=when, then=then, otherwise=otherwise, **options))
 
-    def parallel(self, name: str, steps: Sequence[Any], *, on_failure: OnFailure = "cancel", **options: Any) -> Self:
+    def parallel(
+        self, name: str, steps: Sequence[Any], *, on_failure: OnFailure = "cancel", **options: Unpack[CompositeOptions]
+    ) -> Self:
         return self.step(composites.parallel(name, steps, on_failure=on_failure, **options))
 
     def for_each(
         self, name: str, *, items: Function, do: Steps, concurrency: int = 1, on_failure: OnFailure = "cancel",
-        collect: bool = True, **options: Any,
+        collect: bool = True, **options: Unpack[CompositeOptions],
     ) -> Self:  # fmt: skip
         each = composites.for_each(
             name, items=items, do=do, concurrency=concurrency, on_failure=on_failure, collect=collect, **options
@@ -72,28 +80,35 @@ class WorkflowBuilder:
 
     def loop(
         self, name: str, *, do: Steps, until: Function | None = None, while_: Function | None = None,
-        max_iterations: int | None = None, **options: Any,
+        max_iterations: int | None = None, **options: Unpack[CompositeOptions],
     ) -> Self:  # fmt: skip
         again = composites.loop(name, do=do, until=until, while_=while_, max_iterations=max_iterations, **options)
         return self.step(again)
 
     def workflow(
         self, reference: Any, *, name: str | None = None, input: Function | None = None,
-        propagate_failure: bool = True, **options: Any,
+        propagate_failure: bool = True, **options: Unpack[CompositeOptions],
     ) -> Self:  # fmt: skip
         nested = composites.workflow(reference, name=name, input=input, propagate_failure=propagate_failure, **options)
         return self.step(nested)
 
     def wait_event(
-        self, name: str, topic: Any, *, key: str | Function | None = None, where: Mapping[str, Any] | None = None,
-        timeout: Any = None, on_timeout: OnTimeout = "stop", **options: Any,
-    ) -> Self:  # fmt: skip
+        self,
+        name: str,
+        topic: str | type[BaseModel],
+        *,
+        key: str | Function | None = None,
+        where: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+        on_timeout: OnTimeout = "stop",
+        **options: Unpack[WaitOptions],
+    ) -> Self:
         waits = wait_event_step(
             topic, key=key, where=where, timeout=timeout, on_timeout=on_timeout, name=name, **options
         )
         return self.step(waits)
 
-    def delay(self, name: str | None = None, **duration: Any) -> Self:
+    def delay(self, name: str | None = None, **duration: Unpack[DelayUnits]) -> Self:
         """`.delay("cool_down", minutes=5)`, as in `delay_step`."""
         return self.step(delay_step(name=name, **duration))
 
@@ -101,7 +116,7 @@ class WorkflowBuilder:
         self._on_error = handler
         return self
 
-    def policies(self, *rules: Any) -> Self:
+    def policies(self, *rules: PolicyRule) -> Self:
         """Options for many steps at once: `("charge", {"timeout": 5})`; the first rule that matches wins."""
         self._policies += rules
         return self

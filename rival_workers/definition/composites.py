@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from rival_workers.definition.lines import caller
+from rival_workers.definition.options import CompositeOptions
 from rival_workers.engine.plan import OnFailure
 
 Function = Callable[..., Any]
@@ -80,12 +81,16 @@ class WorkflowSpec(CompositeSpec):
     propagate_failure: bool
 
 
-def branch(name: str, *, when: Function, then: Steps, otherwise: Steps = (), **options: Any) -> BranchSpec:
+def branch(
+    name: str, *, when: Function, then: Steps, otherwise: Steps = (), **options: Unpack[CompositeOptions]
+) -> BranchSpec:
     """`then` if the function `when` answers true, `otherwise` if not. Its result is that of the way it took."""
     return BranchSpec(name, when, then, otherwise, options=options)
 
 
-def parallel(name: str, steps: Sequence[Any], *, on_failure: OnFailure = "cancel", **options: Any) -> ParallelSpec:
+def parallel(
+    name: str, steps: Sequence[Any], *, on_failure: OnFailure = "cancel", **options: Unpack[CompositeOptions]
+) -> ParallelSpec:
     """All at once; a list within the list is a sequence. Its result maps each one's last step to that step's result.
 
     When one fails: "cancel" the others and fail, "wait" for them and fail, or "continue" as if nothing had been.
@@ -101,7 +106,7 @@ def for_each(
     concurrency: int = 1,
     on_failure: OnFailure = "cancel",
     collect: bool = True,
-    **options: Any,
+    **options: Unpack[CompositeOptions],
 ) -> ForEachSpec:
     """The steps of `do` once for each item that the function `items` gives, up to `concurrency` at a time. They may
     ask for `item` and `index`. Its result is the list of the items' last results, unless `collect` is False.
@@ -116,7 +121,7 @@ def loop(
     until: Function | None = None,
     while_: Function | None = None,
     max_iterations: int | None = None,
-    **options: Any,
+    **options: Unpack[CompositeOptions],
 ) -> LoopSpec:
     """The steps of `do` again and again: `until` a function says so (asked after each turn), `while_` it does (asked
     before each), or just `max_iterations` times. With a condition, reaching the maximum (default 1000) is a failure.
@@ -131,7 +136,7 @@ def workflow(
     name: str | None = None,
     input: Function | None = None,
     propagate_failure: bool = True,
-    **options: Any,
+    **options: Unpack[CompositeOptions],
 ) -> WorkflowSpec:
     """Another workflow as one step of this one: by file (`"./payment.py"`), by name, or itself.
 

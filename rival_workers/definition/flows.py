@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+from typing_extensions import ParamSpec, TypeVar
 
 from rival_workers.definition.lines import in_a_notebook
+from rival_workers.definition.options import Duration
+from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
+from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 
+P = ParamSpec("P", default=...)
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True, default=Any)
 
-class Flow:
-    """A flow's function, and what it is called in a plan."""
 
-    def __init__(self, function: Callable[..., Any], name: str, version: str | None) -> None:
+class Flow(Generic[P, R_co]):
+    """A flow's function, and what it is called in a plan. `P`, `R_co`: the function's parameters, and what it returns:
+    of an async function, the awaitable."""
+
+    def __init__(self, function: Callable[P, R_co], name: str, version: str | None) -> None:
         self.function, self.name, self.version = function, name, version
         self.definition: WorkflowDefinition | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -30,13 +42,13 @@ def flow(
     input: Any = None,
     description: str | None = None,
     on_error: Callable[..., Any] | None = None,
-    policies: Any = (),
-    schedule: Any = None,
-    retention: Any = None,
+    policies: Sequence[PolicyRule] = (),
+    schedule: Schedule | str | float | dt.timedelta | None = None,
+    retention: Duration | None = None,
     version: str | None = None,
     register: bool = True,
     registry: Registry | None = None,
-) -> Callable[[Callable[..., Any]], Flow]:
+) -> Callable[[Callable[Q, R]], Flow[Q, R]]:
     """Registers the function as a workflow of this name; with `register=False` it is only for the lists of others.
 
     The plan of a flow is not known before it runs, so its code is not part of its version: give another `version` when
@@ -45,7 +57,7 @@ def flow(
     if callable(name):
         raise TypeError(f"@flow needs parentheses: @flow() or @flow({name.__name__.replace('_', '-')!r})")
 
-    def decorate(function: Callable[..., Any]) -> Flow:
+    def decorate(function: Callable[Q, R]) -> Flow[Q, R]:
         made = Flow(function, name or function.__name__.replace("_", "-"), version)
         if register:
             made.definition = define_workflow(

@@ -9,9 +9,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rival_workers.definition.options import PolicyOptions
+
 #: Says of a step's name and kind ("step", "branch", …) whether a rule is for it.
 Matcher = Callable[[str, str], bool]
 Rule = tuple[Matcher, Mapping[str, Any]]
+#: As a user writes it: a step's name stands for a matcher.
+PolicyRule = tuple[str | Matcher, PolicyOptions]
 
 #: Two ways to say one thing: a step that says it in one has said it.
 _SAME = ({"max_attempts", "max_retries"},)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, Never, Unpack, overload
 
 from pydantic import ValidationError
+from typing_extensions import ParamSpec, TypeVar
 
 from rival_client.arguments import MAX_NAME, MAX_SECONDS, shown
 from rival_workers.definition.inject import Injection, injection, refuse_generator
+from rival_workers.definition.options import StepOptions
 from rival_workers.definition.returns import written_function
 from rival_workers.engine.plan import StepConfig
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
+P = ParamSpec("P", default=...)
+Q = ParamSpec("Q")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True, default=Any)
 
 OPTIONS = ("name", "on_error", "compensate", "max_retries", *StepConfig.model_fields)
 _DURATIONS = ("timeout", "base_delay", "max_delay", "heartbeat", "deadline")
@@ -25,20 +31,30 @@ _OPTIONS_ATTRIBUTE = "__rival_step__"
 
 
 @dataclass(frozen=True)
-class StepSpec:
-    """A function with options, not checked yet."""
+class StepSpec(Generic[P, T_co]):
+    """A function with options, not checked yet. `P`: the function's parameters; `T_co`: its result, awaited."""
 
     function: Function
     options: Mapping[str, Any]
     #: What is wrong with what the function itself was made of, for those that are made.
     problems: tuple[str, ...] = ()
+    #: Its function reads the plan's steps and input, so that a flow cannot call it.
+    only_in_plans: bool = False
+
+
+#: What `http_step` and the like make: a checker refuses it as an argument of `ctx.step`.
+PlanStep = StepSpec[[Never], Any]
 
 
 @overload
-def step(function: Function, /, **options: Any) -> StepSpec: ...
+def step(function: StepSpec[Q, T], /, **options: Unpack[StepOptions]) -> StepSpec[Q, T]: ...
 @overload
-def step(function: None = None, /, **options: Any) -> Callable[[F], F]: ...
-def step(function: Function | None = None, /, **options: Any) -> StepSpec | Callable[[F], F]:
+def step(function: Callable[Q, Awaitable[T]], /, **options: Unpack[StepOptions]) -> StepSpec[Q, T]: ...
+@overload
+def step(function: Callable[Q, T], /, **options: Unpack[StepOptions]) -> StepSpec[Q, T]: ...
+@overload
+def step(function: None = None, /, **options: Unpack[StepOptions]) -> Callable[[F], F]: ...
+def step(function: Any = None, /, **options: Unpack[StepOptions]) -> StepSpec | Callable[[F], F]:
     """`step(chop, timeout=60)` in a list of steps, or `@step(timeout=60)` on the function itself."""
     if function is not None:
         return StepSpec(function, options)
@@ -55,7 +71,7 @@ def as_spec(thing: Any) -> StepSpec:
     if isinstance(thing, StepSpec):
         inner = as_spec(thing.function) if isinstance(thing.function, StepSpec) else thing
         options = {**_decorated_with(inner.function), **inner.options, **thing.options}
-        return StepSpec(inner.function, options, inner.problems)
+        return StepSpec(inner.function, options, inner.problems, inner.only_in_plans)
     if isinstance(thing, Mapping):
         if "fn" not in thing:
             raise ValueError('a step given as a dict needs "fn": the function')

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 from pydantic import BaseModel
 
 from rival_client.topics import topic_of
+from rival_workers.definition.options import Duration, WaitOptions
 from rival_workers.definition.steps import seconds
 from rival_workers.errors import EventTimeout
 
@@ -37,10 +38,10 @@ def wait_event_step(
     *,
     key: str | Callable[..., Any] | None = None,
     where: Mapping[str, Any] | None = None,
-    timeout: Any = None,
+    timeout: Duration | None = None,
     on_timeout: OnTimeout = "stop",
     name: str | None = None,
-    **options: Any,
+    **options: Unpack[WaitOptions],
 ) -> WaitSpec:
     """Wait until somebody sends an event with this topic, and `key` if one is given (a string, or a function that makes
     it), whose payload holds `where`. The event's payload is the step's result; of a typed event, the model.

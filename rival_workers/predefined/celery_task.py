@@ -8,14 +8,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from rival_workers.definition.steps import StepSpec
+from rival_workers.definition.options import TaskOptions
+from rival_workers.definition.steps import PlanStep, StepSpec
 from rival_workers.errors import StepError
 from rival_workers.predefined.templates import Constant, Part, parse, signature
 
 
-def celery_step(task: Any, *, args: Any = (), kwargs: Any = None, name: str | None = None, **options: Any) -> StepSpec:
+def celery_step(
+    task: Any, *, args: Any = (), kwargs: Any = None, name: str | None = None, **options: Unpack[TaskOptions]
+) -> PlanStep:
     """Its result is the task's, which must be JSON. `args` and `kwargs` may hold templates and functions.
 
     A retry that the task asks for (`self.retry()`, `autoretry_for`) is one of the step, with the step's backoff and at
@@ -31,7 +34,9 @@ def celery_step(task: Any, *, args: Any = (), kwargs: Any = None, name: str | No
         args=_parsed(args, "args", Sequence, problems),
         kwargs=_parsed(kwargs or {}, "kwargs", Mapping, problems),
     )
-    return StepSpec(function, {"name": name or task_name.rpartition(".")[2], **options}, tuple(problems))
+    return StepSpec(
+        function, {"name": name or task_name.rpartition(".")[2], **options}, tuple(problems), only_in_plans=True
+    )
 
 
 def _parsed(value: Any, where: str, kind: type, problems: list[str]) -> Part:

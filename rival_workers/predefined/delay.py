@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Never
 
 from rival_workers.definition.leaves import Sleep
 
@@ -22,7 +22,7 @@ def delay_step(
     hours: float | None = None,
     days: float | None = None,
     name: str | None = None,
-    **unknown: Any,
+    **unknown: Never,
 ) -> Sleep:
     """The next step starts this much later; what is given is added up. The default name is like `delay_20s`."""
     given = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}

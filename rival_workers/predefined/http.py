@@ -11,11 +11,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 from rival_client.payload import dump
-from rival_workers.definition.steps import StepSpec, seconds
+from rival_workers.definition.options import PredefinedOptions
+from rival_workers.definition.steps import PlanStep, StepSpec, seconds
 from rival_workers.errors import StepError
 from rival_workers.predefined.http_url import parse_url
 from rival_workers.predefined.templates import Constant, Part, parse, signature
@@ -49,8 +50,8 @@ def http_step(
     allow_private: bool = False,
     follow_redirects: bool = True,
     name: str | None = None,
-    **options: Any,
-) -> StepSpec:
+    **options: Unpack[PredefinedOptions],
+) -> PlanStep:
     """Its result is `{"status": …, "headers": {…}, "json": …}`, with "text" in place of "json" for other answers.
 
     url, headers, params, json and data may hold templates ("{input.order_id}") and functions. `timeout` is for the
@@ -73,7 +74,9 @@ def http_step(
         allow_private=bool(allow_private),
         follow_redirects=bool(follow_redirects),
     )
-    return StepSpec(function, {"name": name or f"http_{str(method).lower()}", **options}, tuple(problems))
+    return StepSpec(
+        function, {"name": name or f"http_{str(method).lower()}", **options}, tuple(problems), only_in_plans=True
+    )
 
 
 def _problems(method: Any, timeout: Any, max_bytes: Any, json: Any, data: Any) -> Iterable[str]:

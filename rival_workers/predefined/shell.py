@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Unpack
 
-from rival_workers.definition.steps import StepSpec, seconds
+from rival_workers.definition.options import PredefinedOptions
+from rival_workers.definition.steps import PlanStep, StepSpec, seconds
 from rival_workers.errors import StepError
 from rival_workers.predefined.commands import Command, run_command
 from rival_workers.predefined.references import Reference
@@ -35,8 +36,8 @@ def shell_step(
     timeout: float | dt.timedelta | None = None,
     max_output: int = MOST_OUTPUT,
     name: str | None = None,
-    **options: Any,
-) -> StepSpec:
+    **options: Unpack[PredefinedOptions],
+) -> PlanStep:
     """Its result is `{"exit_code": 0, "stdout": "…", "stderr": "…"}`, each output cut to its last `max_output` bytes.
 
     Arguments, `env` and `cwd` may hold templates and functions. The command sees PATH, HOME, LANG and `env`, nothing
@@ -55,7 +56,7 @@ def shell_step(
         max_output=max_output,
     )
     limits = {} if timeout is None else {"timeout": timeout}
-    return StepSpec(function, {"name": name or _name(listed), **limits, **options}, tuple(problems))
+    return StepSpec(function, {"name": name or _name(listed), **limits, **options}, tuple(problems), only_in_plans=True)
 
 
 def _problems(command: Any, env: Any, max_output: Any) -> Iterable[str]:

@@ -1,0 +1,72 @@
+"""The options that a type checker knows are those that are accepted at run time, with the same values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from rival_workers import celery_step, create_workflow, delay_step, http_step, shell_step, wait_event_step
+from rival_workers.definition import composites, options
+from rival_workers.definition.gathering import NOT_IN_COMPOSITES
+from rival_workers.definition.steps import _DURATIONS, OPTIONS
+from rival_workers.engine.plan import StepConfig
+from rival_workers.runtime.flow_calls import NOT_IN_FLOWS
+
+ALL = set(OPTIONS)
+REACTIONS = {"on_error", "compensate"}
+FOR_EXTERNAL = {"execution_mode", "deadline"}
+
+KNOWN: dict[type, set[str]] = {
+    options.StepOptions: ALL,
+    options.TaskOptions: ALL - {"name"},
+    options.PredefinedOptions: ALL - {"name", "timeout"},
+    options.CompositeOptions: ALL - set(NOT_IN_COMPOSITES),
+    options.WaitOptions: ALL - set(NOT_IN_COMPOSITES) - {"timeout", "on_timeout"},
+    # A flow's step has a name; NOT_IN_FLOWS is about what is left when that has been taken.
+    options.FlowStepOptions: ALL - set(NOT_IN_FLOWS) - FOR_EXTERNAL | {"name"},
+    options.PolicyOptions: ALL - REACTIONS - {"name"},
+}
+
+
+@pytest.mark.parametrize("kind", KNOWN, ids=lambda kind: kind.__name__)
+def test_a_type_checker_knows_the_options_that_are_accepted(kind: type) -> None:
+    assert set(get_type_hints(kind)) == KNOWN[kind]
+
+
+@pytest.mark.parametrize("key", [key for key in OPTIONS if key in StepConfig.model_fields])
+def test_an_option_has_the_type_that_is_accepted(key: str) -> None:
+    declared, accepted = get_type_hints(options.StepOptions)[key], StepConfig.model_fields[key].annotation
+    if key in _DURATIONS:
+        assert set(get_args(declared)) == {*(get_args(accepted) or [accepted]), *get_args(options.Duration)}
+    else:
+        assert declared == accepted
+
+
+BUILDER = create_workflow("any")
+TAKES: list[tuple[Callable[..., Any], type]] = [
+    (http_step, options.PredefinedOptions),
+    (shell_step, options.PredefinedOptions),
+    (celery_step, options.TaskOptions),
+    (wait_event_step, options.WaitOptions),
+    (BUILDER.step, options.StepOptions),
+    (BUILDER.wait_event, options.WaitOptions),
+    (BUILDER.delay, options.DelayUnits),
+    *[(getattr(where, name), options.CompositeOptions)
+      for where in (composites, BUILDER) for name in ("branch", "parallel", "for_each", "loop", "workflow")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "kind"), TAKES, ids=lambda one: getattr(one, "__qualname__", None))
+def test_what_makes_a_step_takes_these_options_beside_its_own(function: Callable[..., Any], kind: type) -> None:
+    parameters = inspect.signature(function).parameters
+    [rest] = [one for one in parameters.values() if one.kind is one.VAR_KEYWORD]
+    assert rest.annotation == f"Unpack[{kind.__name__}]"
+    assert not set(get_type_hints(kind)) & (set(parameters) - {rest.name})
+
+
+def test_the_units_of_a_delay_are_those_that_the_builder_takes() -> None:
+    own = inspect.signature(delay_step).parameters
+    assert set(get_type_hints(options.DelayUnits)) == set(own) - {"name", "unknown"}

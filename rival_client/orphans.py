@@ -39,9 +39,10 @@ def forget(connection: Connection, run_id: str) -> None:
     connection.execute(delete(orphans).where(orphans.c.run_id == run_id))
 
 
-def list_orphans(connection: Connection, limit: int) -> list[tuple[str, str]]:
-    """(run id, on whose behalf it is to be cancelled), the oldest first."""
-    found = connection.execute(select(orphans.c.run_id, orphans.c.by).order_by(orphans.c.at).limit(limit))
+def list_orphans(connection: Connection, limit: int, after: str = "") -> list[tuple[str, str]]:
+    """(run id, on whose behalf it is to be cancelled) of those whose id comes after the given one."""
+    orphaned = select(orphans.c.run_id, orphans.c.by).where(orphans.c.run_id > after)
+    found = connection.execute(orphaned.order_by(orphans.c.run_id).limit(limit))
     return [(row.run_id, row.by) for row in found]
 
 

@@ -6,10 +6,11 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, delete, select, true
+from sqlalchemy import Connection, RowMapping, Text, and_, case, cast, delete, select, true
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.errors import RivalError
+from rival_client.payload import load
 from rival_client.tables import now, schedules, workflows
 from rival_client.ticks import CatchUp, Planned, Rule
 
@@ -73,11 +74,25 @@ def remove_own_schedule(connection: Connection, workflow: str) -> None:
 
 
 def list_schedules(connection: Connection, workflow: str | None = None) -> list[ScheduleRecord]:
-    statement = select(schedules).order_by(schedules.c.name)
+    statement = _RECORDS.order_by(schedules.c.name)
     if workflow is not None:
         statement = statement.where(schedules.c.workflow == workflow)
-    return [ScheduleRecord(**row) for row in connection.execute(statement).mappings()]
+    return [_record(row) for row in connection.execute(statement).mappings()]
 
 
 def read_schedule(connection: Connection, name: str) -> ScheduleRecord:
-    return ScheduleRecord(**connection.execute(select(schedules).where(schedules.c.name == name)).mappings().one())
+    return _record(connection.execute(_RECORDS.where(schedules.c.name == name)).mappings().one())
+
+
+#: The input as text: SQLite keeps what is not JSON, and one row that cannot be parsed would fail the whole list.
+_RECORDS = select(
+    *(column for column in schedules.c if column is not schedules.c.input),
+    cast(schedules.c.input, Text).label("input"),
+)
+
+
+def _record(row: RowMapping) -> ScheduleRecord:
+    try:
+        return ScheduleRecord(**{**row, "input": load(row["input"])})
+    except ValueError as error:
+        return ScheduleRecord(**{**row, "input": None, "error": f"its input is not JSON: {error}"})

@@ -17,7 +17,7 @@ T = TypeVar("T")
 #: Seconds before a failed item is tried again: at first, and at the most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 #: Items that are remembered; with more, the oldest are forgotten and logged again.
-_MOST = 1000
+_MOST = 10_000
 
 
 class FailingItems:

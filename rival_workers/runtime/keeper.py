@@ -40,6 +40,8 @@ _RETENTION_BATCH = 500
 
 
 Rung = TypeVar("Rung", Due, DueEvent)
+#: Run and path of an attempt.
+Place = tuple[str, str]
 
 
 @dataclass
@@ -190,31 +192,44 @@ class Keeper:
         if now - self._steady_since < self._settings.lease:
             return
         dead = self._store.dead_executors()
-        if not dead:
-            return
-        lost = self._store.lost_attempts(dead, BATCH)
-        self._give_to_others(lost, done)
-        if len(lost) < BATCH:
+        if dead and self._give_to_others(partial(self._store.lost_attempts, dead), done):
             self._store.forget_executors(dead)
 
-    def _give_to_others(self, attempts: list[RunningAttempt], done: Round) -> None:
-        for attempt in attempts:
-            where = (attempt.held.run_id, attempt.held.path)
-            self._failing.attempt("take over", where, partial(self._moves.take_over, attempt))
-            done.taken_over += 1
+    def _give_to_others(self, read: Callable[[int, Place | None], list[RunningAttempt]], done: Round) -> bool:
+        """Take over all attempts, a page at a time: those that fail stay, and must not fill every page. False: the
+        keeper stops."""
+        last: Place | None = None
+        while not self._stop.is_set():
+            attempts = read(BATCH, last)
+            for attempt in attempts:
+                last = (attempt.held.run_id, attempt.held.path)
+                self._failing.attempt("take over", last, partial(self._moves.take_over, attempt))
+                done.taken_over += 1
+            if len(attempts) < BATCH:
+                return True
+        return False
 
     def _cancel_orphans(self, done: Round) -> None:
-        """Children of those that were cancelled, have failed or were rewound, by somebody who did not come to them."""
+        """Children of runs that were cancelled, have failed or were rewound, where that process did not cancel them.
+        Cancelled ones may leave children of their own: so again, until there is nothing to cancel."""
+        while self._cancel_each_orphan(done):
+            pass
+
+    def _cancel_each_orphan(self, done: Round) -> bool:
+        """Whether any was there to be cancelled. Those that fail stay for a later round, and are paged past."""
+        found, last = False, ""
         while not self._stop.is_set():
-            found = self._store.orphans(BATCH)
-            settled = {run_id: self._cancel_orphan(run_id, by) for run_id, by in found}
+            page = self._store.orphans(BATCH, last)
+            settled = {run_id: self._cancel_orphan(run_id, by) for run_id, by in page}
             cancelled = [run_id for run_id, now in settled.items() if now]
             if cancelled:
                 self._doorbell.ring([], changed=cancelled)
             done.orphans += len(cancelled)
-            # Cancelled ones may have left children of their own; those that fail stay for a later round.
-            if all(now is None for now in settled.values()):
-                return
+            found = found or any(now is not None for now in settled.values())
+            if len(page) < BATCH:
+                return found
+            last = page[-1][0]
+        return False
 
     def _cancel_orphan(self, run_id: str, by: str) -> bool | None:
         return self._failing.attempt("cancel", (run_id,), partial(self._store.cancel_orphan, run_id, by))
@@ -223,7 +238,7 @@ class Keeper:
         if self.timer() < self._chores_at:
             return
         self._chores_at = self.timer() + _CHORES_EVERY
-        self._give_to_others(self._store.stray_attempts(BATCH), done)
+        self._give_to_others(self._store.stray_attempts, done)
         while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
             pass
         for workflow, age in self._store.retentions(self._settings.retention):

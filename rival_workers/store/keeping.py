@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, literal, or_, select, tuple_, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, literal, or_, select, tuple_, update
 
 from rival_client.database import Database
 from rival_client.history import tell
@@ -96,17 +96,25 @@ class Keeping:
         with self.database.autocommit() as connection:
             return list(connection.scalars(select(executors.c.id).where(executors.c.expires_at <= now())))
 
-    def lost_attempts(self, dead: Sequence[str], limit: int) -> list[RunningAttempt]:
-        """What the given executors were running."""
-        with self.database.by_index() as connection:
-            found = connection.execute(RUNNING.where(steps.c.executor_id.in_(dead)).limit(limit))
-            return [running_of(row) for row in found]
+    def lost_attempts(
+        self, dead: Sequence[str], limit: int, after: tuple[str, str] | None = None
+    ) -> list[RunningAttempt]:
+        """What the given executors were running, in the order of run and path. `after`: the last one of the page
+        before."""
+        return self._page(RUNNING.where(steps.c.executor_id.in_(dead)), limit, after)
 
-    def stray_attempts(self, limit: int) -> list[RunningAttempt]:
-        """Running attempts of executors that nobody knows any more: a claim that landed after its executor's burial."""
+    def stray_attempts(self, limit: int, after: tuple[str, str] | None = None) -> list[RunningAttempt]:
+        """Running attempts of executors without a row: a claim that was committed after its executor was forgotten."""
         known = select(executors.c.id).where(executors.c.id == steps.c.executor_id).exists()
+        return self._page(RUNNING.where(~known), limit, after)
+
+    def _page(self, attempts: Select[Any], limit: int, after: tuple[str, str] | None) -> list[RunningAttempt]:
+        place = tuple_(steps.c.run_id, steps.c.path)
+        if after is not None:
+            attempts = attempts.where(place > tuple_(literal(after[0]), literal(after[1])))
         with self.database.by_index() as connection:
-            return [running_of(row) for row in connection.execute(RUNNING.where(~known).limit(limit))]
+            found = connection.execute(attempts.order_by(steps.c.run_id, steps.c.path).limit(limit))
+            return [running_of(row) for row in found]
 
     def ring_all(self, within: float, limit: int) -> int:
         """The broker forgot everything: make up to `limit` rows due now whose look would come `within` seconds.

@@ -11,10 +11,10 @@ from rival_client.errors import RunNotFound
 class Orphaning:
     database: Database
 
-    def orphans(self, limit: int) -> list[tuple[str, str]]:
-        """(run id, on whose behalf) of children that are still to be cancelled."""
+    def orphans(self, limit: int, after: str = "") -> list[tuple[str, str]]:
+        """(run id, on whose behalf) of children that are still to be cancelled, in the order of their ids."""
         with self.database.autocommit() as connection:
-            return orphan_statements.list_orphans(connection, limit)
+            return orphan_statements.list_orphans(connection, limit, after)
 
     def orphans_of(self, run_id: str, limit: int) -> list[tuple[str, str]]:
         with self.database.autocommit() as connection:

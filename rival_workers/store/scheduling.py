@@ -7,11 +7,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, Select, Text, cast, func, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from rival_client import runs as run_statements
 from rival_client.database import Database
-from rival_client.payload import Json, dump
+from rival_client.database_errors import translated
+from rival_client.errors import DatabaseBusy, DatabaseUnavailable
+from rival_client.payload import Json, dump, load
 from rival_client.records import WorkflowInfo
 from rival_client.schedules import put_schedule, remove_own_schedule
 from rival_client.tables import now, schedules
@@ -23,6 +26,14 @@ from rival_workers.store.guards import any_is_past
 log = logging.getLogger("rival.schedules")
 
 _ANYTHING_DUE = select(any_is_past(schedules.c.next_at))
+_COLUMNS = (
+    schedules.c.name, schedules.c.workflow, schedules.c.cron, schedules.c.every, schedules.c.timezone,
+    schedules.c.catch_up, schedules.c.next_at, schedules.c.error,
+    # As text: SQLite keeps what is not JSON, and one row that cannot be parsed would fail the whole select.
+    cast(schedules.c.input, Text).label("input"), now().label("now"),
+)  # fmt: skip
+#: How many of the schedules that could not be fired last time are tried at a time.
+_AGAIN = 50
 
 
 class Scheduling:
@@ -39,29 +50,33 @@ class Scheduling:
                 put_schedule(connection, workflow, workflow, planned, own=True)
 
     def fire_schedules(self, limit: int) -> list[Fired]:
-        """Start the runs of up to `limit` schedules whose time has come; the caller rings for them."""
+        """Start the runs of up to `limit` schedules whose time has come, and of some more that could not be fired
+        before; the caller rings for them."""
         with self.database.autocommit() as connection:
             if not connection.scalar(_ANYTHING_DUE):
                 return []
-        due = (
-            select(schedules, now().label("now"))
-            .where(schedules.c.next_at <= now())
-            # Those that could not be fired last time come last, lest they take up all the places.
-            .order_by(schedules.c.error.is_not(None), schedules.c.next_at)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
         with self.database.transaction() as connection:
-            return [fired for row in connection.execute(due).all() for fired in self._fire(connection, row)]
+            found = [*connection.execute(_due(limit)).all(), *connection.execute(_due_again()).all()]
+            return [fired for row in found for fired in self._fire_or_leave(connection, row)]
 
-    def _fire(self, connection: Connection, row: Row[Any]) -> list[Fired]:
-        rule = Rule(row.cron, row.every, row.timezone)
+    def _fire_or_leave(self, connection: Connection, row: Row[Any]) -> list[Fired]:
+        """In a savepoint: whatever is wrong with one schedule does not keep the others from their ticks."""
         try:
-            ticks, following = ticks_to_run(rule, row.catch_up, row.next_at, row.now), rule.next_after(row.now)
-            its_input = dump(row.input, what="its input", limit=self.max_payload)
+            with connection.begin_nested():
+                return self._fire(connection, row)
+        except SQLAlchemyError as error:
+            refused = translated(self.database.url, error)
+            if isinstance(refused, DatabaseUnavailable | DatabaseBusy):
+                raise
+            return _leave(connection, row, str(refused))
         except Exception as error:
             # Written by a newer version, or with a time zone that this machine does not know: perhaps another does.
             return _leave(connection, row, f"{type(error).__name__}: {error}")
+
+    def _fire(self, connection: Connection, row: Row[Any]) -> list[Fired]:
+        rule = Rule(row.cron, row.every, row.timezone)
+        ticks, following = ticks_to_run(rule, row.catch_up, row.next_at, row.now), rule.next_after(row.now)
+        its_input = dump(load(row.input), what="its input", limit=self.max_payload)
         workflow = current_workflow(connection, row.workflow)
         if workflow is None:
             return _leave(connection, row, f"there is no workflow {row.workflow!r}")
@@ -75,6 +90,17 @@ class Scheduling:
             return []
         created = run_statements.insert_runs(connection, workflow, inputs, self.ring_grace)
         return [Fired(run_id, workflow.name, workflow.version) for run_id in inputs if run_id in created]
+
+
+def _due(limit: int) -> Select[Any]:
+    due = select(*_COLUMNS).where(schedules.c.next_at <= now(), schedules.c.error.is_(None))
+    return due.order_by(schedules.c.next_at).limit(limit).with_for_update(skip_locked=True)
+
+
+def _due_again() -> Select[Any]:
+    """Some of those that could not be fired last time. At random: each has its turn, however many there are."""
+    due = select(*_COLUMNS).where(schedules.c.next_at <= now(), schedules.c.error.is_not(None))
+    return due.order_by(func.random()).limit(_AGAIN).with_for_update(skip_locked=True)
 
 
 def _leave(connection: Connection, row: Row[Any], why: str) -> list[Fired]:

@@ -61,6 +61,15 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     store.close()
 
 
+@pytest.fixture
+def sqlite_stage(file_url: str) -> Iterator[Stage]:
+    """Where only SQLite behaves like that."""
+    clock = Clock()
+    store = SqlStore(database_at(file_url, clock=clock))
+    yield Stage(store, clock)
+    store.close()
+
+
 @pytest.fixture(params=["postgres", "postgres-plain"])
 def pg_stage(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Stage]:
     """Where two transactions can be open at once: SQLite takes one writer at a time."""

@@ -52,6 +52,8 @@ UNUSUAL: dict[tuple[str, str], dict[str, Any]] = {
 WITHIN = {
     "workflow": {"run_id"}, "runs": {"workflow", "status", "since", "input"},
     "error": {"error['type']", "error['message']"},
+    # A typed event takes no other payload.
+    "topic": {"payload"},
 }  # fmt: skip
 
 

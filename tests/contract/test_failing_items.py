@@ -12,24 +12,33 @@ from rival_client.errors import DatabaseRefused, DatabaseUnavailable
 from rival_client.tables import after, now, orphans, steps, workflows
 from rival_workers import step
 from rival_workers.engine.interpreter import first
-from rival_workers.runtime import failing_items
+from rival_workers.runtime import failing_items, keeper
 from rival_workers.runtime.failing_items import FailingItems
 from tests.support.inline import Inline
 
 
-def hang(inline: Inline, workflow: str, run_id: str) -> None:
+def hang(inline: Inline, workflow: str, run_id: str, by: str = "gone") -> None:
     """A run whose step has timed out on an executor that does not know it."""
-    inline.define(workflow, step(lambda: 1, name="slow", timeout=60), step(lambda: 2, name="more"))
+    if inline.registry.newest(workflow) is None:
+        inline.define(workflow, step(lambda: 1, name="slow", timeout=60), step(lambda: 2, name="more"))
     version = next(w.version for w in inline.registry if w.name == workflow)
     inline.rival.run(workflow, run_id=run_id)
     inline.doorbell.take()
     plan = inline.registry.find(workflow, version)
     assert plan is not None
-    assert inline.store.begin_run(run_id, 0, first(plan.plan), claim_for="gone")
+    assert inline.store.begin_run(run_id, 0, first(plan.plan), claim_for=by)
     with inline.store.database.transaction() as connection:
         connection.execute(
             update(steps).where(steps.c.run_id == run_id).values(timeout_at=after(-1), ring_at=after(-1))
         )
+
+
+def corrupt(inline: Inline, workflow: str) -> None:
+    """No worker has the workflow any more, and its stored plan cannot be read."""
+    with inline.store.database.transaction() as connection:
+        connection.execute(update(workflows).where(workflows.c.name == workflow).values(plan={"nodes": "nonsense"}))
+    version = next(w.version for w in inline.registry if w.name == workflow)
+    del inline.registry._versions[workflow, version], inline.registry._newest[workflow]
 
 
 def errors(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
@@ -41,10 +50,7 @@ def test_a_corrupt_plan_is_named_once_and_other_timeouts_are_applied(
 ) -> None:
     hang(inline, "bad", "b")
     hang(inline, "good", "g")
-    with inline.store.database.transaction() as connection:
-        connection.execute(update(workflows).where(workflows.c.name == "bad").values(plan={"nodes": "nonsense"}))
-    version = next(w.version for w in inline.registry if w.name == "bad")
-    del inline.registry._versions["bad", version], inline.registry._newest["bad"]
+    corrupt(inline, "bad")
     for _ in range(3):
         with inline.store.database.transaction() as connection:
             connection.execute(update(steps).where(steps.c.run_id == "b").values(ring_at=after(-1)))
@@ -87,6 +93,53 @@ def test_one_orphan_that_cannot_be_cancelled_does_not_keep_the_others(inline: In
     inline.store.cancel_orphan = cancel  # type: ignore[method-assign]
     inline.keeper.run_once()
     assert (inline.rival.state("x").status, inline.rival.state("y").status) == ("pending", "cancelled")
+
+
+def test_more_failing_orphans_than_a_batch_do_not_keep_the_others(
+    inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "BATCH", 2)
+    inline.define("w", step(lambda: 1, name="a"))
+    bad = [f"bad-{number}" for number in range(5)]
+    with inline.store.database.transaction() as connection:
+        for run_id in [*bad, "good"]:
+            connection.execute(insert(orphans).values(run_id=run_id, by="me", at=now()))
+    for run_id in [*bad, "good"]:
+        inline.rival.run("w", run_id=run_id)
+    real, tried = inline.store.cancel_orphan, list[str]()
+
+    def cancel(run_id: str, by: str) -> bool | None:
+        tried.append(run_id)
+        if run_id in bad:
+            raise ValueError("odd")
+        return real(run_id, by)
+
+    inline.store.cancel_orphan = cancel  # type: ignore[method-assign]
+    assert inline.keeper.run_once().orphans == 1
+    assert inline.rival.state("good").status == "cancelled"
+    assert sorted(tried) == [*bad, "good"]
+
+
+@pytest.mark.parametrize("executor", ["dead", "unknown"])
+def test_more_attempts_that_cannot_be_taken_over_than_a_batch_do_not_keep_the_others(
+    inline: Inline, monkeypatch: pytest.MonkeyPatch, executor: str
+) -> None:
+    """`dead`: its lease has run out. `unknown`: it has no row any more."""
+    monkeypatch.setattr(keeper, "BATCH", 2)
+    for number in range(5):
+        hang(inline, "bad", f"bad-{number}", by=executor)
+    hang(inline, "good", "good", by=executor)
+    corrupt(inline, "bad")
+    with inline.store.database.transaction() as connection:
+        connection.execute(update(steps).values(timeout_at=None, ring_at=after(60)))
+    # No loss is forgiven: the step fails, and that needs the plan.
+    inline.keeper._moves._settings = inline.settings.with_(max_lost=0)
+    if executor == "dead":
+        inline.store.add_executor("dead", "elsewhere", 1, "w", -1)
+    inline.keeper._steady_since = -1e9
+    inline.keeper.run_once()
+    statuses = {run.run_id: run.status for run in inline.rival.runs()}
+    assert statuses == {"good": "failed"} | {f"bad-{number}": "running" for number in range(5)}
 
 
 def test_a_failing_item_is_tried_less_and_less_often(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
+import string
 import threading
 from collections.abc import Iterator
 
@@ -16,8 +18,9 @@ from rival_client.schedules import list_schedules, put_schedule
 from rival_client.settings import Settings
 from rival_client.tables import after, now, runs, schedules
 from rival_client.ticks import CatchUp, Planned, Rule
+from rival_workers.store import scheduling
 from rival_workers.store.postgres import PostgresStore
-from tests.contract.stage import Stage
+from tests.contract.stage import PLAN, Stage
 from tests.support.inline import CollectingDoorbell, Inline
 
 DAY = 86_400.0
@@ -129,6 +132,50 @@ def test_a_schedule_that_cannot_be_fired_does_not_hold_up_the_others(stage: Stag
     stage.force("UPDATE rival_schedules SET workflow = 'w' WHERE name = 'no-workflow'")
     assert "no-workflow" in {one.run_id.split("@")[0] for one in stage.store.fire_schedules(10)}
     assert row(stage, "no-workflow")["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("rival_schedules", "input"), ("rival_workflows", "plan")], ids=["input", "plan"]
+)
+def test_a_schedule_whose_json_is_corrupt_does_not_hold_up_the_others(
+    sqlite_stage: Stage, table: str, column: str
+) -> None:
+    """Only SQLite stores what is not JSON."""
+    stage = sqlite_stage
+    stage.store.register_workflow("broken", PLAN, None, None)
+    for name in ("bad", "good"):
+        put(stage, Rule(every=10), "last", name=name)
+    stage.force("UPDATE rival_schedules SET workflow = 'broken' WHERE name = 'bad'")
+    stage.force(f"UPDATE {table} SET {column} = '{{\"x\": ' WHERE name IN ('bad', 'broken')")
+    stage.time_passes(100)
+    assert {one.run_id.split("@")[0] for one in stage.store.fire_schedules(10)} == {"good"}
+    with stage.database.autocommit() as connection:
+        found = {one.name: one.error for one in list_schedules(connection)}
+    assert found["good"] is None
+    assert "JSON" in str(found["bad"])
+
+
+def test_a_schedule_that_the_database_refuses_to_fire_does_not_hold_up_the_others(pg_stage: Stage) -> None:
+    """The id of its run is longer than what an index of Postgres takes."""
+    bad = "bad" + "".join(random.Random(1).choices(string.ascii_letters, k=2670))
+    for name in (bad, "good"):
+        put(pg_stage, Rule(every=10), "last", name=name)
+    pg_stage.time_passes(100)
+    assert {one.run_id.split("@")[0] for one in pg_stage.store.fire_schedules(10)} == {"good"}
+    assert "rejected" in str(row(pg_stage, bad)["error"])
+
+
+def test_each_of_very_many_schedules_that_fail_has_its_turn(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "_AGAIN", 1)
+    for number in range(5):
+        put(stage, Rule(every=10), "last", name=f"s{number}")
+    stage.force("UPDATE rival_schedules SET workflow = 'gone'")
+    stage.time_passes(100)
+    stage.store.fire_schedules(10)
+    stage.force("UPDATE rival_schedules SET workflow = 'w' WHERE name = 's4'")
+    # One is tried at a time, at random: that s4 has no turn in 200 rounds has a probability of 0.8 ** 200.
+    fired = (one for _ in range(200) for one in stage.store.fire_schedules(1))
+    assert next(fired).run_id.startswith("s4@")
 
 
 def test_the_next_look_is_at_the_next_tick(stage: Stage) -> None:

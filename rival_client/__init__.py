@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from rival_client.client import Rival
     from rival_client.events import EventRecord, Sent, TopicCount
     from rival_client.listing import RunFilter, Runs
+    from rival_client.rebuilding import RebuiltRun, RebuiltStep, rebuild
     from rival_client.recovery import Recovery
     from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
     from rival_client.schedules import ScheduleRecord
+    from rival_client.settings import Settings
     from rival_client.tree import RunNode
 
 __all__ = [
@@ -70,6 +72,8 @@ __all__ = [
     "LastError",
     "LogEntry",
     "NotPossible",
+    "RebuiltRun",
+    "RebuiltStep",
     "Recovery",
     "Reopened",
     "Rival",
@@ -87,6 +91,7 @@ __all__ = [
     "Runs",
     "ScheduleRecord",
     "Sent",
+    "Settings",
     "Started",
     "Step",
     "TopicCount",
@@ -95,6 +100,7 @@ __all__ = [
     "WaitTimeout",
     "WorkflowInfo",
     "WorkflowRegistry",
+    "rebuild",
 ]
 
 #: Found when first asked for: SQLAlchemy, psycopg, redis and kombu come with them, and neither a workflow file nor
@@ -105,6 +111,8 @@ _LATE = {
     "Bulk": "bulk",
     "BulkOutcome": "bulk",
     "EventRecord": "events",
+    "RebuiltRun": "rebuilding",
+    "RebuiltStep": "rebuilding",
     "Recovery": "recovery",
     "Rival": "client",
     "RunFilter": "listing",
@@ -112,8 +120,10 @@ _LATE = {
     "Runs": "listing",
     "ScheduleRecord": "schedules",
     "Sent": "events",
+    "Settings": "settings",
     "TopicCount": "events",
     "WorkflowRegistry": "registry",
+    "rebuild": "rebuilding",
 }
 
 

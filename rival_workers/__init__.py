@@ -6,6 +6,8 @@ from rival_workers.definition.builder import create_workflow
 from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.flows import flow
+from rival_workers.definition.policies import default, named, of_kind
+from rival_workers.definition.registry import Registry
 from rival_workers.definition.results import Results, StepOf, StepView
 from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.steps import step
@@ -38,6 +40,7 @@ from rival_workers.runtime.logs import StepLog
 if TYPE_CHECKING:
     from rival_workers.library import EmbeddedRival, embedded
     from rival_workers.runtime.celery_install import install
+    from rival_workers.settings import WorkerSettings
 
 __all__ = [
     "AsyncFlowContext",
@@ -57,6 +60,7 @@ __all__ = [
     "InvalidResult",
     "NotInFlows",
     "Received",
+    "Registry",
     "Results",
     "RunInfo",
     "Schedule",
@@ -70,10 +74,12 @@ __all__ = [
     "StepView",
     "Steps",
     "TaskRevoked",
+    "WorkerSettings",
     "WorkflowState",
     "branch",
     "celery_step",
     "create_workflow",
+    "default",
     "delay_step",
     "embedded",
     "flow",
@@ -81,6 +87,8 @@ __all__ = [
     "http_step",
     "install",
     "loop",
+    "named",
+    "of_kind",
     "parallel",
     "register_workflow_file",
     "register_workflows_from_directory",
@@ -101,4 +109,8 @@ def __getattr__(name: str) -> Any:
         from rival_workers.runtime.celery_install import install
 
         return install
+    if name == "WorkerSettings":
+        from rival_workers.settings import WorkerSettings
+
+        return WorkerSettings
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rival_workers.definition.files import register_workflows_from_directory
-from rival_workers.definition.registry import Registry
+import rival_client
+import rival_workers
+from rival_workers import Registry, register_workflows_from_directory, testing
 from tests.support.documents import Block, Page, pages
 from tests.support.workers import ROOT, Workers
 from tests.support.zygote import Zygote
@@ -34,13 +35,37 @@ def write_files(page: Page, directory: Path) -> None:
 
 def run_blocks(page: Page, how: str, directory: Path, env: dict[str, str], zygote: Zygote) -> None:
     """In the page's order, each in an interpreter of its own; what a page says is printed must be."""
-    printed = ""
+    last, printed = None, ""
     for block in page.blocks():
+        if block.run:
+            last = block.run
         if block.run == how:
             printed = run(page, block, directory, env, zygote)
-        elif block.mark == "prints":
-            for line in block.text.splitlines():
-                assert line in printed, f"{page.name}:{block.line}: {line!r} is not in\n{printed}"
+        elif block.mark == "prints" and last == how:
+            shown = block.text.splitlines()
+            assert is_printed(shown, printed.splitlines()), f"{page.name}:{block.line}: not what is printed:\n{printed}"
+
+
+def is_printed(shown: list[str], printed: list[str]) -> bool:
+    """Line by line, in order, to the end; "…" in a line stands for any text, a line "…" for any number of lines."""
+    text, lines = r"[^\n]*", r"(?:[^\n]*\n)*?"
+    patterns = (lines if line == "…" else re.escape(line).replace("…", text) + r"\n" for line in shown)
+    return re.fullmatch("".join(patterns), "".join(f"{line.rstrip()}\n" for line in printed)) is not None
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "matches"),
+    [
+        (["one", "two"], ["one", "two"], True),
+        (["two", "one"], ["one", "two"], False),
+        (["one"], ["one", "two"], False),
+        (["one"], ["one and more"], False),
+        (["one", "…", "four"], ["one", "two", "three", "four"], True),
+        (["5 passed in …"], ["5 passed in 0.1s"], True),
+    ],
+)
+def test_output_is_compared_line_by_line_and_in_order(shown: list[str], printed: list[str], matches: bool) -> None:
+    assert is_printed(shown, printed) == matches
 
 
 def run(page: Page, block: Block, directory: Path, env: dict[str, str], zygote: Zygote) -> str:
@@ -75,6 +100,31 @@ def test_what_a_block_uses_of_rival_it_takes_by_name(page: Page) -> None:
         assert not re.search(r"^\s*import rival", block.text, re.MULTILINE), (
             f"{page.name}:{block.line}: from … import …"
         )
+
+
+PUBLIC = {"rival_client": rival_client, "rival_workers": rival_workers, "rival_workers.testing": testing}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_import_public_names_only(page: Page) -> None:
+    for block in page.blocks():
+        if block.language != "python":
+            continue
+        for node in ast.walk(ast.parse(block.text)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in PUBLIC:
+                names = {alias.name for alias in node.names}
+                public = set(PUBLIC[str(node.module)].__all__) if node.module in PUBLIC else set()
+                assert names <= public, f"{page.name}:{block.line}: {node.module} does not export {names - public}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_for_users_name_no_inner_module(page: Page) -> None:
+    if page.path.parent.name in ("explanation", "decisions"):
+        return
+    for name in re.findall(r"`(rival_(?:client|workers)(?:\.\w+)+)", page.prose):
+        top = next(one for one in sorted(PUBLIC, key=len, reverse=True) if f"{name}.".startswith(f"{one}."))
+        inner = name.removeprefix(top).strip(".")
+        assert not inner or inner in PUBLIC[top].__all__, f"{page.name}: {name} is not public; export it"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(b.file for b in page.blocks())], ids=lambda p: p.name)

@@ -5,7 +5,8 @@ A mark is an HTML comment right before a fence. Every ```python block has one:
     <!-- run: library -->              runs by itself
     <!-- run: producer -->             runs against real servers and a worker that has the page's files
     <!-- run: no -->                   is not run
-    <!-- prints -->                    (a ```text block) each line is printed by the page's last block before it
+    <!-- prints -->                    (a ```text block) what the page's last block before it prints, line by
+                                       line; "…" in a line stands for any text, a line "…" for any lines
 """
 
 from __future__ import annotations
@@ -69,6 +70,15 @@ class Page:
         """(label, target)"""
         return ((found["label"], found["target"]) for found in _LINK.finditer(self.prose))
 
+    def section(self, heading: str) -> str | None:
+        """The text below a heading, up to the next one of the same level or above."""
+        found = re.search(rf"^(#+) {re.escape(heading)}$", self.text, re.MULTILINE)
+        if found is None:
+            return None
+        rest = self.text[found.end() :]
+        end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+        return rest[: end.start()] if end else rest
+
     def anchors(self) -> set[str]:
         """As GitHub makes them of headings."""
         headings = re.findall(r"^#+ (.+)$", self.prose, re.MULTILINE)
@@ -79,6 +89,13 @@ def pages() -> list[Page]:
     top = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy" / "README.md"]
     below = [path for folder in ("docs", "examples") for path in sorted((ROOT / folder).rglob("*.md"))]
     return [Page(path) for path in (*top, *below)]
+
+
+def project_pages() -> list[Page]:
+    """Pages for those who change Rival."""
+    known = {page.path for page in pages()}
+    found = [*ROOT.glob("*.md"), *(ROOT / "tests").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    return [Page(path) for path in sorted(found) if path not in known]
 
 
 def reference() -> str:

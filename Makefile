@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 WORKFLOWS ?= examples/demo
+# Without `embedded` the servers are the programs that are first on PATH.
+EXTRAS ?= workers,embedded,flower
 export UV_LINK_MODE ?= copy
 # Without compiled files every worker, command and test process would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +16,7 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: help install demo dev flower test test-fast chaos lint format bench bench-quick clean
+.PHONY: help install demo dev flower test pytest test-fast chaos lint format bench bench-quick dist clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +27,7 @@ help: ## Show this help
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(UV)
 	@$(UV) venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" $(VENV)
-	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[workers,embedded,flower]' --group dev
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]' --group dev
 	@touch $@
 
 install: $(VENV)/.installed ## Make .venv with the rival command and everything it needs
@@ -39,7 +41,9 @@ dev: install ## Keep Postgres, Redis and workers up for WORKFLOWS (default: exam
 flower: install ## Watch every attempt in Flower, beside `make dev`
 	@$(BIN)/rival flower
 
-test: lint ## Run everything: linters, types, all tests
+test: lint pytest ## Run everything: linters, types, all tests
+
+pytest: install ## Run all tests, without the linters
 	@$(BIN)/pytest -n 3 --dist worksteal
 
 test-fast: install ## Run the tests that need no workers, in under a minute
@@ -63,6 +67,10 @@ bench: install ## Measure Rival, DBOS and Celery chains side by side (takes long
 bench-quick: install ## The same with small numbers, in about two minutes
 	@$(BIN)/python -m benchmarks --quick
 
+dist: install ## Build the wheel and the sdist into dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build
+
 clean: ## Remove environments and caches; the data in .rival stays
-	@rm -rf $(VENV) .tools .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .tools .bench dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

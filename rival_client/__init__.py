@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from rival_client.settings import Settings
     from rival_client.tree import RunNode
 
+#: The version of the distribution, which holds `rival_workers` too: pyproject.toml takes it from here.
+__version__ = "0.1.0"
+
 __all__ = [
     "AsyncRival",
     "AsyncStarted",

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from rival_client import __version__ as __version__
 from rival_workers.definition.builder import create_workflow
 from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
 from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory

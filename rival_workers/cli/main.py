@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from rival_client import __version__
 from rival_client.errors import RivalError, did_you_mean
 from rival_workers.cli.output import print_error
 from rival_workers.cli.summaries import SUMMARIES
@@ -87,7 +88,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "s
 
 
 @click.group(cls=Cli, context_settings=_SETTINGS)
-@click.version_option(package_name="rival-workflows", prog_name="rival")
+@click.version_option(__version__, prog_name="rival")
 def cli() -> None:
     """Durable workflows on Celery and Postgres.
 

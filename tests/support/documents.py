@@ -23,6 +23,7 @@ from tests.support.workers import ROOT
 _FENCE = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]*?) -->\n\n?)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "tests/README.md")
 _LINK = re.compile(r"(?<!!)\[(?P<label>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 
 
@@ -86,7 +87,7 @@ class Page:
 
 
 def pages() -> list[Page]:
-    top = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy" / "README.md"]
+    top = [ROOT / name for name in TOP]
     below = [path for folder in ("docs", "examples") for path in sorted((ROOT / folder).rglob("*.md"))]
     return [Page(path) for path in (*top, *below)]
 

@@ -34,8 +34,10 @@ from rival_workers.predefined.delay import delay_step
 from rival_workers.predefined.http import http_step
 from rival_workers.predefined.shell import shell_step
 from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, WorkflowState
+from rival_workers.runtime.flow_async import AsyncFlowContext
+from rival_workers.runtime.flow_calls import Received
 from rival_workers.runtime.flow_handles import ChildHandle, First, Handle
-from rival_workers.runtime.flows import AsyncFlowContext, FlowContext, Received
+from rival_workers.runtime.flow_sync import FlowContext
 from rival_workers.runtime.logs import StepLog
 
 if TYPE_CHECKING:

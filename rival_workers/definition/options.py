@@ -5,7 +5,7 @@ compares both.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 from rival_workers.errors import Backoff
@@ -98,3 +98,10 @@ class SleepUnits(TypedDict, total=False):
     seconds: float
     milliseconds: float
     microseconds: float
+
+
+class EventFilter(TypedDict, total=False):
+    """Which events `ctx.await_event` waits for, beside their topic."""
+
+    key: str | None
+    where: Mapping[str, Any] | None

@@ -28,8 +28,9 @@ from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.external import External
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.failure_log import failed_attempt
+from rival_workers.runtime.flow_async import AsyncFlowContext
 from rival_workers.runtime.flow_port import AttemptPort
-from rival_workers.runtime.flows import flow_context
+from rival_workers.runtime.flow_sync import FlowContext
 from rival_workers.runtime.heartbeats import Heartbeat
 from rival_workers.runtime.interrupts import is_from_signal
 from rival_workers.runtime.limits import TimeLimits
@@ -199,8 +200,8 @@ class AttemptPipeline:
         port = AttemptPort(
             attempt.position, self.store, self.doorbell, self._patience, self.limits, self.settings, self.moves.failures
         )
-        is_async = _is_async(its_call.injection.function)
-        return flow_context(context, port, its_call.rules, self.registry.newest, is_async=is_async)
+        kind = AsyncFlowContext if _is_async(its_call.injection.function) else FlowContext
+        return kind.of(context, port, its_call.rules, self.registry.newest)
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Logged in the run's log before the commit, in the worker's log only if it counts."""

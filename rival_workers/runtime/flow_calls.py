@@ -9,7 +9,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Unpack
 
 from pydantic import BaseModel
 
@@ -17,9 +17,10 @@ from rival_client import arguments
 from rival_client.errors import InvalidArgument
 from rival_client.payload import Json, dump
 from rival_client.topics import topic_of
+from rival_workers.definition.options import Duration, SleepUnits
 from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.returns import Returns, returns_of_model
-from rival_workers.definition.steps import checked_config, name_of
+from rival_workers.definition.steps import StepSpec, as_spec, checked_config, name_of
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
@@ -44,10 +45,18 @@ _SIGNS_OF_PATHS = "~:#[]!"
 #: The methods of ctx that `ctx.start`, `ctx.gather` and `ctx.first` can begin.
 STARTABLE = ("step", "call", "sleep", "sleep_until", "await_event")
 
-Duration = float | dt.timedelta
 Topic = str | type[BaseModel]
 
 
+class Named(Protocol):
+    """A workflow, a builder or a flow itself."""
+
+    @property
+    def name(self) -> str: ...
+
+
+#: What `ctx.gather` and `ctx.first` take beside handles: a function, or a tuple of one and its arguments.
+Callee = Callable[..., Any] | StepSpec | tuple[Callable[..., Any] | StepSpec, *tuple[Any, ...]]
 #: The newest version of a workflow by its name, if this worker has it.
 FindWorkflow = Callable[[str], WorkflowDefinition | None]
 
@@ -72,9 +81,11 @@ class FlowCalls:
         self._find_workflow = find_workflow
 
     def step(
-        self, function: Callable[..., Any], *args: Any, name: str | None = None,
+        self, function: Callable[..., Any] | StepSpec, *args: Any, name: str | None = None,
         options: Mapping[str, Any] | None = None, **keywords: Any,
     ) -> StepOperation:  # fmt: skip
+        if isinstance(function, StepSpec):
+            function, options = _of_spec(function, options or {})
         if not callable(function):
             raise arguments.invalid("function", function, "a function that ctx.step can call")
         keywords = keywords if name is None else {"name": name, **keywords}
@@ -91,7 +102,7 @@ class FlowCalls:
         rule = ruled(self._rules, name, "step", options)
         return checked_options({key: value for key, value in rule.items() if key in options or key not in NOT_IN_FLOWS})
 
-    def sleep(self, duration: Duration = 0.0, **units: float) -> SleepOperation:
+    def sleep(self, duration: Duration = 0.0, **units: Unpack[SleepUnits]) -> SleepOperation:
         length = sleep_length(duration, units)
         return SleepOperation(self.scheduler, self.scheduler.come_to("sleep", "sleep"), length)
 
@@ -159,6 +170,17 @@ class FlowCalls:
         return made
 
 
+def _of_spec(spec: StepSpec, options: Mapping[str, Any]) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """The function of `step(function, …)`, and its options, which come over those of `ctx.gather`."""
+    if spec.only_in_plans:
+        raise ValueError(
+            f"{spec.options['name']}: a predefined step is part of a plan. Put it into a workflow of steps, and "
+            "ctx.call(…) that; or give ctx.step a function."
+        )
+    found = as_spec(spec)
+    return found.function, {**options, **found.options}
+
+
 def _step_name(given: Any) -> str:
     """Other characters are parts of paths: with them a step could take the place of another checkpoint."""
     checked = arguments.name("name", given)
@@ -197,7 +219,7 @@ def workflow_name(workflow: Any) -> str:
     return arguments.name("workflow", getattr(workflow, "name", workflow))
 
 
-def sleep_length(duration: Duration, units: Mapping[str, float]) -> float:
+def sleep_length(duration: Duration, units: SleepUnits) -> float:
     """In seconds. What is over already is no time at all."""
     try:
         more = dt.timedelta(**units).total_seconds()

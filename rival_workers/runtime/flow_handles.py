@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Self
+
+from typing_extensions import TypeVar
 
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.replay import Mark
@@ -14,8 +16,10 @@ from rival_workers.errors import NotInFlows
 from rival_workers.runtime.flow_calls import FlowCalls
 from rival_workers.runtime.flow_operations import Operation, State
 
+T_co = TypeVar("T_co", covariant=True, default=Any)
 
-class Handle:
+
+class Handle(Generic[T_co]):
     """Something that a flow has begun. `handle.result()` waits for it; in an async flow, `await handle`."""
 
     def __init__(self, operation: Operation) -> None:
@@ -26,19 +30,19 @@ class Handle:
         """The flow has received its end, or has cancelled it."""
         return self.operation.state in (State.OVER, State.GIVEN_UP)
 
-    def result(self) -> Any:
+    def result(self) -> T_co:
         """What it gave. A sync flow stops until it has ended. StepFailed or ChildFailed if it has failed."""
         if self.operation.state is State.GIVEN_UP:
             raise NotInFlows(f"{self.operation.mark.path} was cancelled, so it has no result")
         if self.operation.state is State.OVER:
-            return self.operation.value()
-        return self.operation.scheduler.wait_here(self.operation)
+            return self.operation.value()  # type: ignore[no-any-return]
+        return self.operation.scheduler.wait_here(self.operation)  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
         """Do not wait for it any more; a child of `ctx.start.call` is cancelled. False: it has ended before."""
         return self.operation.cancel()
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, T_co]:
         return self.operation.__await__()
 
     def __eq__(self, other: object) -> bool:
@@ -51,7 +55,7 @@ class Handle:
         return f"<{type(self).__name__} {self.operation.mark.path} {self.operation.state.value}>"
 
 
-class ChildHandle(str):
+class ChildHandle(str, Generic[T_co]):
     """The run id of a spawned child, as a string. `handle.result()` waits for the child; in an async flow, `await
     handle`. The child goes its own way all the same: it is not cancelled with its parent's wait."""
 
@@ -60,7 +64,7 @@ class ChildHandle(str):
     _last: Operation | None
     _returns: Returns | None
 
-    def __new__(cls, calls: FlowCalls, spawn: Mark, run_id: str, returns: Returns | None = None) -> ChildHandle:
+    def __new__(cls, calls: FlowCalls, spawn: Mark, run_id: str, returns: Returns | None = None) -> Self:
         made = super().__new__(cls, run_id)
         made._calls, made._spawn, made._last, made._returns = calls, spawn, None, returns
         return made
@@ -74,10 +78,10 @@ class ChildHandle(str):
         """The flow has waited for it, and received its end."""
         return self._last is not None and self._last.state is State.OVER
 
-    def result(self) -> Any:
+    def result(self) -> T_co:
         """The child's result. ChildFailed when it failed or was cancelled."""
-        operation = self.wait_for_it()
-        return operation.value() if operation.state is State.OVER else self._calls.scheduler.wait_here(operation)
+        operation, wait = self.wait_for_it(), self._calls.scheduler.wait_here
+        return operation.value() if operation.state is State.OVER else wait(operation)  # type: ignore[no-any-return]
 
     def wait_for_it(self) -> Operation:
         """The checkpoint that waits for it: the one whose end the flow has received, or a new one."""
@@ -85,45 +89,19 @@ class ChildHandle(str):
             self._last = self._calls.result_of(self._spawn, self.run_id, self._returns)
         return self._last
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, T_co]:
         return self.wait_for_it().__await__()
 
 
 @dataclass(frozen=True)
-class First:
+class First(Generic[T_co]):
     """What `ctx.first` gives: the one whose end the flow received first."""
 
     #: Its position among the arguments.
     index: int
-    handle: Handle
+    handle: Handle[T_co]
     #: The handles of the others, in the order of the arguments.
-    others: tuple[Handle, ...]
+    others: tuple[Handle[T_co], ...]
 
-    def result(self) -> Any:
+    def result(self) -> T_co:
         return self.handle.result()
-
-
-class Start:
-    """`ctx.start`: begins something without waiting for it."""
-
-    def __init__(self, calls: FlowCalls) -> None:
-        self._calls = calls
-
-    def step(self, function: Any, *args: Any, name: str | None = None, options: Any = None, **keywords: Any) -> Handle:
-        return self._begun(self._calls.step(function, *args, name=name, options=options, **keywords))
-
-    def call(self, workflow: Any, input: Any = None) -> Handle:
-        return self._begun(self._calls.call(workflow, input))
-
-    def sleep(self, duration: Any = 0.0, **units: float) -> Handle:
-        return self._begun(self._calls.sleep(duration, **units))
-
-    def sleep_until(self, when: Any) -> Handle:
-        return self._begun(self._calls.sleep_until(when))
-
-    def await_event(self, topic: Any, *, key: str | None = None, where: Any = None, timeout: Any = None) -> Handle:
-        return self._begun(self._calls.await_event(topic, key=key, where=where, timeout=timeout))
-
-    def _begun(self, operation: Operation) -> Handle:
-        self._calls.scheduler.start(operation)
-        return Handle(operation)

@@ -1,20 +1,20 @@
-"""`ctx` in a flow: each call is a checkpoint. What earlier attempts did is read, what is new is done and committed, and
-what must be waited for suspends the flow: its attempt ends at once, and another one replays it up to here.
+"""What `ctx` of sync and async flows share. Each call is a checkpoint: what earlier attempts did is read, what is new
+is done and committed, and what must be waited for suspends the flow: its attempt ends at once, and another one replays
+it up to here.
 """
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import threading
 import uuid
 import warnings
 import zlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from rival_client.payload import dump
 from rival_workers.definition.inject import Injection
@@ -23,12 +23,11 @@ from rival_workers.engine.replay import Ending, Replay
 from rival_workers.errors import ChildFailed
 from rival_workers.runtime import flow_limits
 from rival_workers.runtime.context import Context
-from rival_workers.runtime.flow_calls import Duration, FindWorkflow, FlowCalls, Topic, workflow_name
-from rival_workers.runtime.flow_calls import Received as Received
-from rival_workers.runtime.flow_handles import ChildHandle, First, Handle, Start
-from rival_workers.runtime.flow_loop import FlowLoop
+from rival_workers.runtime.flow_calls import FindWorkflow, FlowCalls, workflow_name
+from rival_workers.runtime.flow_handles import ChildHandle, First, Handle
 from rival_workers.runtime.flow_operations import Operation, State, StepOperation
 from rival_workers.runtime.flow_scheduler import FlowScheduler
+from rival_workers.runtime.flow_start import Start
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
@@ -59,6 +58,18 @@ class BaseFlowContext(Context):
             self.scheduler, self.run.step, self.run.run_id, self.rules, self.port.max_payload, self.port.failures,
             self.find_workflow,
         )  # fmt: skip
+
+    @classmethod
+    def of(
+        cls,
+        context: Context,
+        port: AttemptPort,
+        rules: Sequence[Rule] = (),
+        find_workflow: FindWorkflow = lambda name: None,
+    ) -> Self:
+        """A step's context with a flow's abilities; `rules`: the workflow's policies."""
+        fields = {name: getattr(context, name) for name in Context.__dataclass_fields__}
+        return cls(**fields, port=port, rules=rules, find_workflow=find_workflow)
 
     def call_function(self, injection: Injection) -> Any:
         """A flow that was suspended has no result, whatever its `finally` or `except` blocks made."""
@@ -181,169 +192,6 @@ class BaseFlowContext(Context):
         return First(index, Handle(operations[index]), others)
 
 
-class FlowContext(BaseFlowContext):
-    """What a flow may ask for, and what it can do."""
-
-    def _run(self, injection: Injection) -> Any:
-        value = injection.call(self)
-        if self._has_begun or self.run.attempt > 1 or self.port.was_claimed_before:
-            # A function that returns although it was interrupted has no result.
-            self.scheduler.check_not_stopped()
-            self.scheduler.finish()
-        return value
-
-    def step(
-        self, function: Callable[..., Any], *args: Any, name: str | None = None,
-        options: Mapping[str, Any] | None = None, **keywords: Any,
-    ) -> Any:  # fmt: skip
-        """Call the function once, however often the flow is replayed; its result is what it returned then. Keywords are
-        the function's parameters, or options of a step: max_attempts, backoff, timeout, … With `options` they are the
-        function's alone."""
-        return self.scheduler.wait_here(self.calls.step(function, *args, name=name, options=options, **keywords))
-
-    def gather(self, *calls: Any, **options: Any) -> list[Any]:
-        """Several at once: each a function, a tuple of a function (or `ctx.call`, `ctx.sleep`, `ctx.await_event`) and
-        its arguments, or a handle. All end before it does; then the first failure is raised. Options are for the
-        functions."""
-        operations = self._begin_all(calls, options)
-        self.scheduler.advance_while(lambda: any(one.is_open for one in operations))
-        return [Handle(one).result() for one in operations]
-
-    def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> First:
-        """The same, until one of them has ended. The others go on, unless they are cancelled."""
-        if not calls:
-            raise ValueError("ctx.first needs something to wait for")
-        operations = self._begin_all(calls, options)
-        self.scheduler.advance_while(lambda: not _is_decided(operations))
-        return self._first_of(operations, cancel_others=cancel_others)
-
-    def sleep(self, duration: Duration = 0.0, **units: float) -> None:
-        """Stop for a while, from milliseconds to years: `ctx.sleep(days=3)`."""
-        self.scheduler.wait_here(self.calls.sleep(duration, **units))
-
-    def sleep_until(self, when: dt.datetime) -> None:
-        """Stop until that moment, which needs a time zone."""
-        self.scheduler.wait_here(self.calls.sleep_until(when))
-
-    def await_event(
-        self, topic: Topic | Sequence[Topic], *, key: str | None = None, where: Mapping[str, Any] | None = None,
-        timeout: Duration | None = None,
-    ) -> Any:  # fmt: skip
-        """Stop until an event comes; its payload, as the model if the topic is one. None only when the time is up: an
-        event without a payload is a `Received`, and so is the first that comes of several topics."""
-        return self.scheduler.wait_here(self.calls.await_event(topic, key=key, where=where, timeout=timeout))
-
-    def call(self, workflow: Any, input: Any = None) -> Any:
-        """Start a child run and stop until it has ended; its result. ChildFailed when it failed or was cancelled."""
-        return self.scheduler.wait_here(self.calls.call(workflow, input))
-
-    def spawn(self, workflow: Any, input: Any = None) -> ChildHandle:
-        """Start a child run that goes its own way. Its run id, which is also a handle: `result()` waits for it."""
-        return self._spawn(workflow, input)
-
-    def now(self) -> dt.datetime:
-        """The time, as it was when the flow first came here."""
-        return self._now()
-
-    def uuid(self) -> uuid.UUID:
-        """A new one, the same in every replay."""
-        return self._uuid()
-
-    def continue_as(self, input: Any = None) -> NoReturn:
-        """Begin again with another input, under the same run id: earlier checkpoints are forgotten, so loops may be
-        endless."""
-        self._continue_as(input)
-
-
-class AsyncFlowContext(BaseFlowContext):
-    """The same for an async flow: each of the methods that are checkpoints is awaited. A call has its place in the flow
-    when it is made; it begins when it is awaited, or given to a task."""
-
-    def _run(self, injection: Injection) -> Any:
-        loop = FlowLoop(self.scheduler)  # type: ignore[abstract]
-        return loop.run(injection.call(self))
-
-    def step(
-        self, function: Callable[..., Any], *args: Any, name: str | None = None,
-        options: Mapping[str, Any] | None = None, **keywords: Any,
-    ) -> Operation:  # fmt: skip
-        return self.calls.step(function, *args, name=name, options=options, **keywords)
-
-    def gather(self, *calls: Any, **options: Any) -> Coroutine[Any, Any, list[Any]]:
-        return self._gathered(self._operations(calls, options))
-
-    async def _gathered(self, operations: Sequence[Operation]) -> list[Any]:
-        try:
-            await self._until(operations, lambda: not any(one.is_open for one in operations))
-        except asyncio.CancelledError:
-            for operation in operations:
-                operation.cancel()
-            raise
-        return [Handle(one).result() for one in operations]
-
-    async def _until(self, operations: Sequence[Operation], enough: Callable[[], bool]) -> None:
-        for operation in operations:
-            self.scheduler.start(operation)
-        if enough():
-            return
-        future = asyncio.get_running_loop().create_future()
-
-        def look() -> None:
-            if not future.done() and enough():
-                future.set_result(None)
-
-        for operation in operations:
-            operation.when_over.append(look)
-        await future
-
-    def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> Coroutine[Any, Any, First]:
-        if not calls:
-            raise ValueError("ctx.first needs something to wait for")
-        return self._first(self._operations(calls, options), cancel_others)
-
-    async def _first(self, operations: Sequence[Operation], cancel_others: bool) -> First:
-        await self._until(operations, lambda: _is_decided(operations))
-        return self._first_of(operations, cancel_others=cancel_others)
-
-    def sleep(self, duration: Duration = 0.0, **units: float) -> Operation:
-        return self.calls.sleep(duration, **units)
-
-    def sleep_until(self, when: dt.datetime) -> Operation:
-        return self.calls.sleep_until(when)
-
-    def await_event(
-        self, topic: Topic | Sequence[Topic], *, key: str | None = None, where: Mapping[str, Any] | None = None,
-        timeout: Duration | None = None,
-    ) -> Operation:  # fmt: skip
-        return self.calls.await_event(topic, key=key, where=where, timeout=timeout)
-
-    def call(self, workflow: Any, input: Any = None) -> Operation:
-        return self.calls.call(workflow, input)
-
-    async def spawn(self, workflow: Any, input: Any = None) -> ChildHandle:
-        return self._spawn(workflow, input)
-
-    async def now(self) -> dt.datetime:
-        return self._now()
-
-    async def uuid(self) -> uuid.UUID:
-        return self._uuid()
-
-    async def continue_as(self, input: Any = None) -> NoReturn:
-        self._continue_as(input)
-
-
-def _is_decided(operations: Sequence[Operation]) -> bool:
+def is_decided(operations: Sequence[Operation]) -> bool:
     """One has ended, or none of them can end any more."""
     return any(one.state is State.OVER for one in operations) or not any(one.is_open for one in operations)
-
-
-def flow_context(
-    context: Context, port: AttemptPort, rules: Sequence[Rule] = (), find_workflow: FindWorkflow = lambda name: None,
-    *, is_async: bool,
-) -> Context:  # fmt: skip
-    """A step's context with a flow's abilities; `rules`: the workflow's policies."""
-    fields = {name: getattr(context, name) for name in Context.__dataclass_fields__}
-    return (AsyncFlowContext if is_async else FlowContext)(
-        **fields, port=port, rules=rules, find_workflow=find_workflow
-    )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
-from rival_workers import Received, flow, step, wait_event_step
+from rival_workers import Received, StepError, flow, http_step, step, wait_event_step
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline
@@ -166,6 +166,36 @@ def test_options_leave_all_keywords_to_the_function(inline: Inline) -> None:
 def test_a_keyword_that_is_neither_is_refused(inline: Inline, keyword: str) -> None:
     define(inline, lambda ctx: ctx.step(describe, "oak", **{keyword: 2}))
     assert run(inline).error["type"] == "ValueError"
+
+
+def test_a_flow_takes_a_function_with_options_as_a_plan_does(inline: Inline) -> None:
+    tries: list[str] = []
+
+    def fails_once(what: str, *, timeout: float = 3.0) -> list[Any]:
+        tries.append(what)
+        if tries.count(what) == 1:
+            raise StepError("again", behavior="retry")
+        return [what, timeout]
+
+    patient = step(fails_once, max_attempts=2, base_delay=0, name="patient")
+
+    def calls(ctx: Any) -> Any:
+        one = ctx.step(patient, "one", timeout=7.0)
+        two = ctx.start.step(patient, "two").result()
+        # Its options come over those of gather, which would let it fail.
+        return [one, two, *ctx.gather((patient, "three"), (describe, "oak"), max_attempts=1)]
+
+    define(inline, calls)
+    state = run(inline)
+    assert state.result == [["one", 7.0], ["two", 3.0], ["three", 3.0], ["oak", 1, "green"]]
+    assert {found.path for found in state.steps} == {"f", "f/patient", "f/patient~2", "f/patient~3", "f/describe"}
+
+
+def test_a_flow_refuses_a_predefined_step_with_the_way_out(inline: Inline) -> None:
+    define(inline, lambda ctx: ctx.step(http_step("https://example.org/")))
+    error = run(inline).error
+    assert error["type"] == "ValueError"
+    assert "http_get: a predefined step is part of a plan. Put it into a workflow of steps" in error["message"]
 
 
 # -- events -----------------------------------------------------------------------------------------------

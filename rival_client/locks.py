@@ -46,7 +46,7 @@ def lock_run(connection: Connection, run_id: str) -> Any:
     """Take the exclusive lock of the run, and its row: for a change of any of its steps."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_key(run_id))))
-    columns = (runs.c.id, runs.c.workflow, runs.c.version, runs.c.status, runs.c.token)
+    columns = (runs.c.id, runs.c.workflow, runs.c.version, runs.c.status, runs.c.token, runs.c.completed_at)
     row = connection.execute(select(*columns).where(runs.c.id == run_id).with_for_update()).first()
     if row is None:
         raise RunNotFound(run_id)

@@ -130,7 +130,9 @@ def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
     for path in entry.detail.get("undone", ()):
         run.steps.pop(path, None)
     for step in _known(run, entry.detail.get("revived", ())):
-        step.status, step.result, step.error, step.completed_at = "waiting", None, None, None
+        # A flow enters its wait for an event again when it reaches it.
+        step.status = "pending" if step.kind == "flow_wait" else "waiting"
+        step.result, step.error, step.completed_at = None, None, None
 
 
 def _fanned_out(run: RebuiltRun, entry: HistoryEntry) -> None:

@@ -22,13 +22,14 @@ StepStatus = Literal["pending", "running", "waiting_retry", "waiting", "complete
 class Reopened:
     """What a retry or rewind has opened, or would open: the steps that begin now, and all that had begun and runs
     again when the run comes to it. `children`: the runs that these steps had started. The open ones are cancelled, and
-    the steps start new ones.
+    the steps start new ones. `retried_children`: spawned runs that are retried with this one.
     """
 
     run_id: str
     opened: tuple[str, ...]
     runs_again: tuple[str, ...]
     children: tuple[str, ...] = ()
+    retried_children: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

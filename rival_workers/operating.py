@@ -4,10 +4,14 @@ producer's package does not import this one; no workflow code is needed for any 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from rival_client.database import Database
 from rival_client.doorbell import Doorbell
+from rival_client.errors import NotPossible
 from rival_client.message import Ring
 from rival_client.payload import NULL, Json, dump
 from rival_client.records import Reopened
@@ -29,15 +33,25 @@ class Operator:
         self._doorbell = doorbell
 
     def retry(self, run_id: str, by: str, dry_run: bool = False) -> Reopened:
-        order = Order("retry", by, dry_run=dry_run)
-        return self._told(run_id, self._store.reopen_run(run_id, order, undoing.retry), order)
+        return self._reopen(run_id, Order("retry", by, dry_run=dry_run), undoing.retry)
 
     def rewind(self, run_id: str, step: str, by: str, dry_run: bool = False) -> Reopened:
         def cut(plan: Plan, rows: list[Row]) -> Cut:
             return undoing.rewind(plan, rows, step)
 
-        order = Order("rewind", by, step, dry_run=dry_run)
-        return self._told(run_id, self._store.reopen_run(run_id, order, cut), order)
+        return self._reopen(run_id, Order("rewind", by, step, dry_run=dry_run), cut)
+
+    def _reopen(self, run_id: str, order: Order, cut: Callable[[Plan, list[Row]], Cut]) -> Reopened:
+        """Children first: if this process dies in between, they go on, and a later retry of their parent finds them.
+        The other way round, the parent could find a child that is still cancelled."""
+        done = self._store.reopen_run(run_id, order, cut)
+        children = done.retried_children
+        if children and not order.dry_run:
+            for child in children:
+                with suppress(NotPossible):  # it has moved on since
+                    self.retry(child, order.by)
+            done = self._store.reopen_run(run_id, replace(order, children_retried=True), cut)
+        return replace(self._told(run_id, done, order), retried_children=children)
 
     def skip(self, run_id: str, step: str, reason: str, by: str, dry_run: bool = False) -> None:
         self._settle(run_id, Order("skip", by, step, reason, dry_run), "skipped", NULL)

@@ -161,4 +161,5 @@ def reopened_text(reopened: Reopened | None) -> str:
     parts = [f"go on at {', '.join(reopened.opened) or 'its first step'}"]
     parts += [f"undo {', '.join(later)}"] if later else []
     parts += [f"start anew {', '.join(reopened.children)}"] if reopened.children else []
+    parts += [f"retry {', '.join(reopened.retried_children)}"] if reopened.retried_children else []
     return "; ".join(parts)

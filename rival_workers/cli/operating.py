@@ -67,6 +67,8 @@ def _tell_reopened(reopened: Reopened, asked: Asked) -> int:
         click.echo(f"undone: {', '.join(later)}")
     if reopened.children:
         click.echo(f"child runs, cancelled if open and started anew: {', '.join(reopened.children)}")
+    if reopened.retried_children:
+        click.echo(f"child runs, retried too: {', '.join(reopened.retried_children)}")
     return 0
 
 

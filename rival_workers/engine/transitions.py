@@ -57,8 +57,9 @@ STEP_TRANSITIONS: dict[str, Transition] = {
         _t("cancel_run", OPEN, "cancelled", "token", "with the whole run"),
         _t("settle_step", OPEN, "completed skipped", "token",
            "an operator's skip or set_result: as finish_step, without an attempt"),
-        _t("revive_step", "waiting completed skipped failed cancelled", "waiting", "token",
-           "an operator's retry or rewind: a composite waits again; steps within it begin anew as new rows"),
+        _t("revive_step", "waiting completed skipped failed cancelled", "waiting pending", "token",
+           "an operator's retry or rewind: a composite or a flow's sleep waits again, a flow's wait for an event is "
+           "pending until the flow reaches it; steps begin again as new rows"),
     )
 }  # fmt: skip
 

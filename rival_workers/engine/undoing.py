@@ -27,6 +27,7 @@ from rival_workers.engine.plan import (
     WorkflowNode,
     bodies,
 )
+from rival_workers.engine.rewind_flows import kept_by_retry, kept_by_rewind
 from rival_workers.engine.unwound import unwound
 
 _DONE = ("completed", "skipped")
@@ -50,6 +51,10 @@ class Row:
     #: flow had received when it reached the checkpoint.
     end_order: int | None = None
     begun_after: int | None = None
+    #: Its number in its lane.
+    number: int | None = None
+    #: Of a flow that has failed: the paths of the checkpoints whose failures its error names.
+    culprits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,9 @@ def rewind(plan: Plan, rows: Iterable[Row], path: str) -> Cut:
     all_rows = {row.path: row for row in rows}
     flow = _flow_of(plan, all_rows, path)
     if flow is not None:
-        return _cut(plan, all_rows, flow, kept=_before_checkpoint(all_rows, flow, all_rows[path]))
+        if "!" in path:
+            raise NotPossible(f"{path!r} is not a checkpoint: rewind to {paths.role_of(path)[0]!r} instead")
+        return _cut(plan, all_rows, flow, kept=kept_by_rewind(flow, all_rows, path).paths)
     step = _first_of_item(plan, path)
     _check_target(plan, all_rows, step)
     return _cut(plan, all_rows, step)
@@ -106,20 +113,6 @@ def _flow_of(plan: Plan, rows: Mapping[str, Row], path: str) -> str | None:
     parts = path.split("/")
     above = ("/".join(parts[:count]) for count in range(1, len(parts)))
     return next((one for one in above if path in rows and one in rows and rows[one].kind == "flow"), None)
-
-
-def _before_checkpoint(rows: Mapping[str, Row], flow: str, target: Row) -> set[str]:
-    """The checkpoints that the flow reached without knowing of the end of this one: those of other lanes, too."""
-    if "!" in target.path:
-        raise NotPossible(f"{target.path!r} is not a checkpoint: rewind to {paths.role_of(target.path)[0]!r} instead")
-    order = target.end_order
-    below = [row for row in rows.values() if row.path.startswith(f"{flow}/") and row.path != target.path]
-    ended = [row for row in below if row.status in _DONE or row.status == "failed"]
-    return {row.path for row in ended if row.end_order is not None and not _knows(row, order)}
-
-
-def _knows(row: Row, order: int | None) -> bool:
-    return order is not None and (row.begun_after or 0) > order
 
 
 def _cut(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collection[str] = ()) -> Cut:
@@ -307,15 +300,11 @@ class _Reviving:
         self.cut.opens += interpreter.opening(self.plan, path)
 
     def _flow_again(self, path: str) -> None:
-        """What it has done it has done; it goes on from there."""
-        below = {at: row for at, row in self.rows.items() if at.startswith(f"{path}/")}
-        last = max((row.begun_after or 0 for row in below.values()), default=0)
-        done = {at for at, row in below.items() if row.status in _DONE or _was_caught(row, last)}
-        # A sleep keeps its time: it lasts only what is left of it.
-        asleep = {at for at, row in below.items() if row.kind == "sleep" and row.status == "cancelled"}
-        self.cut.revived += [Revived(at) for at in sorted(asleep)]
-        done |= asleep
-        self.cut.undone += sorted(at for at in self.rows if is_below(at, path) and at not in done)
+        """What it has done it has done; it goes on from there. Sleeps and waits keep their time."""
+        kept = kept_by_retry(path, self.rows)
+        self.cut.revived += [Revived(at) for at in sorted(kept.revived)]
+        stay = kept.paths | kept.revived
+        self.cut.undone += sorted(at for at in self.rows if is_below(at, path) and at not in stay)
         self.cut.opens += interpreter.opening(self.plan, path)
 
     def _ask_again(self, row: Row) -> None:
@@ -324,11 +313,6 @@ class _Reviving:
 
     def _undo(self, path: str) -> None:
         self.cut.undone += sorted(at for at in self.rows if is_below(at, path))
-
-
-def _was_caught(checkpoint: Row, last: int) -> bool:
-    """Its failure did not stop the flow, which reached others after it had received it."""
-    return checkpoint.status == "failed" and checkpoint.end_order is not None and checkpoint.end_order < last
 
 
 def _number(item: str) -> int:

@@ -15,6 +15,7 @@ from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError
 from rival_workers.runtime.async_loop import AsyncLoop
 from rival_workers.runtime.context import Context
+from rival_workers.runtime.failed_checkpoints import failed_checkpoints
 from rival_workers.runtime.interrupts import is_from_signal, visible_interrupts
 from rival_workers.runtime.suspending import Killed, Moved, Suspend
 from rival_workers.runtime.tracebacks import MAX_TRACEBACK, location, traceback_text
@@ -128,7 +129,9 @@ def error_record(error: BaseException, attempt: int, function: Any = None) -> di
         "traceback": _clean(_tried(traceback_text, error, broken="(it cannot be shown: {})"), MAX_TRACEBACK + 100),
         "location": _clean(_tried(location, error, function), MAX_MESSAGE),
     }
-    return {**{name: text for name, text in record.items() if text or name != "location"}, "attempt": attempt}
+    kept: dict[str, Any] = {name: text for name, text in record.items() if text or name != "location"}
+    failed = _tried(failed_checkpoints, error)
+    return {**kept, **({"checkpoints": failed} if failed else {}), "attempt": attempt}
 
 
 def _message(error: BaseException) -> str:

@@ -32,6 +32,8 @@ class State(enum.Enum):
 class Operation:
     """Something that takes time. In an async flow it is awaited."""
 
+    why_not_json = "it holds a call on ctx that was not awaited"
+
     def __init__(self, scheduler: FlowScheduler, mark: Mark) -> None:
         self.scheduler, self.mark = scheduler, mark
         self.state = State.NEW
@@ -128,6 +130,8 @@ class EventOperation(Operation):
     ) -> None:  # fmt: skip
         """`read` makes the flow's value of the event; of None when it has not come in time."""
         super().__init__(scheduler, mark)
+        # A retry keeps a wait with its time, and the flow waits again when it comes here.
+        self.is_stored = mark.found is not None and mark.found.status != "pending"
         self.waits_for, self.timeout, self._read_event = waits_for, timeout, read
 
     def _read(self, end: Checkpoint) -> Any:

@@ -90,7 +90,8 @@ def _lock_rows(connection: Connection, held: Held, commit: FlowCommit) -> dict[s
 
 _COLUMNS = (
     steps.c.path, steps.c.kind, steps.c.status, steps.c.opened, steps.c.attempts, steps.c.result, steps.c.error,
-    steps.c.due_at, steps.c.completed_at, steps.c.end_order, steps.c.item,
+    steps.c.due_at, steps.c.completed_at, steps.c.end_order, steps.c.item, steps.c.begun_after,
+    steps.c.execution_token,
 )  # fmt: skip
 
 
@@ -109,6 +110,13 @@ class _Row:
     completed_at: dt.datetime | None = None
     end_order: int | None = None
     item: Any = None
+    begun_after: int | None = None
+    execution_token: int = 0
+
+    @property
+    def is_revived(self) -> bool:
+        """A wait that a retry kept with its time: nothing is waited for until the flow reaches it again."""
+        return self.kind == "flow_wait" and self.status == "pending"
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -169,8 +177,11 @@ class _Applying:
             if one.mark.path in self._rows:  # an earlier try of this commit has written it
                 self._open[one.mark.path] = self._rows[one.mark.path]
         for wait in commit.waits:
-            if wait.mark.path not in self._rows:
-                self._begin_wait(wait)
+            row = self._rows.get(wait.mark.path)
+            if row is None:
+                self._begin_wait(wait, flow.held.token)
+            elif row.is_revived:
+                self._wait_again(wait, row)
         for child_wait in commit.child_waits:
             if child_wait.mark.path not in self._rows:
                 self._wait_for_child(child_wait)
@@ -179,7 +190,8 @@ class _Applying:
 
     def _opened(self, ending: Ending, item: Any = None) -> None:
         """The checkpoint waits, or has ended already."""
-        self._flow.begin(ending, item)
+        is_new = ending.mark.path not in self._rows
+        (self._flow.begin if is_new else self._flow.write)(ending, item)
         mark, here = ending.mark, self._flow.now
         self._open[mark.path] = _Row(
             mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
@@ -187,8 +199,14 @@ class _Applying:
             completed_at=here if ending.status in STEP_TERMINAL else None, item=item,
         )  # fmt: skip
 
-    def _begin_wait(self, one: EventWait) -> None:
-        waiting = Waiting(self._run_id, one.mark.path, self._flow.held.token)
+    def _wait_again(self, one: EventWait, row: _Row) -> None:
+        """For the time that is left."""
+        left = None if row.due_at is None else max(0.0, (row.due_at - self._flow.now).total_seconds())
+        mark = replace(one.mark, begun_after=row.begun_after)
+        self._begin_wait(replace(one, mark=mark, timeout=left), row.execution_token)
+
+    def _begin_wait(self, one: EventWait, token: int) -> None:
+        waiting = Waiting(self._run_id, one.mark.path, token)
         event = begin_wait(self._connection, waiting, one.waits_for, self._flow.telling)
         if event is not None:
             self._opened(Ending(one.mark, "completed", Json(serialise(event))))

@@ -27,6 +27,7 @@ from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import REACTIONS, Advance
 from rival_workers.engine.paths import is_compensation
 from rival_workers.engine.plan import Plan
+from rival_workers.engine.rewind_flows import culprits_of
 from rival_workers.engine.transitions import run_sources, step_sources
 from rival_workers.engine.undoing import Cut, Revived, Row
 from rival_workers.store import refusals
@@ -34,6 +35,7 @@ from rival_workers.store.base import Followed, Held
 from rival_workers.store.following import Following, Outcome
 from rival_workers.store.guards import guard
 from rival_workers.store.locking import in_lock_order
+from rival_workers.store.reopened_children import children_of, children_to_retry
 from rival_workers.store.scopes import below
 
 #: Paths in one statement.
@@ -55,6 +57,8 @@ class Order:
     step: str | None = None
     reason: str | None = None
     dry_run: bool = False
+    #: The children that must be retried with the run have been.
+    children_retried: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,9 @@ class Operated:
     begin: int | None = None
     #: The runs that the steps of the cut had started.
     children: tuple[str, ...] = ()
+    #: Runs that the run has spawned, and that must be retried before it. If there are any, nothing was changed unless
+    #: the order says that they have been.
+    retried_children: tuple[str, ...] = ()
 
 
 class Operating:
@@ -113,9 +120,10 @@ class Operating:
             return self._begin_again(connection, run, order)
         with _told(order.verb, run_id):
             cut = choose(_plan(connection, run), rows)
-        children = _children(connection, run_id, cut)
-        if order.dry_run:
-            return Operated(run.workflow, run.version, cut=cut, children=children)
+        children = children_of(connection, run_id, cut.undone)
+        retried = () if order.children_retried else children_to_retry(connection, run, cut.undone)
+        if order.dry_run or retried:
+            return Operated(run.workflow, run.version, cut=cut, children=children, retried_children=retried)
         followed = self._apply(connection, run_id, cut, order)
         return Operated(run.workflow, run.version, followed, cut, children=children)
 
@@ -229,13 +237,19 @@ def _plan(connection: Connection, run: Any) -> Plan:
 def _rows(connection: Connection, run_id: str) -> list[Row]:
     columns = (
         steps.c.path, steps.c.kind, steps.c.status, steps.c.started_at, steps.c.end_order, steps.c.begun_after,
+        steps.c.opened, case((steps.c.kind == "flow", steps.c.error), else_=None).label("error"),
     )  # fmt: skip
     found = connection.execute(
         select(*columns).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
     )
-    return [
-        Row(row.path, row.kind, row.status, row.started_at is not None, row.end_order, row.begun_after) for row in found
-    ]
+    return [_row(one) for one in found]
+
+
+def _row(row: Any) -> Row:
+    return Row(
+        row.path, row.kind, row.status, row.started_at is not None, row.end_order, row.begun_after, row.opened,
+        culprits_of(row.error),
+    )  # fmt: skip
 
 
 def _parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
@@ -272,19 +286,11 @@ def _open_run(connection: Connection, run_id: str, at_least: int) -> None:
     )  # fmt: skip
 
 
-def _children(connection: Connection, run_id: str, cut: Cut) -> tuple[str, ...]:
-    found = connection.execute(
-        select(runs.c.id, runs.c.parent_path)
-        .where(runs.c.parent_run_id == run_id)
-        .order_by(runs.c.created_at, runs.c.id)
-    )
-    undone = set(cut.undone)
-    return tuple(row.id for row in found if row.parent_path in undone)
-
-
 def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
+    # A flow enters its wait for an event again when it reaches it: it knows the topics.
+    status = case((steps.c.kind == "flow_wait", "pending"), else_="waiting")
     again = {
-        "status": "waiting", "completed_at": None, "result": None, "error": None,
+        "status": status, "completed_at": None, "result": None, "error": None,
         "execution_token": steps.c.execution_token + 1,
     }  # fmt: skip
     of_run = (steps.c.run_id == run_id, steps.c.status.in_(step_sources("revive_step")))

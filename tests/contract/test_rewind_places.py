@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -118,3 +119,95 @@ def test_a_skip_after_compensations_says_what_to_do(inline: Inline) -> None:
     assert inline.rival.state("r").status == "failed"
     with pytest.raises(NotPossible, match=r"compensations have undone what came before 'ship'.*retry it, and skip"):
         inline.rival.skip("r", "ship", reason="done by hand")
+
+
+# -- lanes of a flow --------------------------------------------------------------------------------------
+
+
+def _lanes(done: list[Any], *, first: str) -> Any:
+    """Two lanes of two steps each. `first`: the lane whose first step ends first; the others follow it."""
+
+    async def body(ctx: Any) -> Any:
+        second_may_go = asyncio.Event()
+
+        async def lane(name: str) -> list[Any]:
+            if name != first:
+                await second_may_go.wait()
+            one = await ctx.step(_named(done, f"{name}1"))
+            second_may_go.set()
+            return [one, await ctx.step(_named(done, f"{name}2"))]
+
+        lanes = [asyncio.create_task(lane(name), name=name) for name in ("a", "b")]
+        return await asyncio.gather(*lanes)
+
+    return flow("fl", register=False)(body)
+
+
+def test_a_rewind_of_one_lane_keeps_what_others_reached_before_its_end_and_repeats_what_they_reached_after(
+    inline: Inline,
+) -> None:
+    """The other lane may have had something from this one, so all that it reached later is done again."""
+    done: list[Any] = []
+    _run(inline, _lanes(done, first="a"))
+    assert done[0] == "a1"
+    path = next(one.path for one in inline.rival.state("r").steps if one.path.endswith(":a1"))
+    preview = inline.rival.rewind("r", path, dry_run=True)
+    assert {one.rpartition(":")[2] for one in preview.runs_again} == {"fl", "a1", "a2", "b1", "b2"}
+    assert sorted(_rewound(inline, done, path)) == ["a1", "a2", "b1", "b2"]
+    last = next(one.path for one in inline.rival.state("r").steps if one.path.endswith(":b2"))
+    assert _rewound(inline, done, last) == ["b2"]
+    assert inline.rival.result("r").results["fl"] == [["a1", "a2"], ["b1", "b2"]]
+
+
+def test_a_rewind_in_a_branch_or_a_loop_of_a_flow_repeats_what_came_after(inline: Inline) -> None:
+    done: list[Any] = []
+
+    def body(ctx: Any) -> Any:
+        pages = [ctx.step(_named(done, f"page{number}"), name="page") for number in range(3)]
+        return [*pages, ctx.step(_named(done, "many" if len(pages) > 2 else "few"))]
+
+    _run(inline, flow("fl", register=False)(body))
+    assert inline.rival.rewind("r", "fl/page~2", dry_run=True).runs_again == ("fl", "fl/many", "fl/page~2", "fl/page~3")
+    assert _rewound(inline, done, "fl/page~2") == ["page1", "page2", "many"]
+    assert _rewound(inline, done, "fl/many") == ["many"]
+
+
+def test_a_rewind_keeps_the_values_and_children_that_came_before(inline: Inline) -> None:
+    inline.define("child", step(lambda: 1, name="only"))
+    done: list[Any] = []
+
+    def body(ctx: Any) -> Any:
+        key, child = ctx.uuid(), ctx.spawn("child")
+        done.append(ctx.step(lambda: str(key), name="one"))
+        at = ctx.now()
+        return [ctx.step(lambda: at.isoformat(), name="two"), str(key), child, str(ctx.uuid())]
+
+    _run(inline, flow("fl", register=False)(body))
+    at, key, child, last = inline.rival.result("r").results["fl"]
+    _rewound(inline, done, "fl/two")
+    now_at, now_key, now_child, now_last = inline.rival.result("r").results["fl"]
+    assert (now_at, now_key, now_child) == (at, key, child)
+    assert now_last != last, "what came after is made again"
+    assert [run.run_id for run in inline.rival.runs(workflow="child")] == ["r/spawn:child"]
+
+
+@pytest.mark.parametrize(("path", "same"), [("fl/uuid~2", [True, False, False]), ("fl/spawn:child", [True, False])])
+def test_a_value_or_a_spawn_that_a_flow_goes_back_to_is_made_again_with_all_after_it(
+    inline: Inline, path: str, same: list[bool]
+) -> None:
+    inline.define("child", step(lambda: 1, name="only"))
+    done: list[Any] = []
+
+    def body(ctx: Any) -> Any:
+        if path == "fl/spawn:child":
+            first, child = ctx.uuid(), ctx.spawn("child")
+            child.result()
+            return [str(first), child]
+        first, second = ctx.uuid(), ctx.uuid()
+        return [str(first), str(second), ctx.step(lambda: str(second), name="uses")]
+
+    _run(inline, flow("fl", register=False)(body))
+    before = inline.rival.result("r").results["fl"]
+    _rewound(inline, done, path)
+    after = inline.rival.result("r").results["fl"]
+    assert [one == other for one, other in zip(before, after, strict=True)] == same

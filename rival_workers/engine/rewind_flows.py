@@ -1,0 +1,106 @@
+"""Computes which checkpoints of a flow stay when its run is retried or rewound. Pure.
+
+A checkpoint knows of an end if the flow had received that end before it reached the checkpoint, in whichever lane: the
+lanes may have passed values to one another. When a checkpoint is done again, all that know of its end are done again,
+so that the replay meets nothing that follows from the forgotten end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+_DONE = ("completed", "skipped")
+
+
+class CheckpointRow(Protocol):
+    @property
+    def path(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def number(self) -> int | None: ...
+    @property
+    def end_order(self) -> int | None: ...
+    @property
+    def begun_after(self) -> int | None: ...
+    @property
+    def culprits(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Kept:
+    #: Checkpoints that stay as they are.
+    paths: frozenset[str]
+    #: Sleeps and waits that go on with the time that is left of them.
+    revived: frozenset[str] = frozenset()
+
+
+def kept_by_rewind(flow: str, rows: Mapping[str, CheckpointRow], target: str) -> Kept:
+    """The ended checkpoints that do not know of the target's end, of other lanes too."""
+    others = [row for row in _below(flow, rows) if row.path != target]
+    ended = (row for row in others if row.status in (*_DONE, "failed") and _is_received(row, flow))
+    return Kept(frozenset(row.path for row in ended if not _knows(row, rows[target], flow)))
+
+
+def kept_by_retry(flow: str, rows: Mapping[str, CheckpointRow]) -> Kept:
+    """All but the failures that ended the flow, and what the flow did after it had received them."""
+    below = _below(flow, rows)
+    culprits = [row for row in below if row.path in rows[flow].culprits and row.status == "failed"]
+    before = [row for row in below if not any(_knows(row, one, flow) for one in culprits)]
+    last = max((row.begun_after or 0 for row in before), default=0)
+    stay = {row.path for row in before if row.status in _DONE or _was_caught(row, last, flow)}
+    timers = {row.path for row in before if row.kind in ("sleep", "flow_wait") and row.status == "cancelled"}
+    return Kept(frozenset(stay - {row.path for row in culprits}), frozenset(timers))
+
+
+def _below(flow: str, rows: Mapping[str, CheckpointRow]) -> Collection[CheckpointRow]:
+    return [row for row in rows.values() if row.path.startswith(f"{flow}/")]
+
+
+def _is_received(row: CheckpointRow, flow: str) -> bool:
+    return row.end_order is not None or _ends_at_once(row, flow)
+
+
+def _ends_at_once(row: CheckpointRow, flow: str) -> bool:
+    """A value or a spawn: the flow has its result when it reaches it, and no end is delivered later."""
+    return row.kind == "value" or (row.kind == "child" and _lane_and_leaf(row, flow)[1].startswith("spawn:"))
+
+
+def _lane_and_leaf(row: CheckpointRow, flow: str) -> tuple[str, str]:
+    rest = row.path[len(flow) + 1 :]
+    lane, _, leaf = rest.partition(":") if rest.startswith("#") else ("", "", rest)
+    return lane, leaf
+
+
+def _known_from(row: CheckpointRow, flow: str) -> float:
+    """The number of received ends from which on the flow knows of this one's."""
+    if row.end_order is not None:
+        return row.end_order + 1
+    return row.begun_after or 0 if _ends_at_once(row, flow) else math.inf
+
+
+def _knows(row: CheckpointRow, other: CheckpointRow, flow: str) -> bool:
+    begun, known_from = row.begun_after or 0, _known_from(other, flow)
+    if row.path.startswith(f"{other.path}/"):  # the wait for a spawned child
+        return True
+    if begun != known_from or other.end_order is not None:
+        return begun >= known_from
+    # Between the same two ends: what its own lane reached before it does not know of it.
+    same_lane = _lane_and_leaf(row, flow)[0] == _lane_and_leaf(other, flow)[0]
+    return not same_lane or (row.number or 0) > (other.number or 0)
+
+
+def _was_caught(row: CheckpointRow, last: int, flow: str) -> bool:
+    """Its failure did not stop the flow, which reached others after it had received it."""
+    return row.status == "failed" and _known_from(row, flow) <= last
+
+
+def culprits_of(error: Mapping[str, object] | None) -> tuple[str, ...]:
+    """The checkpoints whose failures ended a flow, as its error names them."""
+    named = (error or {}).get("checkpoints")
+    return tuple(one for one in named if isinstance(one, str)) if isinstance(named, Iterable) else ()

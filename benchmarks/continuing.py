@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from benchmarks.lines import emit, progress
 from benchmarks.single_runs import run_to_its_end
 from rival_client import Rival
-from rival_client.tables import metadata
+from rival_client.db.tables import metadata
 
 NAME = "rival"
 LIMIT_S = 3_000.0

@@ -17,7 +17,7 @@ from benchmarks.big_runs import Rivals
 from benchmarks.fleet import wait_until
 from benchmarks.lines import emit, progress
 from rival_workers.store import open_store
-from rival_workers.store.base import Look, Store
+from rival_workers.store.interface import Look, Store
 
 NAME = "rival"
 LIMIT_S = 900.0

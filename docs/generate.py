@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rival_workers.engine.transitions import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
+from rival_client.model.transitions import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
 
 STATE_MACHINES = Path(__file__).parent / "reference" / "state-machines.md"
 
 _HEAD = """# State machines
 
-Made from `rival_workers/engine/transitions.py` by `python docs/generate.py`. Do not edit it by hand.
+Made from `rival_client/model/transitions.py` by `python docs/generate.py`. Do not edit it by hand.
 
 A transition is one statement or one transaction. Its guard is in the `WHERE`: the row must be in one of the states
 under "from" and the caller must hold the row's current token. Otherwise nothing changes, and the caller is told so.

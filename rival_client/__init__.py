@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rival_client.api.handles import AsyncStarted, Started
 from rival_client.errors import (
     ConfigurationError,
     DatabaseBusy,
@@ -24,8 +25,7 @@ from rival_client.errors import (
     UnknownWorkflow,
     WaitTimeout,
 )
-from rival_client.instance import AsyncStarted, Started
-from rival_client.records import (
+from rival_client.model.records import (
     Attempt,
     HistoryEntry,
     LastError,
@@ -39,17 +39,17 @@ from rival_client.records import (
 )
 
 if TYPE_CHECKING:
-    from rival_client.aio import AsyncRival
-    from rival_client.bulk import Bulk, BulkOutcome
-    from rival_client.client import Rival
-    from rival_client.events import EventRecord, Sent, TopicCount
-    from rival_client.listing import RunFilter, Runs
-    from rival_client.rebuilding import RebuiltRun, RebuiltStep, rebuild
-    from rival_client.recovery import Recovery
-    from rival_client.registry import AsyncWorkflowRegistry, WorkflowRegistry
-    from rival_client.schedules import ScheduleRecord
+    from rival_client.api.async_client import AsyncRival
+    from rival_client.api.bulk import Bulk, BulkOutcome
+    from rival_client.api.client import Rival
+    from rival_client.api.registry import AsyncWorkflowRegistry, WorkflowRegistry
+    from rival_client.model.rebuild import RebuiltRun, RebuiltStep, rebuild
     from rival_client.settings import Settings
-    from rival_client.tree import RunNode
+    from rival_client.sql.events import EventRecord, Sent, TopicCount
+    from rival_client.sql.recovery import Recovery
+    from rival_client.sql.run_family import RunNode
+    from rival_client.sql.run_search import RunFilter, Runs
+    from rival_client.sql.schedules import ScheduleRecord
 
 #: The version of the distribution, which holds `rival_workers` too: pyproject.toml takes it from here.
 __version__ = "0.1.0"
@@ -109,24 +109,24 @@ __all__ = [
 #: Found when first asked for: SQLAlchemy, psycopg, redis and kombu come with them, and neither a workflow file nor
 #: `rival --help` should wait for these.
 _LATE = {
-    "AsyncRival": "aio",
-    "AsyncWorkflowRegistry": "registry",
-    "Bulk": "bulk",
-    "BulkOutcome": "bulk",
-    "EventRecord": "events",
-    "RebuiltRun": "rebuilding",
-    "RebuiltStep": "rebuilding",
-    "Recovery": "recovery",
-    "Rival": "client",
-    "RunFilter": "listing",
-    "RunNode": "tree",
-    "Runs": "listing",
-    "ScheduleRecord": "schedules",
-    "Sent": "events",
+    "AsyncRival": "api.async_client",
+    "AsyncWorkflowRegistry": "api.registry",
+    "Bulk": "api.bulk",
+    "BulkOutcome": "api.bulk",
+    "EventRecord": "sql.events",
+    "RebuiltRun": "model.rebuild",
+    "RebuiltStep": "model.rebuild",
+    "Recovery": "sql.recovery",
+    "Rival": "api.client",
+    "RunFilter": "sql.run_search",
+    "RunNode": "sql.run_family",
+    "Runs": "sql.run_search",
+    "ScheduleRecord": "sql.schedules",
+    "Sent": "sql.events",
     "Settings": "settings",
-    "TopicCount": "events",
-    "WorkflowRegistry": "registry",
-    "rebuild": "rebuilding",
+    "TopicCount": "sql.events",
+    "WorkflowRegistry": "api.registry",
+    "rebuild": "model.rebuild",
 }
 
 

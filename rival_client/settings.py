@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from rival_client.errors import ConfigurationError
-from rival_client.masking import masked as masked
-from rival_client.payload import DEFAULT_LIMIT
+from rival_client.model.masking import masked as masked
+from rival_client.model.payload import DEFAULT_LIMIT
 
 #: Environment names per setting, first one set wins.
 _NAMES = {

@@ -1,48 +1,53 @@
-"""What a workflow file imports: steps are plain functions, a list of them is a workflow."""
+"""What a workflow file imports: steps are plain functions, a list of them is a workflow.
 
+Each name is imported when it is first used. This keeps the pytest plugin, the command line and the embedded servers'
+supervisor from loading the engine, Celery and Alembic.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rival_client import __version__ as __version__
-from rival_workers.definition.builder import create_workflow
-from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
-from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
-from rival_workers.definition.flows import flow
-from rival_workers.definition.policies import default, named, of_kind
-from rival_workers.definition.registry import Registry
-from rival_workers.definition.results import Results, StepOf, StepView
-from rival_workers.definition.schedules import Schedule
-from rival_workers.definition.steps import step
-from rival_workers.definition.waits import wait_event_step
-from rival_workers.errors import (
-    ChildFailed,
-    DefinitionError,
-    EventTimeout,
-    ExecutorLost,
-    FlowChanged,
-    FlowStuck,
-    HeartbeatMissed,
-    InvalidResult,
-    NotInFlows,
-    StepError,
-    StepFailed,
-    StepMovedOn,
-    StepTimeout,
-    TaskRevoked,
-)
-from rival_workers.predefined.celery_task import celery_step
-from rival_workers.predefined.delay import delay_step
-from rival_workers.predefined.http import http_step
-from rival_workers.predefined.shell import shell_step
-from rival_workers.runtime.context import Context, RunInfo, Steps, StepState, WorkflowState
-from rival_workers.runtime.flow_async import AsyncFlowContext
-from rival_workers.runtime.flow_calls import Received
-from rival_workers.runtime.flow_handles import ChildHandle, First, Handle
-from rival_workers.runtime.flow_sync import FlowContext
-from rival_workers.runtime.logs import StepLog
 
 if TYPE_CHECKING:
+    from rival_workers.definition.builder import create_workflow
+    from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
+    from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
+    from rival_workers.definition.flows import flow
+    from rival_workers.definition.policies import default, named, of_kind
+    from rival_workers.definition.registry import Registry
+    from rival_workers.definition.results import Results, StepOf, StepView
+    from rival_workers.definition.schedules import Schedule
+    from rival_workers.definition.steps import step
+    from rival_workers.definition.waits import wait_event_step
+    from rival_workers.errors import (
+        ChildFailed,
+        DefinitionError,
+        EventTimeout,
+        ExecutorLost,
+        FlowChanged,
+        FlowStuck,
+        HeartbeatMissed,
+        InvalidResult,
+        NotInFlows,
+        StepError,
+        StepFailed,
+        StepMovedOn,
+        StepTimeout,
+        TaskRevoked,
+    )
     from rival_workers.library import EmbeddedRival, embedded
-    from rival_workers.runtime.celery_install import install
+    from rival_workers.predefined.celery_task import celery_step
+    from rival_workers.predefined.delay import delay_step
+    from rival_workers.predefined.http import http_step
+    from rival_workers.predefined.shell import shell_step
+    from rival_workers.runtime.attempt.context import Context, RunInfo, Steps, StepState, WorkflowState
+    from rival_workers.runtime.celery.install import install
+    from rival_workers.runtime.flow.async_context import AsyncFlowContext
+    from rival_workers.runtime.flow.calls import Received
+    from rival_workers.runtime.flow.handles import ChildHandle, First, Handle
+    from rival_workers.runtime.flow.sync_context import FlowContext
+    from rival_workers.runtime.logs.step_log import StepLog
     from rival_workers.settings import WorkerSettings
 
 __all__ = [
@@ -101,19 +106,65 @@ __all__ = [
     "workflow",
 ]
 
+_MODULES = {
+    "AsyncFlowContext": "runtime.flow.async_context",
+    "ChildFailed": "errors",
+    "ChildHandle": "runtime.flow.handles",
+    "Context": "runtime.attempt.context",
+    "DefinitionError": "errors",
+    "EmbeddedRival": "library",
+    "EventTimeout": "errors",
+    "ExecutorLost": "errors",
+    "First": "runtime.flow.handles",
+    "FlowChanged": "errors",
+    "FlowContext": "runtime.flow.sync_context",
+    "FlowStuck": "errors",
+    "Handle": "runtime.flow.handles",
+    "HeartbeatMissed": "errors",
+    "InvalidResult": "errors",
+    "NotInFlows": "errors",
+    "Received": "runtime.flow.calls",
+    "Registry": "definition.registry",
+    "Results": "definition.results",
+    "RunInfo": "runtime.attempt.context",
+    "Schedule": "definition.schedules",
+    "StepError": "errors",
+    "StepFailed": "errors",
+    "StepLog": "runtime.logs.step_log",
+    "StepMovedOn": "errors",
+    "StepOf": "definition.results",
+    "StepState": "runtime.attempt.context",
+    "StepTimeout": "errors",
+    "StepView": "definition.results",
+    "Steps": "runtime.attempt.context",
+    "TaskRevoked": "errors",
+    "WorkerSettings": "settings",
+    "WorkflowState": "runtime.attempt.context",
+    "branch": "definition.composites",
+    "celery_step": "predefined.celery_task",
+    "create_workflow": "definition.builder",
+    "default": "definition.policies",
+    "delay_step": "predefined.delay",
+    "embedded": "library",
+    "flow": "definition.flows",
+    "for_each": "definition.composites",
+    "http_step": "predefined.http",
+    "install": "runtime.celery.install",
+    "loop": "definition.composites",
+    "named": "definition.policies",
+    "of_kind": "definition.policies",
+    "parallel": "definition.composites",
+    "register_workflow_file": "definition.files",
+    "register_workflows_from_directory": "definition.files",
+    "shell_step": "predefined.shell",
+    "step": "definition.steps",
+    "wait_event_step": "definition.waits",
+    "workflow": "definition.composites",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Celery and Alembic come with it: neither a workflow file nor the command line should wait for them.
-    if name in ("EmbeddedRival", "embedded"):
-        from rival_workers import library
-
-        return getattr(library, name)
-    if name == "install":
-        from rival_workers.runtime.celery_install import install
-
-        return install
-    if name == "WorkerSettings":
-        from rival_workers.settings import WorkerSettings
-
-        return WorkerSettings
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return value

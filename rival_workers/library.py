@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rival_client.bell import LocalBell
-from rival_client.client import Rival
-from rival_client.doorbell import KombuDoorbell
+from rival_client.api.client import Rival
+from rival_client.broker.doorbell import KombuDoorbell
+from rival_client.broker.message import AnyRing
+from rival_client.broker.run_end import LocalBell
 from rival_client.errors import RivalError
-from rival_client.inputs import InputGate
-from rival_client.message import AnyRing
-from rival_workers.definition.lines import in_a_notebook
+from rival_client.model.inputs import InputGate
 from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.source_lines import in_a_notebook
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.dev import inproc_transport
 from rival_workers.dev.inproc_worker import InprocWorker, PoolName
-from rival_workers.runtime.celery_app import Tasks, make_app
+from rival_workers.runtime.celery.app import Tasks, make_app
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations, open_store

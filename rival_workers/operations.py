@@ -9,19 +9,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rival_client.database import Database
-from rival_client.doorbell import Doorbell
+from rival_client.broker.doorbell import Doorbell
+from rival_client.broker.message import Ring
+from rival_client.db.database import Database
 from rival_client.errors import NotPossible
-from rival_client.message import Ring
-from rival_client.payload import NULL, Json, dump
-from rival_client.records import Reopened
+from rival_client.model.payload import NULL, Json, dump
+from rival_client.model.records import Reopened
 from rival_client.settings import Settings
-from rival_workers.engine import interpreter, undoing
+from rival_workers.engine import interpreter
+from rival_workers.engine import rewind as undoing
 from rival_workers.engine.decisions import End, EndStatus
 from rival_workers.engine.plan import Plan
-from rival_workers.engine.undoing import Cut, Row
-from rival_workers.store.operating import Operated, Order
-from rival_workers.store.sql import SqlStore
+from rival_workers.engine.rewind import Cut, Row
+from rival_workers.store.sql.operator import Operated, Order
+from rival_workers.store.sql_store import SqlStore
 
 #: Children that are cancelled before the run goes on; of more, the keepers cancel the rest.
 _ORPHANS_AT_ONCE = 1000

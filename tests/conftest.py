@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rival_client import Rival
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_client.settings import Settings
 from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
 from rival_workers.store import migrations

@@ -13,19 +13,21 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
-from rival_client import arguments, joining
-from rival_client.arguments import HasName
-from rival_client.bell import AsyncBell
-from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
-from rival_client.client import CHUNK, Rival
+from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome, Verb
+from rival_client.api.client import CHUNK, Rival
+from rival_client.api.handles import AsyncStarted, AsyncWorkflow, Started
+from rival_client.api.registry import AsyncWorkflowRegistry
+from rival_client.broker.run_end import AsyncBell
+from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
+from rival_client.db import caller_tx
+from rival_client.db.tables import RUN_TERMINAL
 from rival_client.errors import WaitTimeout
-from rival_client.events import Delivery, EventRecord, Sent, TopicCount, made_event
-from rival_client.inputs import InputGate, batched, given_or_new_id, named_run, run_ids_for
-from rival_client.instance import AsyncStarted, AsyncWorkflow, Started
-from rival_client.listing import RunFilter, Runs
-from rival_client.logs import DEFAULT_LIMIT
-from rival_client.payload import Json
-from rival_client.records import (
+from rival_client.model import arguments
+from rival_client.model.arguments import HasName
+from rival_client.model.cron import CatchUp
+from rival_client.model.inputs import InputGate, batched, given_or_new_id, named_run, run_ids_for
+from rival_client.model.payload import Json
+from rival_client.model.records import (
     HistoryEntry,
     LogEntry,
     Reopened,
@@ -34,14 +36,13 @@ from rival_client.records import (
     RunState,
     WorkflowInfo,
 )
-from rival_client.recovery import Recovery
-from rival_client.registry import AsyncWorkflowRegistry
-from rival_client.schedules import ScheduleRecord
 from rival_client.settings import Settings
-from rival_client.tables import RUN_TERMINAL
-from rival_client.ticks import CatchUp
-from rival_client.tree import DEPTH, WIDTH, RunNode
-from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
+from rival_client.sql.events import Delivery, EventRecord, Sent, TopicCount, made_event
+from rival_client.sql.logs import DEFAULT_LIMIT
+from rival_client.sql.recovery import Recovery
+from rival_client.sql.run_family import DEPTH, WIDTH, RunNode
+from rival_client.sql.run_search import RunFilter, Runs
+from rival_client.sql.schedules import ScheduleRecord
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ class AsyncRival:
 
     async def _join(self, connection: Any, gate: InputGate, inputs: Mapping[str, Json]) -> set[str]:
         grace, ring = self.settings.ring_grace, self._rival.ringer(gate.workflow)
-        return await joining.insert_in_async(connection, gate.workflow, inputs, grace, ring)
+        return await caller_tx.insert_in_async(connection, gate.workflow, inputs, grace, ring)
 
     async def send_event(
         self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
@@ -117,7 +118,7 @@ class AsyncRival:
             )  # fmt: skip
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
         ring = self._rival.event_ringer(event)
-        sent = await joining.send_in_async(connection, event, self.settings.ring_grace, ring)
+        sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, ring)
         return Sent(event.id, "sent" if sent else "duplicate")
 
     async def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from rival_client import arguments
+from rival_client.api.operations import Operating
+from rival_client.api.reads import Looking
+from rival_client.db.tables import RUN_ACTIVE
 from rival_client.errors import ConfigurationError, DatabaseError, InvalidArgument, NotPossible, RivalError
-from rival_client.listing import RunFilter, list_runs
-from rival_client.looking import Looking
-from rival_client.operating import Operating
-from rival_client.reading import read_run
-from rival_client.records import Reopened, Run
-from rival_client.tables import RUN_ACTIVE
+from rival_client.model import arguments
+from rival_client.model.records import Reopened, Run
+from rival_client.sql.run_reads import read_run
+from rival_client.sql.run_search import RunFilter, list_runs
 
 Verb = Literal["retry", "rewind", "pause", "resume", "cancel", "skip", "set_result"]
 #: So many runs at once, unless more are asked for.

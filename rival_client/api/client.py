@@ -11,14 +11,28 @@ from typing import Any, Self
 from pydantic import BaseModel
 from sqlalchemy import Connection
 
-from rival_client import arguments, joining, reading, runs, workflows
-from rival_client.arguments import HasName
-from rival_client.bell import ChangeBell, open_bell
-from rival_client.bulk import InBulk
-from rival_client.database import Database
-from rival_client.doorbell import Doorbell, open_doorbell
+from rival_client.api.bulk import InBulk
+from rival_client.api.external_steps import ExternalSteps
+from rival_client.api.handles import Started, Workflow
+from rival_client.api.registry import WorkflowRegistry
+from rival_client.api.schedules import Scheduling
+from rival_client.broker.doorbell import Doorbell, open_doorbell
+from rival_client.broker.message import EventRing, Ring
+from rival_client.broker.run_end import ChangeBell, open_bell
+from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
+from rival_client.db import caller_tx
+from rival_client.db.database import Database
+from rival_client.db.prepared import HotLine
+from rival_client.db.tables import RUN_TERMINAL
 from rival_client.errors import DatabaseError, RunNotFound, UnknownWorkflow, WaitTimeout
-from rival_client.events import (
+from rival_client.model import arguments
+from rival_client.model.arguments import HasName
+from rival_client.model.inputs import InputGate, batched, given_or_new_id, named_run, run_ids_for
+from rival_client.model.payload import Json
+from rival_client.model.records import RunResult, WorkflowInfo
+from rival_client.settings import Settings
+from rival_client.sql import run_reads, runs, workflows
+from rival_client.sql.events import (
     INSERT_EVENT,
     Delivery,
     Event,
@@ -31,18 +45,6 @@ from rival_client.events import (
     made_event,
     sent_unless_full,
 )
-from rival_client.external_steps import ExternalSteps
-from rival_client.hotline import HotLine
-from rival_client.inputs import InputGate, batched, given_or_new_id, named_run, run_ids_for
-from rival_client.instance import Started, Workflow
-from rival_client.message import EventRing, Ring
-from rival_client.payload import Json
-from rival_client.records import RunResult, WorkflowInfo
-from rival_client.registry import WorkflowRegistry
-from rival_client.scheduling import Scheduling
-from rival_client.settings import Settings
-from rival_client.tables import RUN_TERMINAL
-from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 
 #: How long a producer goes on starting the version it has seen last.
 VERSION_CACHE_SECONDS = 2.0
@@ -111,10 +113,10 @@ class Rival(InBulk, Scheduling, ExternalSteps):
     def _start(self, gate: InputGate, inputs: Mapping[str, Json], connection: Any) -> set[str]:
         grace, ring = self.settings.ring_grace, self.ringer(gate.workflow)
         if connection is not None:
-            return joining.insert_in(connection, gate.workflow, inputs, grace, ring)
+            return caller_tx.insert_in(connection, gate.workflow, inputs, grace, ring)
         created = self._insert_one(gate.workflow, inputs)
         if not created:
-            created = self.database.transact(lambda own: joining.insert(own, gate.workflow, inputs, grace))
+            created = self.database.transact(lambda own: caller_tx.insert(own, gate.workflow, inputs, grace))
         ring(created)
         return created
 
@@ -133,7 +135,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
     def _start_at_once(self, gate: InputGate, parts: Sequence[Mapping[str, Json]]) -> set[str]:
         def insert(own: Connection) -> set[str]:
             grace = self.settings.ring_grace
-            return set().union(*(joining.insert(own, gate.workflow, part, grace) for part in parts))
+            return set().union(*(caller_tx.insert(own, gate.workflow, part, grace) for part in parts))
 
         created = self.database.transact(insert)
         self.ringer(gate.workflow)(created)
@@ -175,7 +177,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
         ring = self.event_ringer(event)
         if connection is not None:
-            sent = joining.send_in(connection, event, self.settings.ring_grace, ring)
+            sent = caller_tx.send_in(connection, event, self.settings.ring_grace, ring)
             return Sent(event.id, "sent" if sent else "duplicate")
         sent = self._insert_event(event)
         if sent:
@@ -250,9 +252,9 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
     def _read_status(self, run_id: str) -> tuple[str | None, ...] | None:
         if self._hot is not None:
-            return self._hot.fetch(reading.READ_STATUS, {"id": run_id})
+            return self._hot.fetch(run_reads.READ_STATUS, {"id": run_id})
         with self.database.autocommit() as connection:
-            return reading.read_status(connection, run_id)
+            return run_reads.read_status(connection, run_id)
 
     # -- knowing ------------------------------------------------------------------------------------------
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rival_client import answering, arguments
-from rival_client.completion import CompletionToken
-from rival_client.database import Database
-from rival_client.doorbell import Doorbell
-from rival_client.payload import Json, dump
+from rival_client.broker.doorbell import Doorbell
+from rival_client.db.database import Database
+from rival_client.model import arguments
+from rival_client.model.completion_token import CompletionToken
+from rival_client.model.payload import Json, dump
 from rival_client.settings import Settings
+from rival_client.sql import external_steps
 
 
 class ExternalSteps:
@@ -22,23 +23,23 @@ class ExternalSteps:
         """An external step is done, with this result, and its run goes on. `token` is the step's
         `ctx.completion_token`. False: it is stale, since the step has ended, or was begun anew.
         """
-        return self._answer(token, answering.completed(result, self.settings.max_payload), by)
+        return self._answer(token, external_steps.completed(result, self.settings.max_payload), by)
 
     def fail_step(
         self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
     ) -> bool:
         """An external step has failed. With `retry` it is tried again, as long as it has attempts. False: as above."""
-        return self._answer(token, answering.failed(error, retry, self.settings.max_payload), by)
+        return self._answer(token, external_steps.failed(error, retry, self.settings.max_payload), by)
 
     def heartbeat_step(self, token: str, progress: Any = None) -> bool:
         """Whoever works at an external step is still at it. False: the step does not wait for that any more."""
         given = None if progress is None else dump(progress, what="the progress", limit=self.settings.max_payload)
         step = CompletionToken.parse(token)
-        return self.database.transact(lambda own: answering.beat(own, step, given))
+        return self.database.transact(lambda own: external_steps.beat(own, step, given))
 
     def _answer(self, token: str, given: Mapping[str, Json], by: str) -> bool:
         step, by, grace = CompletionToken.parse(token), arguments.name("by", by), self.settings.ring_grace
-        woken = self.database.transact(lambda own: answering.answer(own, step, given, by, grace))
+        woken = self.database.transact(lambda own: external_steps.answer(own, step, given, by, grace))
         if woken is not None:
             self._doorbell.ring([woken.ring])
         return woken is not None

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rival_client import arguments
+from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 from rival_client.errors import RivalError
-from rival_client.records import HistoryEntry, LogEntry, RunResult, RunState
-from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
+from rival_client.model import arguments
+from rival_client.model.records import HistoryEntry, LogEntry, RunResult, RunState
 
 if TYPE_CHECKING:
-    from rival_client.aio import AsyncRival
-    from rival_client.client import Rival
+    from rival_client.api.async_client import AsyncRival
+    from rival_client.api.client import Rival
 
 C = TypeVar("C")
 StartedStatus = Literal["started", "running"]

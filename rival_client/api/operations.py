@@ -7,14 +7,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from rival_client import arguments, orphans, pausing, runs
-from rival_client.database import Database
-from rival_client.doorbell import Doorbell
-from rival_client.operator_port import Operator, open_operator
-from rival_client.records import Reopened
-from rival_client.recovery import Recovery, recover
+from rival_client.api.operator_port import Operator, open_operator
+from rival_client.broker.doorbell import Doorbell
+from rival_client.db.database import Database
+from rival_client.model import arguments
+from rival_client.model.records import Reopened
 from rival_client.settings import Settings
-from rival_client.waking import Woken, wake_parent
+from rival_client.sql import orphans, pausing, runs
+from rival_client.sql.recovery import Recovery, recover
+from rival_client.sql.wake import Woken, wake_parent
 
 #: Children that are cancelled at once with their parent; of more, the workers cancel the rest.
 _CHILDREN_AT_ONCE = 1000

@@ -7,10 +7,10 @@ from __future__ import annotations
 import importlib
 from typing import Any, Protocol, cast
 
-from rival_client.database import Database
-from rival_client.doorbell import Doorbell
+from rival_client.broker.doorbell import Doorbell
+from rival_client.db.database import Database
 from rival_client.errors import ConfigurationError
-from rival_client.records import Reopened
+from rival_client.model.records import Reopened
 from rival_client.settings import Settings
 
 
@@ -23,7 +23,7 @@ class Operator(Protocol):
 
 def open_operator(database: Database, doorbell: Doorbell, settings: Settings) -> Operator:
     try:
-        module = importlib.import_module("rival_workers.operating")
+        module = importlib.import_module("rival_workers.operations")
     except ImportError as error:
         raise ConfigurationError(
             f"retry, rewind, skip and set_result need the workers' part of Rival, and {error.name!r} is missing. "

@@ -6,14 +6,15 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rival_client import arguments, listing, logs, reading, tree, workflows
-from rival_client.database import Database
+from rival_client.db.database import Database
+from rival_client.db.tables import RUN_ACTIVE
 from rival_client.errors import UnknownWorkflow
-from rival_client.history import read_history
-from rival_client.listing import RunFilter, Runs
-from rival_client.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
-from rival_client.tables import RUN_ACTIVE
-from rival_client.tree import RunNode
+from rival_client.model import arguments
+from rival_client.model.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
+from rival_client.sql import logs, run_family, run_reads, run_search, workflows
+from rival_client.sql.history import read_history
+from rival_client.sql.run_family import RunNode
+from rival_client.sql.run_search import RunFilter, Runs
 
 
 class Looking:
@@ -23,7 +24,7 @@ class Looking:
         """How an ended run ended; RunNotEnded when it has not."""
         run_id = arguments.run_id(run_id)
         with self.database.snapshot() as connection:
-            return reading.read_result(connection, run_id)
+            return run_reads.read_result(connection, run_id)
 
     def state(self, run_id: str, *, fold: int | None = None) -> RunState:
         """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the turns
@@ -31,7 +32,7 @@ class Looking:
         """
         run_id, fold = arguments.run_id(run_id), arguments.optional(arguments.whole, "fold", fold)
         with self.database.snapshot() as connection:
-            return reading.read_state(connection, run_id, fold)
+            return run_reads.read_state(connection, run_id, fold)
 
     def history(self, run_id: str) -> list[HistoryEntry]:
         run_id = arguments.run_id(run_id)
@@ -82,24 +83,26 @@ class Looking:
             workflow=workflow, status=status, since=since, until=until, ended_since=ended_since,
             ended_until=ended_until, input=input, result=result, error=error, parent=parent, paused=paused,
         ).checked()  # fmt: skip
-        behind, limit = listing.cursor(before, after), arguments.limit(limit)
+        behind, limit = run_search.cursor(before, after), arguments.limit(limit)
         with self.database.autocommit() as connection:
-            return listing.list_runs(connection, chosen, behind=behind, limit=limit)
+            return run_search.list_runs(connection, chosen, behind=behind, limit=limit)
 
     def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
         """The runs that have not ended, the newest first."""
         return self.runs(workflow=workflow, status=RUN_ACTIVE, before=before, limit=limit)
 
-    def tree(self, run_id: str, *, below: bool = False, depth: int = tree.DEPTH, width: int = tree.WIDTH) -> RunNode:
+    def tree(
+        self, run_id: str, *, below: bool = False, depth: int = run_family.DEPTH, width: int = run_family.WIDTH
+    ) -> RunNode:
         """The run's family, from its root ancestor down; with `below`, only the run and what it has started.
 
         Of each run at most `width` children, `depth` levels down; what is left out is counted, in `more`.
         """
         run_id, below = arguments.run_id(run_id), arguments.flag("below", below)
-        depth = arguments.whole("depth", depth, 0, tree.MAX_DEPTH)
+        depth = arguments.whole("depth", depth, 0, run_family.MAX_DEPTH)
         width = arguments.whole("width", width, 1, arguments.MAX_LIMIT)
         with self.database.snapshot() as connection:
-            return tree.read_tree(connection, run_id, below=below, depth=depth, width=width)
+            return run_family.read_tree(connection, run_id, below=below, depth=depth, width=width)
 
     def workflows(self) -> list[WorkflowInfo]:
         with self.database.autocommit() as connection:

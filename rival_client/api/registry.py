@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rival_client import arguments
-from rival_client.instance import AsyncInstance, AsyncStarted, Instance, Started
-from rival_client.records import Run, WorkflowInfo
+from rival_client.api.handles import AsyncInstance, AsyncStarted, Instance, Started
+from rival_client.model import arguments
+from rival_client.model.records import Run, WorkflowInfo
 
 if TYPE_CHECKING:
-    from rival_client.aio import AsyncRival
-    from rival_client.client import Rival
+    from rival_client.api.async_client import AsyncRival
+    from rival_client.api.client import Rival
 
 
 #: The classes below have a `list` of their own.

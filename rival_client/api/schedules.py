@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from rival_client import arguments
-from rival_client.database import Database
-from rival_client.inputs import InputGate
-from rival_client.schedules import (
+from rival_client.db.database import Database
+from rival_client.model import arguments
+from rival_client.model.cron import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
+from rival_client.model.inputs import InputGate
+from rival_client.sql.schedules import (
     ScheduleRecord,
     list_schedules,
     put_schedule,
@@ -18,7 +19,6 @@ from rival_client.schedules import (
     refuse_taken,
     remove_schedule,
 )
-from rival_client.ticks import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
 
 
 class Scheduling:

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 import kombu
 import redis
 
+from rival_client.broker.message import AnyRing, celery_body, celery_headers, redis_envelope
 from rival_client.errors import ConfigurationError
-from rival_client.masking import masked, without_secrets
-from rival_client.message import AnyRing, celery_body, celery_headers, redis_envelope
+from rival_client.model.masking import masked, without_secrets
 
 log = logging.getLogger("rival.doorbell")
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import redis
 
-from rival_client.doorbell import CHANGED_CHANNEL, REDIS_BOUNDS, is_redis
+from rival_client.broker.doorbell import CHANGED_CHANNEL, REDIS_BOUNDS, is_redis
 
 
 class Listener(Protocol):

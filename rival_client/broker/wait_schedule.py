@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rival_client import arguments
+from rival_client.model import arguments
 
 DEFAULT_TIMEOUT = 300.0
 DEFAULT_POLL_INTERVAL = 0.25

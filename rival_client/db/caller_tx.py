@@ -16,14 +16,14 @@ from sqlalchemy import Connection
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.exc import SQLAlchemyError
 
-from rival_client import runs
-from rival_client.database import teach_sqlite
-from rival_client.database_errors import translated
+from rival_client.db.database import teach_sqlite
+from rival_client.db.database_errors import translated
 from rival_client.errors import ConfigurationError
-from rival_client.events import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
-from rival_client.events import Event, insert_event, sent_unless_full
-from rival_client.payload import Json, load
-from rival_client.records import WorkflowInfo
+from rival_client.model.payload import Json, load
+from rival_client.model.records import WorkflowInfo
+from rival_client.sql import runs
+from rival_client.sql.events import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
+from rival_client.sql.events import Event, insert_event, sent_unless_full
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -16,11 +16,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.util import LRUCache
 
-from rival_client.database_errors import repeat_conflicts, translated
+from rival_client.db.database_errors import repeat_conflicts, translated
 from rival_client.errors import ConfigurationError
-from rival_client.holding import is_held
-from rival_client.masking import masked
-from rival_client.payload import serialise
+from rival_client.model.json_match import is_held
+from rival_client.model.masking import masked
+from rival_client.model.payload import serialise
 
 CONNECT_TIMEOUT = 5
 #: libpq gives up on a silent peer after this, so that nothing hangs on a cut cable.

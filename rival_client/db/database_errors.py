@@ -20,7 +20,7 @@ from rival_client.errors import (
     DatabaseUnavailable,
     MissingTables,
 )
-from rival_client.masking import masked, without_secrets
+from rival_client.model.masking import masked, without_secrets
 
 T = TypeVar("T")
 

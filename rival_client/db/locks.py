@@ -1,6 +1,6 @@
 """The locks of a transaction, and the one order in which it takes them. No deadlock is possible while all keep to it:
 
-1. Topics, sorted by topic and key; the rows of their events belong to them (`rival_workers.store.locking`).
+1. Topics, sorted by topic and key; the rows of their events belong to them (`rival_workers.store.sql.locks`).
 2. The lock of the run. Shared: for a transition that follows one step up to its run. Exclusive: for a change of
    several branches at once, by an operator or by a failure that stops what runs beside it. The holder of the exclusive
    lock is alone in the run, so it takes the row of the run next, and then any rows of its steps.
@@ -23,8 +23,8 @@ from typing import Any
 
 from sqlalchemy import ARRAY, Connection, Text, cast, func, select
 
+from rival_client.db.tables import runs
 from rival_client.errors import RunNotFound
-from rival_client.tables import runs
 
 #: An arbitrary number that only the locks of runs use.
 RUN_LOCK = 726_356

@@ -18,8 +18,8 @@ from typing import Any, Self
 import psycopg
 from psycopg import generators, pq, waiting
 
-from rival_client.database import LIBPQ_OPTIONS, libpq_url
-from rival_client.database_errors import repeat_conflicts, translated
+from rival_client.db.database import LIBPQ_OPTIONS, libpq_url
+from rival_client.db.database_errors import repeat_conflicts, translated
 
 #: Seconds after which somebody who waits for an answer looks whether the process was told to stop.
 WAIT_INTERVAL = 0.1

@@ -18,19 +18,19 @@ from sqlalchemy import (
     text,
 )
 
-from rival_client.columns import BigId, Filter, Name
-from rival_client.columns import Payload as Payload
-from rival_client.columns import Timestamp as Timestamp
-from rival_client.columns import after as after
-from rival_client.columns import later as later
-from rival_client.columns import now as now
-from rival_client.columns import one_of as one_of
-from rival_client.columns import scalar_text as scalar_text
-from rival_client.statuses import RUN_ACTIVE as RUN_ACTIVE
-from rival_client.statuses import RUN_STATUSES as RUN_STATUSES
-from rival_client.statuses import RUN_TERMINAL as RUN_TERMINAL
-from rival_client.statuses import STEP_STATUSES as STEP_STATUSES
-from rival_client.statuses import STEP_TERMINAL as STEP_TERMINAL
+from rival_client.db.types import BigId, Filter, Name
+from rival_client.db.types import Payload as Payload
+from rival_client.db.types import Timestamp as Timestamp
+from rival_client.db.types import after as after
+from rival_client.db.types import later as later
+from rival_client.db.types import now as now
+from rival_client.db.types import one_of as one_of
+from rival_client.db.types import scalar_text as scalar_text
+from rival_client.model.statuses import RUN_ACTIVE as RUN_ACTIVE
+from rival_client.model.statuses import RUN_STATUSES as RUN_STATUSES
+from rival_client.model.statuses import RUN_TERMINAL as RUN_TERMINAL
+from rival_client.model.statuses import STEP_STATUSES as STEP_STATUSES
+from rival_client.model.statuses import STEP_TERMINAL as STEP_TERMINAL
 
 metadata = MetaData()
 

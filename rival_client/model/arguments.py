@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rival_client.errors import InvalidArgument, InvalidPayload
-from rival_client.payload import dump, load
+from rival_client.model.payload import dump, load
 
 #: Ids, names, topics and keys are parts of indexes: Postgres takes no more than 2,700 bytes for an entry.
 MAX_NAME = 200

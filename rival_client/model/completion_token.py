@@ -11,8 +11,8 @@ import json
 import zlib
 from dataclasses import dataclass
 
-from rival_client import arguments
 from rival_client.errors import InvalidArgument, InvalidToken
+from rival_client.model import arguments
 
 _PREFIX = "rvl_"
 

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from rival_client import arguments
-from rival_client.arguments import MAX_NAME as MAX_RUN_ID
 from rival_client.errors import InvalidArgument
-from rival_client.payload import Json
+from rival_client.model import arguments
+from rival_client.model.arguments import MAX_NAME as MAX_RUN_ID
+from rival_client.model.payload import Json
 
 CatchUp = Literal["none", "last", "all"]
 #: A tick that is not older than this, in seconds, is merely late: it runs whatever the policy for missed ones.

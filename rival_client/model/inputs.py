@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import jsonschema_rs
 
-from rival_client import arguments
 from rival_client.errors import InvalidArgument, InvalidInput, InvalidPayload
-from rival_client.payload import Json, dump, load
-from rival_client.records import WorkflowInfo
+from rival_client.model import arguments
+from rival_client.model.payload import Json, dump, load
+from rival_client.model.records import WorkflowInfo
 
 T = TypeVar("T")
 _MAX_PROBLEM = 400

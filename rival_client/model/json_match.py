@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, cast, func, literal
 from sqlalchemy.dialects.postgresql import JSONB
 
-from rival_client.payload import same_scalar, serialise
+from rival_client.model.payload import same_scalar, serialise
 
 
 def holds(connection: Connection, column: ColumnElement[Any], wanted: Mapping[str, Any]) -> ColumnElement[bool]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.records import HistoryEntry
+from rival_client.model.records import HistoryEntry
 
 #: What a step is after an entry of that name; the others change something else, or nothing.
 _STEP_STATUS = {

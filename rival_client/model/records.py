@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rival_client.errors import RunCancelled, RunFailed
-from rival_client.statuses import RUN_TERMINAL
+from rival_client.model.statuses import RUN_TERMINAL
 
 #: The kinds of nodes that consist of others.
 COMPOSITES = ("branch", "parallel", "for_each", "loop", "workflow")

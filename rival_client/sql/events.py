@@ -12,13 +12,13 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel
 from sqlalchemy import Connection, Text, case, func, insert, literal, or_, select, true
 
-from rival_client import arguments
+from rival_client.db.prepared import Statement
+from rival_client.db.tables import after, events, now, waits
 from rival_client.errors import InvalidArgument, TopicFull
-from rival_client.hotline import Statement
-from rival_client.payload import Json, dump
+from rival_client.model import arguments
+from rival_client.model.payload import Json, dump
 from rival_client.settings import Settings
-from rival_client.tables import after, events, now, waits
-from rival_client.topics import topic_of
+from rival_client.sql.topics import topic_of
 
 Delivery = Literal["one", "all"]
 #: The part of its bound from which on a topic is nearly full.

@@ -9,13 +9,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, case, or_, select, update
 
-from rival_client import arguments
-from rival_client.completion import CompletionToken
-from rival_client.history import tell
-from rival_client.locks import share_run
-from rival_client.payload import Json, dump, serialise
-from rival_client.tables import after, now, runs, steps
-from rival_client.waking import Woken, run_awakes
+from rival_client.db.locks import share_run
+from rival_client.db.tables import after, now, runs, steps
+from rival_client.model import arguments
+from rival_client.model.completion_token import CompletionToken
+from rival_client.model.payload import Json, dump, serialise
+from rival_client.sql.history import tell
+from rival_client.sql.wake import Woken, run_awakes
 
 #: `rings` of a row that nobody has rung for: the keeper rings as soon as it is due.
 _NEVER_RUNG = -1

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, and_, cast, false, func, or_, select
 
-from rival_client.tables import steps
+from rival_client.db.tables import steps
 
 Counts = dict[str, int]
 Column = ColumnElement[str]

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
 
-from rival_client.payload import Json, serialise
-from rival_client.records import HistoryEntry
-from rival_client.tables import history, now
+from rival_client.db.tables import history, now
+from rival_client.model.payload import Json, serialise
+from rival_client.model.records import HistoryEntry
 
 #: Entries that name a step, and are about the whole run: an operator has opened it again.
 REOPENINGS = ("retry_run", "rewind_run")

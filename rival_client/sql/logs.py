@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
-from rival_client.reading import read_run
-from rival_client.records import LogEntry
-from rival_client.tables import logs
+from rival_client.db.tables import logs
+from rival_client.model.records import LogEntry
+from rival_client.sql.run_reads import read_run
 
 LEVELS = ("debug", "info", "warning", "error")
 DEFAULT_LIMIT = 1000

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client.tables import RUN_TERMINAL, now, orphans, runs, steps
+from rival_client.db.tables import RUN_TERMINAL, now, orphans, runs, steps
 
 
 def leave_all(connection: Connection, run_id: str, by: str) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, or_, update
 
-from rival_client.history import tell
-from rival_client.locks import lock_run
-from rival_client.message import Ring
-from rival_client.records import COMPOSITE_KINDS
-from rival_client.tables import RUN_TERMINAL, after, now, runs, steps
+from rival_client.broker.message import Ring
+from rival_client.db.locks import lock_run
+from rival_client.db.tables import RUN_TERMINAL, after, now, runs, steps
+from rival_client.model.records import COMPOSITE_KINDS
+from rival_client.sql.history import tell
 
 
 def pause_run(connection: Connection, run_id: str, by: str) -> bool:

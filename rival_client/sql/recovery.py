@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple_, update
 
-from rival_client.database import Database
-from rival_client.tables import after, events, executors, in_status, now, one_of, orphans, runs, steps, waits
+from rival_client.db.database import Database
+from rival_client.db.tables import after, events, executors, in_status, now, one_of, orphans, runs, steps, waits
 
 #: Seconds after which a row that waits for a worker is looked at again at the latest.
 _LONGEST_BACKOFF = 600.0

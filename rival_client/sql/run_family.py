@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, case, func, literal, select
 
+from rival_client.db.tables import runs
 from rival_client.errors import RunNotFound
-from rival_client.records import RunStatus
-from rival_client.tables import runs
+from rival_client.model.records import RunStatus
 
 DEPTH, WIDTH = 10, 20
 #: A tree is walked recursively, also by those who print it.

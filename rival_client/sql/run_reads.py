@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, select
 
+from rival_client.db.prepared import Statement
+from rival_client.db.tables import attempts, runs, steps
 from rival_client.errors import RunNotEnded, RunNotFound
-from rival_client.hotline import Statement
-from rival_client.overview import Overview
-from rival_client.records import COMPOSITES, Attempt, LastError, Run, RunResult, RunState, Step
-from rival_client.tables import attempts, runs, steps
+from rival_client.model.records import COMPOSITES, Attempt, LastError, Run, RunResult, RunState, Step
+from rival_client.sql.folded_steps import Overview
 
 #: The kinds of rows that a person would call a step.
 RESULT_KINDS = ("step", "flow", "external", "wait", *COMPOSITES)

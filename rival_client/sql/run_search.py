@@ -16,12 +16,12 @@ from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select, tuple_, union_all
 
-from rival_client import arguments
+from rival_client.db.tables import RUN_STATUSES, in_status, runs
 from rival_client.errors import InvalidArgument
-from rival_client.holding import holds
-from rival_client.reading import run_of
-from rival_client.records import Run
-from rival_client.tables import RUN_STATUSES, in_status, runs
+from rival_client.model import arguments
+from rival_client.model.json_match import holds
+from rival_client.model.records import Run
+from rival_client.sql.run_reads import run_of
 
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
 _WITH_ERROR = ("failed", "running", "suspended", "cancelled")

@@ -11,15 +11,15 @@ from typing import Any
 from sqlalchemy import Connection, Text, bindparam, delete, select, text, update
 from sqlalchemy.dialects import sqlite
 
-from rival_client import orphans
+from rival_client.db.locks import lock_run
+from rival_client.db.prepared import Statement
+from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, steps, waits
 from rival_client.errors import RunConflict
-from rival_client.history import tell
-from rival_client.holding import same
-from rival_client.hotline import Statement
-from rival_client.locks import lock_run
-from rival_client.payload import Json, load
-from rival_client.records import WorkflowInfo
-from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, steps, waits
+from rival_client.model.json_match import same
+from rival_client.model.payload import Json, load
+from rival_client.model.records import WorkflowInfo
+from rival_client.sql import orphans
+from rival_client.sql.history import tell
 
 #: One statement for one run or a thousand.
 _INSERT_RUNS = """

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, Text, and_, case, cast, delete, select, true
 from sqlalchemy.dialects import postgresql, sqlite
 
+from rival_client.db.tables import now, schedules, workflows
 from rival_client.errors import RivalError
-from rival_client.payload import load
-from rival_client.tables import now, schedules, workflows
-from rival_client.ticks import CatchUp, Planned, Rule
+from rival_client.model.cron import CatchUp, Planned, Rule
+from rival_client.model.payload import load
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Waking what waits: a step whose event has come, a flow whose child has ended. Within somebody's transaction; whoever
 commits rings after.
 
-The caller has the shared lock of the run (`rival_client.locks`); of a parent, it is taken here.
+The caller has the shared lock of the run (`rival_client.db.locks`); of a parent, it is taken here.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, null, or_, select, true, update
 
-from rival_client.history import tell
-from rival_client.locks import share_run
-from rival_client.message import Ring
-from rival_client.tables import after, now, runs, scalar_text, steps
+from rival_client.broker.message import Ring
+from rival_client.db.locks import share_run
+from rival_client.db.tables import after, now, runs, scalar_text, steps
+from rival_client.sql.history import tell
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, RowMapping, select
 
-from rival_client.records import WorkflowInfo
-from rival_client.tables import workflows
+from rival_client.db.tables import workflows
+from rival_client.model.records import WorkflowInfo
 
 
 def current_workflow(connection: Connection, name: str) -> WorkflowInfo | None:

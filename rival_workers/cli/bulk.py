@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from rival_client.bulk import LIMIT, Bulk, BulkOutcome, Verb
-from rival_client.client import Rival
-from rival_client.listing import RunFilter
-from rival_client.records import Reopened
+from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome, Verb
+from rival_client.api.client import Rival
+from rival_client.model.records import Reopened
+from rival_client.sql.run_search import RunFilter
 from rival_workers.cli.filters import filter_options
 from rival_workers.cli.output import (
     console,

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from rival_client.client import Rival
-from rival_client.database import Database
+from rival_client.api.client import Rival
+from rival_client.db.database import Database
 from rival_client.settings import Settings
 from rival_workers.dev.note import running_dev
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from rival_client.database import Database
-from rival_workers.cli.checking import workflow_names
+from rival_client.db.database import Database
 from rival_workers.cli.connection import DIRECTORY
+from rival_workers.cli.load_check import workflow_names
 from rival_workers.cli.output import json_option, print_json
 from rival_workers.cli.worker import Hands, hands_options, with_workflows, workflows_option
 from rival_workers.dev.board import Places

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rival_client.events import TopicCount
+from rival_client.sql.events import TopicCount
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input
 from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text

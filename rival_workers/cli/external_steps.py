@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rival_client.completion import CompletionToken
+from rival_client.model.completion_token import CompletionToken
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input
 from rival_workers.cli.output import json_option, print_json

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from rival_client.listing import RunFilter
-from rival_client.tables import RUN_STATUSES
+from rival_client.db.tables import RUN_STATUSES
+from rival_client.sql.run_search import RunFilter
 from rival_workers.cli.inputs import fields, since
 
 _TIME = "90s, 15m, 2h, 7d or an ISO time"

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import click
 from rich.text import Text
 
-from rival_client.client import Rival
-from rival_client.logs import LEVELS
-from rival_client.reading import read_status
-from rival_client.records import LogEntry
-from rival_client.tables import RUN_TERMINAL
+from rival_client.api.client import Rival
+from rival_client.db.tables import RUN_TERMINAL
+from rival_client.model.records import LogEntry
+from rival_client.sql.logs import LEVELS
+from rival_client.sql.run_reads import read_status
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.output import console, one_line, print_json_line, printable, time_text
 from rival_workers.cli.tracebacks import indented

@@ -19,13 +19,34 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 #: Command -> its module, which is imported when it is used: `rival ls` does not wait for what `rival dev` needs.
 COMMANDS = {
-    "run": "runs", "wait": "runs", "ls": "runs", "show": "runs", "tree": "tree", "workflows": "runs",
-    "cancel": "operating", "retry": "operating", "rewind": "operating", "pause": "operating", "resume": "operating",
-    "skip": "operating", "set-result": "operating",
-    "logs": "logs", "plan": "plan", "emit": "events", "events": "events", "schedule": "schedules",
-    "recover": "recovery", "complete": "external", "fail": "external",
-    "worker": "worker", "dev": "dev", "flower": "flower", "doctor": "doctor", "db": "database", "demo": "demo",
-}  # fmt: skip
+    "run": "runs",
+    "wait": "runs",
+    "ls": "runs",
+    "show": "runs",
+    "tree": "tree",
+    "workflows": "runs",
+    "cancel": "operations",
+    "retry": "operations",
+    "rewind": "operations",
+    "pause": "operations",
+    "resume": "operations",
+    "skip": "operations",
+    "set-result": "operations",
+    "logs": "logs",
+    "plan": "plan",
+    "emit": "events",
+    "events": "events",
+    "schedule": "schedules",
+    "recover": "recovery",
+    "complete": "external_steps",
+    "fail": "external_steps",
+    "worker": "worker",
+    "dev": "dev",
+    "flower": "flower",
+    "doctor": "doctor.command",
+    "db": "database",
+    "demo": "demo.command",
+}
 
 
 class Cli(click.Group):

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from rival_client.bulk import Verb
-from rival_client.client import Rival
-from rival_client.records import Reopened
+from rival_client.api.bulk import Verb
+from rival_client.api.client import Rival
+from rival_client.model.records import Reopened
 from rival_workers.cli.bulk import DONE, Asked, in_bulk, tell, verb_options
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_given

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rival_client.records import Run, RunState, Step, WorkflowInfo
+from rival_client.model.records import Run, RunState, Step, WorkflowInfo
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

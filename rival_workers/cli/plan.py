@@ -11,9 +11,9 @@ import click
 from rich.text import Text
 
 from rival_client.errors import UnknownWorkflow
-from rival_client.records import WorkflowInfo
-from rival_workers.cli.checking import workflow_plans
+from rival_client.model.records import WorkflowInfo
 from rival_workers.cli.connection import open_rival, resolved
+from rival_workers.cli.load_check import workflow_plans
 from rival_workers.cli.output import console, json_option, print_json, printable
 from rival_workers.cli.worker import workflows_option
 from rival_workers.drawing import differences as differing

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from rival_client.listing import RunFilter
-from rival_client.records import Run, RunResult, WorkflowInfo
-from rival_client.tables import RUN_ACTIVE
-from rival_client.waiting import DEFAULT_TIMEOUT
-from rival_workers.cli import showing
+from rival_client.broker.wait_schedule import DEFAULT_TIMEOUT
+from rival_client.db.tables import RUN_ACTIVE
+from rival_client.model.records import Run, RunResult, WorkflowInfo
+from rival_client.sql.run_search import RunFilter
+from rival_workers.cli import show as showing
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.filters import filter_options, typed
 from rival_workers.cli.inputs import json_input

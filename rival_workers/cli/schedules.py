@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import click
 
-from rival_client.ticks import CatchUp
+from rival_client.model.cron import CatchUp
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input
 from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text

@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rival_client.client import Rival
+from rival_client.api.client import Rival
 from rival_client.errors import UnknownWorkflow
-from rival_client.rebuilding import status_changes
-from rival_client.records import Attempt, HistoryEntry, LogEntry, RunState, Step, WorkflowInfo
+from rival_client.model.rebuild import status_changes
+from rival_client.model.records import Attempt, HistoryEntry, LogEntry, RunState, Step, WorkflowInfo
 from rival_workers.cli.output import (
     error_text,
     one_line,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from rival_client.records import RunState
+from rival_client.model.records import RunState
 from rival_workers.cli.output import printable
 
 #: More blocks are only shown with --all.

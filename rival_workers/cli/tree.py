@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rival_client.tree import DEPTH, WIDTH, RunNode
+from rival_client.sql.run_family import DEPTH, WIDTH, RunNode
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.output import console, json_option, print_json, seconds_text, status_text, table
 

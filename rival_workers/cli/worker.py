@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 import click
 
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.settings import masked
-from rival_workers.cli.checking import workflow_names
 from rival_workers.cli.connection import resolved
+from rival_workers.cli.load_check import workflow_names
 from rival_workers.cli.output import json_option, print_json
 from rival_workers.runtime.fleet import Fleet
-from rival_workers.runtime.process_log import start_logging
+from rival_workers.runtime.logs.process_log import start_logging
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations
 
@@ -47,8 +47,8 @@ class Hands:
 
     def command(self, index: int) -> list[str]:
         name = f"rival-{os.getpid()}-{index}@{socket.gethostname()}"
-        command = [sys.executable, "-m", "rival_workers.runtime.worker_main", "--name", name, "--pool", self.pool]
-        command += ["--concurrency", str(self.concurrency), "--loglevel", self.loglevel]
+        command = [sys.executable, "-m", "rival_workers.runtime.celery.worker_main", "--name", name]
+        command += ["--pool", self.pool, "--concurrency", str(self.concurrency), "--loglevel", self.loglevel]
         return [*command, *(["--events"] if self.events else []), *(["--reload"] if self.reload else [])]
 
     def prepared(self, settings: WorkerSettings) -> WorkerSettings:

@@ -19,9 +19,9 @@ from rival_workers.definition.composites import (
     WorkflowSpec,
     workflow,
 )
-from rival_workers.definition.gathering import Scope
 from rival_workers.definition.inject import IN_ITEM, IN_TURN
 from rival_workers.definition.leaves import Leaves
+from rival_workers.definition.problems import Scope
 from rival_workers.definition.steps import is_name
 from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.plan import (

@@ -8,16 +8,16 @@ from typing import Any, Self, Unpack
 
 from pydantic import BaseModel
 
-from rival_client.ticks import CatchUp
+from rival_client.model.cron import CatchUp
 from rival_workers.definition import composites
 from rival_workers.definition.composites import Function, Steps
 from rival_workers.definition.files import References
-from rival_workers.definition.lines import caller, in_a_notebook
 from rival_workers.definition.options import CompositeOptions, DelayUnits, Duration, StepOptions, WaitOptions
 from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.results import Results
 from rival_workers.definition.schedules import Schedule
+from rival_workers.definition.source_lines import caller, in_a_notebook
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import OnTimeout, wait_event_step
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from rival_workers.definition.mentions import Mention, mentions_of
+from rival_workers.definition.step_references import Mention, mentions_of
 from rival_workers.engine import paths
+from rival_workers.engine.names import Sight
 from rival_workers.engine.plan import BranchNode, LoopNode, Place, Plan
-from rival_workers.engine.sight import Sight
 
 if TYPE_CHECKING:
     from rival_workers.definition.calls import Call

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Unpack
 
-from rival_workers.definition.lines import caller
 from rival_workers.definition.options import CompositeOptions
+from rival_workers.definition.source_lines import caller
 from rival_workers.engine.plan import OnFailure
 
 Function = Callable[..., Any]

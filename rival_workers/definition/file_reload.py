@@ -20,7 +20,7 @@ from rival_workers.definition.registry import Registry, registering_in
 Snapshot = dict[Path, tuple[int, int]]
 
 _INSTALLED = ("site-packages", "dist-packages")
-_OURS = ("rival_workers", "rival_client", "rival_pytest", "__main__")
+_OURS = ("rival_workers", "rival_client", "rival_workers.testing.pytest_plugin", "__main__")
 
 
 def snapshot(paths: Iterable[str]) -> Snapshot:

@@ -12,9 +12,9 @@ from typing import Any
 
 from rival_workers.definition.composites import CompositeSpec
 from rival_workers.definition.flows import Flow
-from rival_workers.definition.lines import with_line
 from rival_workers.definition.modules import load_module, python_files
 from rival_workers.definition.registry import Registry, registering_in, registry_for
+from rival_workers.definition.source_lines import with_line
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import WaitSpec
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow

@@ -8,11 +8,11 @@ from typing import Any, Generic
 
 from typing_extensions import ParamSpec, TypeVar
 
-from rival_workers.definition.lines import in_a_notebook
 from rival_workers.definition.options import Duration
 from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.schedules import Schedule
+from rival_workers.definition.source_lines import in_a_notebook
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 
 P = ParamSpec("P", default=...)

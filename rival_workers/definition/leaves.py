@@ -8,12 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
-from rival_client import arguments
 from rival_client.errors import InvalidArgument
+from rival_client.model import arguments
 from rival_workers.definition.calls import Call
-from rival_workers.definition.gathering import Gathering, Scope
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import ruled
+from rival_workers.definition.problems import Gathering, Scope
 from rival_workers.definition.returns import returns_of_model
 from rival_workers.definition.steps import StepSpec, as_spec, checked_config, checked_injection, is_name, name_of
 from rival_workers.definition.waits import WaitSpec, receive

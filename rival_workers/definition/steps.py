@@ -12,7 +12,7 @@ from typing import Any, Generic, Never, Unpack, overload
 from pydantic import ValidationError
 from typing_extensions import ParamSpec, TypeVar
 
-from rival_client.arguments import MAX_NAME, MAX_SECONDS, shown
+from rival_client.model.arguments import MAX_NAME, MAX_SECONDS, shown
 from rival_workers.definition.inject import Injection, injection, refuse_generator
 from rival_workers.definition.options import StepOptions
 from rival_workers.definition.returns import written_function

@@ -10,21 +10,21 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from rival_client import arguments
 from rival_client.errors import InvalidArgument
-from rival_client.ticks import Planned
+from rival_client.model import arguments
+from rival_client.model.cron import Planned
 from rival_workers.definition.assembly import Assembly
 from rival_workers.definition.calls import Call, Resolve
-from rival_workers.definition.gathering import Scope
+from rival_workers.definition.check_references import Reading, check_reading
 from rival_workers.definition.inject import HANDLER_NAMES, Injection
-from rival_workers.definition.lines import with_line
-from rival_workers.definition.order import Reading, check_reading
 from rival_workers.definition.policies import read_rules
+from rival_workers.definition.problems import Scope
+from rival_workers.definition.result_types import type_results
 from rival_workers.definition.results import Results
 from rival_workers.definition.returns import Returns, problems_of
 from rival_workers.definition.schedules import planned_schedule
+from rival_workers.definition.source_lines import with_line
 from rival_workers.definition.steps import checked_injection, seconds
-from rival_workers.definition.typing_results import type_results
 from rival_workers.engine.paths import HANDLER, place_of
 from rival_workers.engine.plan import Body, Plan
 from rival_workers.errors import DefinitionError

@@ -14,7 +14,7 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 
-from rival_workers.runtime.untrusted_messages import Garbage, clean_envelope, throw_away
+from rival_workers.runtime.celery.untrusted_messages import Garbage, clean_envelope, throw_away
 
 SCHEME = "rival-inproc"
 

@@ -23,8 +23,8 @@ from celery.worker import WorkController, state
 from kombu.asynchronous.timer import Timer
 
 from rival_workers.dev import inproc_transport
-from rival_workers.runtime.celery_consumer import CarefulConsumer
-from rival_workers.runtime.threads_pool import DaemonThreadPool, InlinePool
+from rival_workers.runtime.celery.consumer import CarefulConsumer
+from rival_workers.runtime.celery.threads_pool import DaemonThreadPool, InlinePool
 
 logger = logging.getLogger(__name__)
 

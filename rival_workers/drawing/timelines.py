@@ -6,8 +6,8 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rival_client.rebuilding import status_changes
-from rival_client.records import HistoryEntry
+from rival_client.model.rebuild import status_changes
+from rival_client.model.records import HistoryEntry
 
 WIDTH = 60
 #: What a step was during a stretch of its bar.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rival_client.payload import Json
+from rival_client.model.payload import Json
 from rival_workers.engine.plan import StepConfig
 from rival_workers.errors import Backoff, Behavior
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rival_client.payload import same_scalar
+from rival_client.model.payload import same_scalar
 
 
 def holds(payload: Any, wanted: Any) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rival_client.payload import load
+from rival_client.model.payload import load
 from rival_workers.engine import paths
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import (

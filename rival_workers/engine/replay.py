@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.payload import Json
+from rival_client.model.payload import Json
 from rival_workers.errors import FlowChanged
 
 #: The kind of a checkpoint that waits for a spawned child. Its path is that of the spawn and `/result`.

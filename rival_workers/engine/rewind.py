@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rival_workers.engine import interpreter, paths
-from rival_workers.engine.aftermath import Aftermath
 from rival_workers.engine.effects import Opening
 from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import (
@@ -27,8 +26,9 @@ from rival_workers.engine.plan import (
     WorkflowNode,
     bodies,
 )
+from rival_workers.engine.rewind_compensations import unwound
 from rival_workers.engine.rewind_flows import kept_by_retry, kept_by_rewind
-from rival_workers.engine.unwound import unwound
+from rival_workers.engine.rewind_range import Aftermath
 
 _DONE = ("completed", "skipped")
 _STOPPED = ("failed", "cancelled")

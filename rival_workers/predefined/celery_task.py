@@ -60,7 +60,7 @@ class CeleryStep:
 
     def __call__(self, ctx: Any, **_named: Any) -> Any:
         # Celery is for workers; a workflow file can be read without it.
-        from rival_workers.runtime.celery_steps import run_task
+        from rival_workers.runtime.celery.task_step import run_task
 
         args, kwargs = self.args.fill(ctx), self.kwargs.fill(ctx)
         if isinstance(args, str | Mapping) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):

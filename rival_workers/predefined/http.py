@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
-from rival_client.payload import dump
+from rival_client.model.payload import dump
 from rival_workers.definition.options import PredefinedOptions
 from rival_workers.definition.steps import PlanStep, StepSpec, seconds
 from rival_workers.errors import StepError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rival_workers.errors import StepError
-from rival_workers.runtime.context import Steps
+from rival_workers.runtime.attempt.context import Steps
 
 _TEXTS = (str, int, float, decimal.Decimal, uuid.UUID)
 _NOT_DATA = (type, types.ModuleType)

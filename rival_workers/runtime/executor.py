@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rival_client.errors import DatabaseError
-from rival_workers.runtime.held_attempts import HeldAttempts
+from rival_workers.runtime.attempt.running_attempts import HeldAttempts
 from rival_workers.runtime.host import host_name
-from rival_workers.store.base import RunningAttempt, Store
+from rival_workers.store.interface import RunningAttempt, Store
 
 log = logging.getLogger("rival.executor")
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from rival_client.doorbell import Doorbell
+from rival_client.broker.doorbell import Doorbell
+from rival_client.broker.message import EventRing, Ring
 from rival_client.errors import DatabaseError
-from rival_client.message import EventRing, Ring
+from rival_workers.runtime.attempt.step_transitions import Moves
 from rival_workers.runtime.failing_items import FailingItems
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.host import host_name, is_alive
-from rival_workers.runtime.moves import Moves
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import NEVER_RUNG, Due, DueEvent, Look, RunningAttempt, Store
+from rival_workers.store.interface import NEVER_RUNG, Due, DueEvent, Look, RunningAttempt, Store
 
 log = logging.getLogger("rival.keeper")
 

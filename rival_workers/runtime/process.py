@@ -9,21 +9,21 @@ import signal
 import threading
 import time
 
-from rival_client.doorbell import Doorbell, open_doorbell
+from rival_client.broker.doorbell import Doorbell, open_doorbell
 from rival_client.errors import ConfigurationError, DatabaseError
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime import failpoints
-from rival_workers.runtime.calling import async_steps
-from rival_workers.runtime.coordinator import Coordinator
+from rival_workers.runtime.attempt.coordinator import Coordinator
+from rival_workers.runtime.attempt.invoke import async_steps
+from rival_workers.runtime.attempt.revokes import Revocations
+from rival_workers.runtime.attempt.telemetry import AttemptObserver
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.host import host_name
 from rival_workers.runtime.keeper import Keeper
-from rival_workers.runtime.revoking import Revocations
-from rival_workers.runtime.telemetry import AttemptObserver
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations, open_store
-from rival_workers.store.base import Store
+from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.process")
 

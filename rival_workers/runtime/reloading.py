@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from rival_workers.definition.fresh import Snapshot, load_anew, snapshot
+from rival_workers.definition.file_reload import Snapshot, load_anew, snapshot
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.errors import DefinitionError

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rival_client.database import Clock, Database
-from rival_workers.store.base import Store
-from rival_workers.store.postgres import PostgresStore
-from rival_workers.store.sql import SqlStore
+from rival_client.db.database import Clock, Database
+from rival_workers.store.interface import Store
+from rival_workers.store.postgres.store import PostgresStore
+from rival_workers.store.sql_store import SqlStore
 
 DEFAULT_POOL = 10
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, func, literal_column, select, text
 
-from rival_client.database import Database
+from rival_client.db.database import Database
+from rival_client.db.tables import RUN_TERMINAL, after, executors, metadata, now, runs, steps
 from rival_client.errors import DatabaseUnavailable
-from rival_client.tables import RUN_TERMINAL, after, executors, metadata, now, runs, steps
-from rival_workers.store.guards import RUNNING
+from rival_workers.store.sql.guards import RUNNING
 
 #: A row that was due this long ago has been looked at by no keeper.
 OVERDUE = 60.0

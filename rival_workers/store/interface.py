@@ -10,14 +10,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from rival_client.database import Database
-from rival_client.payload import Json
-from rival_client.records import LogEntry, Step, WorkflowInfo
-from rival_client.ticks import Planned
-from rival_client.waking import Woken
+from rival_client.db.database import Database
+from rival_client.model.cron import Planned
+from rival_client.model.payload import Json
+from rival_client.model.records import LogEntry, Step, WorkflowInfo
+from rival_client.sql.wake import Woken
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, Opening
-from rival_workers.engine.heartbeats import Pulse
+from rival_workers.engine.heartbeat_limits import Pulse
 from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.engine.replay import Ending, Mark
 from rival_workers.store.flow_records import ChildRun, FlowCommit, FlowProgress, SpawnedChild, StoredFlow

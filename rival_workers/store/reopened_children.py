@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from rival_client.tables import runs, steps
+from rival_client.db.tables import runs, steps
+from rival_client.model.transitions import run_sources
 from rival_workers.engine.replay import CHILD_RESULT
-from rival_workers.engine.transitions import run_sources
 
 
 def children_of(connection: Connection, run_id: str, undone: Sequence[str]) -> tuple[str, ...]:

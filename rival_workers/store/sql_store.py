@@ -9,26 +9,26 @@ from typing import Any, TypeVar
 
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client.database import Database
-from rival_client.database_errors import repeat_conflicts
-from rival_client.history import tell
-from rival_client.payload import DEFAULT_LIMIT
-from rival_client.records import LogEntry, WorkflowInfo
-from rival_client.tables import now, workflows
-from rival_client.workflows import workflow_version
+from rival_client.db.database import Database
+from rival_client.db.database_errors import repeat_conflicts
+from rival_client.db.tables import now, workflows
+from rival_client.model.payload import DEFAULT_LIMIT
+from rival_client.model.records import LogEntry, WorkflowInfo
+from rival_client.sql.history import tell
+from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.plan import Plan
-from rival_workers.store import log_entries
-from rival_workers.store.eventing import Eventing
-from rival_workers.store.flow_commits import FlowCommits
-from rival_workers.store.flowing import Flowing
-from rival_workers.store.keeping import Keeping
-from rival_workers.store.moving import Moving
-from rival_workers.store.operating import Operating
-from rival_workers.store.orphaning import Orphaning
-from rival_workers.store.outside import Outside
-from rival_workers.store.retaining import Retaining
-from rival_workers.store.revoking import Revoking
-from rival_workers.store.scheduling import Scheduling
+from rival_workers.store.sql import logs
+from rival_workers.store.sql.events import Eventing
+from rival_workers.store.sql.external_steps import Outside
+from rival_workers.store.sql.flow_commits import FlowCommits
+from rival_workers.store.sql.flows import Flowing
+from rival_workers.store.sql.maintenance import Keeping
+from rival_workers.store.sql.operator import Operating
+from rival_workers.store.sql.orphans import Orphaning
+from rival_workers.store.sql.retention import Retaining
+from rival_workers.store.sql.revokes import Revoking
+from rival_workers.store.sql.schedules import Scheduling
+from rival_workers.store.sql.step_transitions import Moving
 
 AnyStore = TypeVar("AnyStore")
 
@@ -90,9 +90,9 @@ class SqlStore(
         """In one go, in order. `again`: an earlier try of the same may have landed."""
         opened = self.database.autocommit if self.database.is_postgres else self.database.transaction
         with opened() as connection:
-            left = log_entries.without_stored(connection, run_id, entries) if again else entries
+            left = logs.without_stored(connection, run_id, entries) if again else entries
             if left:
-                log_entries.append(connection, run_id, left)
+                logs.append(connection, run_id, left)
 
     def tell(self, run_id: str, path: str | None, what: str, by: str | None, **detail: Any) -> None:
         with self.database.transaction() as connection:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rival_client import arguments
-from rival_client.aio import AsyncRival
-from rival_client.client import Rival
+from rival_client.api.async_client import AsyncRival
+from rival_client.api.client import Rival
+from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
+from rival_client.db.tables import RUN_TERMINAL
 from rival_client.errors import WaitTimeout
-from rival_client.inputs import InputGate, named_run
-from rival_client.records import RunResult
-from rival_client.tables import RUN_TERMINAL
-from rival_client.waiting import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
+from rival_client.model import arguments
+from rival_client.model.inputs import InputGate, named_run
+from rival_client.model.records import RunResult
 from rival_workers.testing.world import World
 
 #: Goes on until the run has ended, for so many seconds of the lab's time at most; whether it has.

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rival_client.message import AnyRing, EventRing
-from rival_workers.runtime.coordinator import Coordinator, Verdict
+from rival_client.broker.message import AnyRing, EventRing
+from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
 from rival_workers.testing.clock import Clock
 
 

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from rival_client.aio import AsyncRival
-from rival_client.message import AnyRing, EventRing
+from rival_client.api.async_client import AsyncRival
+from rival_client.broker.message import AnyRing, EventRing
 from rival_workers.definition.registry import default_registry
 from rival_workers.definition.steps import seconds as in_seconds
 from rival_workers.settings import WorkerSettings

@@ -1,5 +1,5 @@
-"""The pytest plugin: the `rival_lab` fixture. A package of its own, so that a test suite that does not use it imports
-nothing of Rival.
+"""The pytest plugin: the `rival_lab` fixture. pytest loads this module for every test suite in an
+environment that has Rival, so it imports no engine code until a test asks for a lab.
 """
 
 from __future__ import annotations

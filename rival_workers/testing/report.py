@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.records import Attempt, HistoryEntry, RunState, Step
+from rival_client.model.records import Attempt, HistoryEntry, RunState, Step
 
 #: The most lines of each kind in a picture.
 SHOWN = 100

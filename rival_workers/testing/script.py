@@ -12,8 +12,8 @@ from typing import Any
 from rival_workers.definition.inject import COMPENSATION_NAMES, IN_ITEM, Injection, injection
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.paths import place_of
-from rival_workers.runtime.context import Context
-from rival_workers.runtime.suspending import Killed
+from rival_workers.runtime.attempt.context import Context
+from rival_workers.runtime.flow.signals import Killed
 from rival_workers.testing.errors import LabError
 
 #: A replacement may ask for whatever any step may.

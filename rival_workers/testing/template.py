@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_workers.store import migrations
 
 

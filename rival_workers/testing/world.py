@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rival_client.message import AnyRing, EventRing
+from rival_client.broker.message import AnyRing, EventRing
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.runtime.calling import Calling
+from rival_workers.runtime.attempt.invoke import Calling
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import open_store

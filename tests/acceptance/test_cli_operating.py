@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rival_workers import create_workflow, embedded, flow
-from rival_workers.cli import bulk, operating
+from rival_workers.cli import bulk, operations
 from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Answer, Cli
 
@@ -166,7 +166,7 @@ def test_on_a_terminal_a_bulk_verb_asks(failed: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RIVAL_DATABASE_URL", failed.env["RIVAL_DATABASE_URL"])
     monkeypatch.setattr(bulk, "is_terminal", lambda: True)
     for answer, status in (("n\n", "failed"), ("\n", "failed"), ("y\n", "running")):
-        told = CliRunner().invoke(operating.retry, ["--workflow", "job"], input=answer)
+        told = CliRunner().invoke(operations.retry, ["--workflow", "job"], input=answer)
         assert "retry 4 runs? [y/N]" in told.output
         assert {one["status"] for one in failed("ls", "--json").json["runs"]} == {status}
 

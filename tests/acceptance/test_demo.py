@@ -7,16 +7,16 @@ import signal
 
 import pytest
 
-from rival_client.records import RunState
-from rival_workers.cli import demo
-from rival_workers.cli.demo_cast import CAST
+from rival_client.model.records import RunState
+from rival_workers.cli.demo import command
+from rival_workers.cli.demo.runs import CAST
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Cli, processes_in
 
 
 def test_the_examples_are_the_workflows_of_the_demo() -> None:
-    defined = register_paths([demo.WORKFLOWS], Registry())
+    defined = register_paths([command.WORKFLOWS], Registry())
     assert {workflow.name for workflow in defined} == {role.workflow for role in CAST}
     inputs = {workflow.name: workflow.read_input for workflow in defined}
     for role in CAST:
@@ -44,7 +44,7 @@ def test_the_demo_fails_when_a_run_ends_otherwise(capsys: pytest.CaptureFixture[
         )
         for role in CAST
     }
-    assert demo.tell_end(states, as_json=False) == 1
+    assert command.tell_end(states, as_json=False) == 1
     said = capsys.readouterr().out
     for role in CAST:
         assert f"{role.name} ended completed, not as expected" in said

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from rival_client import Rival
 from rival_client.settings import Settings
-from rival_workers.cli.broker_checks import is_open_to_others
+from rival_workers.cli.doctor.broker_checks import is_open_to_others
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan
 from rival_workers.store import open_store

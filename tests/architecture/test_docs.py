@@ -11,8 +11,8 @@ import pytest
 import rival_client
 import rival_workers
 from docs import generate
+from rival_client.db.tables import metadata
 from rival_client.settings import _NAMES as ENVIRONMENT_NAMES
-from rival_client.tables import metadata
 from rival_workers import testing
 from rival_workers.cli.main import cli
 from rival_workers.cli.summaries import SUMMARIES

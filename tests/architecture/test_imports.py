@@ -16,18 +16,18 @@ PACKAGES = ("rival_client", "rival_workers")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 KNOW_CELERY = {
-    "rival_workers/runtime/celery_app.py",
-    "rival_workers/runtime/celery_consumer.py",
-    "rival_workers/runtime/celery_events.py",
-    "rival_workers/runtime/celery_requests.py",
-    "rival_workers/runtime/celery_revokes.py",
-    "rival_workers/runtime/celery_steps.py",
-    "rival_workers/runtime/celery_install.py",
-    "rival_workers/runtime/celery_lost_messages.py",
-    "rival_workers/runtime/celery_membership.py",
-    "rival_workers/runtime/worker.py",
-    "rival_workers/runtime/prefork_pool.py",
-    "rival_workers/runtime/threads_pool.py",
+    "rival_workers/runtime/celery/app.py",
+    "rival_workers/runtime/celery/consumer.py",
+    "rival_workers/runtime/celery/events.py",
+    "rival_workers/runtime/celery/requests.py",
+    "rival_workers/runtime/celery/revokes.py",
+    "rival_workers/runtime/celery/task_step.py",
+    "rival_workers/runtime/celery/install.py",
+    "rival_workers/runtime/celery/lost_messages.py",
+    "rival_workers/runtime/celery/lifecycle.py",
+    "rival_workers/runtime/celery/worker.py",
+    "rival_workers/runtime/celery/prefork_pool.py",
+    "rival_workers/runtime/celery/threads_pool.py",
     "rival_workers/dev/inproc_worker.py",
     "rival_workers/dev/inproc_transport.py",
 }
@@ -144,7 +144,7 @@ def test_no_worker_ever_sleeps_except_while_the_database_is_away() -> None:
         and path.name != "fleet.py"
         for function in sleeps(path)
     }
-    assert sleepers <= {"process.py:wait_for_database", "patience.py:wait"}
+    assert sleepers <= {"process.py:wait_for_database", "outage.py:wait"}
 
 
 def test_every_module_says_what_it_is_for_in_a_sentence_or_two() -> None:
@@ -179,13 +179,15 @@ def test_a_producer_needs_nothing_of_the_workers_extra() -> None:
 
 def test_a_workflow_file_can_be_imported_without_celery_and_without_sql() -> None:
     not_there = {"celery", "alembic", "rich", "kombu", "redis", "sqlalchemy", "psycopg", "httpx", "flower"}
-    done = run_without(not_there, "import rival_workers")
+    late = "{'EmbeddedRival', 'embedded', 'install'}"
+    eager = f"import rival_workers as w; [getattr(w, name) for name in set(w.__all__) - {late}]"
+    done = run_without(not_there, eager)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_worker_starts_without_what_only_some_workers_use() -> None:
     not_there = {"alembic", "mako", "pygments", "rich", "httpx"}
-    done = run_without(not_there, "import rival_workers.runtime.worker_main")
+    done = run_without(not_there, "import rival_workers.runtime.celery.worker_main")
     assert (done.returncode, done.stderr) == (0, "")
 
 

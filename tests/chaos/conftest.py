@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_client.settings import Settings
 from rival_workers.dev.servers import BrokerServer, PostgresServer
 from rival_workers.store import migrations

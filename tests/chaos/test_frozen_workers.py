@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from rival_client import Rival
-from rival_client.tables import executors, now
+from rival_client.db.tables import executors, now
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
 

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select, text, update
 
 from rival_client import Rival
-from rival_client.tables import after, runs
+from rival_client.db.tables import after, runs
 from rival_workers.dev.servers import BrokerServer
 from tests.support.chaos import (
     Ledger,

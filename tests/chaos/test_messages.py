@@ -15,8 +15,8 @@ import redis
 from celery import Celery
 
 from rival_client import Rival, WaitTimeout
-from rival_client.doorbell import RedisDoorbell
-from rival_client.message import Ring
+from rival_client.broker.doorbell import RedisDoorbell
+from rival_client.broker.message import Ring
 from rival_client.settings import Settings
 from rival_workers import step
 from rival_workers.definition.registry import Registry
@@ -30,7 +30,7 @@ from tests.support.workers import WorkerProcess, Workers, wait_until
 
 #: The file is loaded before the worker opens its doorbell.
 TRIPLED = """
-from rival_client.doorbell import RedisDoorbell
+from rival_client.broker.doorbell import RedisDoorbell
 from tests.support.chaos import thrice
 RedisDoorbell._send = thrice(RedisDoorbell._send)
 """

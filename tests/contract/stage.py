@@ -7,17 +7,17 @@ from typing import Any
 
 from sqlalchemy import inspect, select, text
 
-from rival_client import runs as run_statements
-from rival_client.database import Database
-from rival_client.payload import Json
-from rival_client.records import WorkflowInfo
-from rival_client.tables import Timestamp, executors, metadata, runs, steps
+from rival_client.db.database import Database
+from rival_client.db.tables import Timestamp, executors, metadata, runs, steps
+from rival_client.model.payload import Json
+from rival_client.model.records import WorkflowInfo
+from rival_client.sql import runs as run_statements
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepConfig, StepNode
-from rival_workers.store.base import Claimed, Held
-from rival_workers.store.sql import SqlStore
+from rival_workers.store.interface import Claimed, Held
+from rival_workers.store.sql_store import SqlStore
 from tests.support.inline import Clock
 
 ERROR = {"type": "Boom", "message": "boom", "attempt": 1}

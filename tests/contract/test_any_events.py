@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import delete, select, update
 
-from rival_client.message import EventRing
-from rival_client.tables import after, attempts, deliveries, events, history, runs, steps, waits
+from rival_client.broker.message import EventRing
+from rival_client.db.tables import after, attempts, deliveries, events, history, runs, steps, waits
 from rival_workers import flow, wait_event_step
 from rival_workers.definition.registry import Registry
 from rival_workers.testing.template import migrated

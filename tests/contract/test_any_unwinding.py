@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rival_client.records import RunState
+from rival_client.model.records import RunState
 from rival_workers import step
 from rival_workers.engine.paths import COMPENSATION
 from rival_workers.testing.clock import MOMENT

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import event, func, select, update
 
-from rival_client import runs as run_statements
-from rival_client.tables import after, history, metadata, orphans, runs, steps
+from rival_client.db.tables import after, history, metadata, orphans, runs, steps
+from rival_client.sql import runs as run_statements
 from rival_workers import ChildFailed, StepError, flow, parallel, step
 from tests.contract.test_flows import define, start
 from tests.support.inline import Inline

@@ -16,8 +16,8 @@ import pytest
 from pydantic import BaseModel
 
 from rival_client import AsyncRival, AsyncWorkflowRegistry, Rival, RivalError, WorkflowRegistry
+from rival_client.api.handles import AsyncInstance, AsyncStarted, AsyncWorkflow, Instance, Started, Workflow
 from rival_client.errors import DatabaseError, InvalidArgument
-from rival_client.instance import AsyncInstance, AsyncStarted, AsyncWorkflow, Instance, Started, Workflow
 from rival_workers import StepError, step
 from tests.support.hostile import HOSTILE, TIMEOUT, Call, calls_of, parameters, some_of
 from tests.support.inline import Inline

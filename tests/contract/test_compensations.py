@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from rival_client.broker.message import Ring
 from rival_client.errors import NotPossible
-from rival_client.message import Ring
-from rival_client.payload import Json
-from rival_client.records import RunState
+from rival_client.model.payload import Json
+from rival_client.model.records import RunState
 from rival_workers import StepError, branch, flow, for_each, loop, parallel, step, workflow
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
-from rival_workers.store import unwinding
-from rival_workers.store.base import Held
+from rival_workers.store.interface import Held
+from rival_workers.store.sql import compensations
 from rival_workers.testing.clock import MOMENT
 from tests.contract.test_operators import settled
 from tests.support.inline import Clock, Inline
@@ -122,9 +122,9 @@ def test_what_was_completed_is_undone_in_the_reverse_order_of_its_completion(mak
     assert (state.status, state.failed_step) == ("failed", "last")
     assert state.error is not None
     assert state.error["message"] == "last is broken"
-    unwinding = next(one for one in state.steps if one.path == "!compensate")
-    assert (unwinding.kind, unwinding.status) == ("unwinding", "completed")
-    assert (unwinding.total, unwinding.opened, unwinding.remaining) == (3, 3, 0)
+    compensations = next(one for one in state.steps if one.path == "!compensate")
+    assert (compensations.kind, compensations.status) == ("unwinding", "completed")
+    assert (compensations.total, compensations.opened, compensations.remaining) == (3, 3, 0)
     assert {one.kind for one in state.steps if one.path.endswith("a!compensate")} == {"compensation"}
 
 
@@ -412,7 +412,7 @@ def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undo
 
 
 def test_very_many_are_undone_bit_by_bit(make: Make, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unwinding, "AT_ONCE", 2)
+    monkeypatch.setattr(compensations, "AT_ONCE", 2)
     inline = make()
     world.broken = {"last"}
     run_id = world.start(inline, *(world.step(f"s{n}") for n in range(6)), world.plain("last"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.message import Ring
+from rival_client.broker.message import Ring
 from rival_workers.definition.registry import default_registry
 from tests.support import gallery
 from tests.support.gallery import CASES, assert_as_expected

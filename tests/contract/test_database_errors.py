@@ -7,10 +7,10 @@ import traceback
 import pytest
 from sqlalchemy import text
 
-from rival_client.database import Database
-from rival_client.doorbell import open_doorbell
+from rival_client.broker.doorbell import open_doorbell
+from rival_client.db.database import Database
+from rival_client.db.prepared import HotLine, Statement
 from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
-from rival_client.hotline import HotLine, Statement
 from tests.contract.stage import Stage
 
 REJECTED = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.message import AnyRing, EventRing
+from rival_client.broker.message import AnyRing, EventRing
 from rival_workers import flow, wait_event_step
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline

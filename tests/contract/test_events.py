@@ -17,12 +17,13 @@ from sqlalchemy import Connection, select, update
 from sqlalchemy.orm import Session
 
 from rival_client import TopicFull
-from rival_client.database import libpq_url
-from rival_client.message import EventRing
-from rival_client.tables import after, events, steps, waits
+from rival_client.broker.message import EventRing
+from rival_client.db.database import libpq_url
+from rival_client.db.tables import after, events, steps, waits
 from rival_workers import flow, parallel, step, wait_event_step
-from rival_workers.store import eventing, locking
-from rival_workers.store.base import ClaimBy
+from rival_workers.store.interface import ClaimBy
+from rival_workers.store.sql import events as eventing
+from rival_workers.store.sql import locks
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
 
@@ -812,7 +813,7 @@ def test_a_flow_that_begins_to_wait_holds_no_step_while_it_waits_for_the_topic(p
     pg.define("w", flow("f", register=False)(lambda ctx: ctx.await_event("paid")))
     pg.rival.run("w", run_id="r")
     with pg.store.database.transaction() as connection:
-        locking.lock_topic(connection, "paid", None)
+        locks.lock_topic(connection, "paid", None)
         beginning = threading.Thread(target=pg.drain)
         beginning.start()
         until_blocked(pg.store.database)
@@ -831,7 +832,7 @@ def test_an_operator_who_opens_a_wait_again_holds_no_step_while_another_has_the_
     pg.define("w", wait_event_step("paid", key=key))
     started(pg, "r")
     with pg.store.database.transaction() as connection:
-        locking.lock_topic(connection, "paid", key)
+        locks.lock_topic(connection, "paid", key)
         rewinding = threading.Thread(target=pg.rival.rewind, args=("r", "wait_paid"))
         rewinding.start()
         until_blocked(pg.store.database)

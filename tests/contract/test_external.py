@@ -11,15 +11,16 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import select, update
 
-from rival_client import InvalidPayload, InvalidToken, Rival, answering
-from rival_client.aio import AsyncRival
-from rival_client.completion import CompletionToken
-from rival_client.records import Step
-from rival_client.tables import after, now, steps
-from rival_client.waking import run_awakes
+from rival_client import InvalidPayload, InvalidToken, Rival
+from rival_client.api.async_client import AsyncRival
+from rival_client.db.tables import after, now, steps
+from rival_client.model.completion_token import CompletionToken
+from rival_client.model.records import Step
+from rival_client.sql import external_steps
+from rival_client.sql.wake import run_awakes
 from rival_workers import StepError, for_each, parallel, step
-from rival_workers.runtime.suspending import Killed
-from rival_workers.store.base import Held
+from rival_workers.runtime.flow.signals import Killed
+from rival_workers.store.interface import Held
 from tests.support.inline import Clock, CollectingDoorbell, Inline
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
@@ -388,8 +389,8 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
             # From here on it is in time, whatever the clock shows when it has the row.
             connection.execute(select(now()))
             time_is_up_now(inline)
-            given = answering.completed(1, 1000)
-            assert answering.answer(connection, CompletionToken.parse(token), given, "test", 0.0)
+            given = external_steps.completed(1, 1000)
+            assert external_steps.answer(connection, CompletionToken.parse(token), given, "test", 0.0)
             other = threads.submit(inline.store.claim_step, Held("r", "ask", ring[1]), None, "other")
         else:
             connection.execute(
@@ -455,7 +456,9 @@ def test_a_run_is_not_deleted_beside_the_history_entry_of_a_late_answer(postgres
         inline.rival.complete_step(token)
         inline.drain()
         with inline.store.database.transaction() as connection:
-            late = answering.answer(connection, CompletionToken.parse(token), answering.completed(2, 9), "late", 0.0)
+            late = external_steps.answer(
+                connection, CompletionToken.parse(token), external_steps.completed(2, 9), "late", 0.0
+            )
             assert late is None
             assert inline.store.delete_ended_before(-10.0, 10, "w") == 0, "the run is locked: its next round"
         assert whats(inline).count("late_answer_refused") == 1

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rival_client.records import LogEntry
+from rival_client.model.records import LogEntry
 from rival_workers import ChildFailed, StepError, StepFailed, branch, flow, for_each, loop, parallel, step
 from rival_workers.engine import interpreter
-from rival_workers.runtime.moves import Position
-from rival_workers.store.base import Held
+from rival_workers.runtime.attempt.step_transitions import Position
+from rival_workers.store.interface import Held
 from tests.support.inline import Inline
 
 

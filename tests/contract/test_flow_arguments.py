@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rival_client.arguments import MAX_NAME
-from rival_client.columns import Timestamp
+from rival_client.db.types import Timestamp
+from rival_client.model.arguments import MAX_NAME
 from rival_workers import DefinitionError, FlowContext, flow, step, wait_event_step
 from rival_workers.definition.workflow import define_workflow
 from tests.support.inline import Inline
@@ -126,7 +126,7 @@ def test_a_key_function_that_gives_no_key_is_the_steps_failure(inline: Inline, k
 
 
 def test_a_time_beyond_all_datetimes_can_be_read(sqlite_url: str) -> None:
-    from rival_client.database import Database
+    from rival_client.db.database import Database
 
     dialect = Database(sqlite_url).engine.dialect
     read = Timestamp().process_result_value(1e15, dialect)

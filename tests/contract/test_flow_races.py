@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rival_workers.store.flow_rows import FlowTransaction
+from rival_workers.store.sql.flow_rows import FlowTransaction
 from tests.support.flows import define, finish
 from tests.support.inline import Inline
 from tests.support.locks import until_blocked

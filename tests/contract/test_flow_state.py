@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from rival_client.rebuilding import rebuild
+from rival_client.model.rebuild import rebuild
 from rival_workers import StepError
 from tests.contract.test_lost_answers import lose_answer
 from tests.support.flows import define, finish, run

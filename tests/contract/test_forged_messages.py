@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from rival_client.message import Ring
+from rival_client.broker.message import Ring
 from rival_workers import for_each, step, wait_event_step
 from rival_workers.engine.decisions import Retry
 from rival_workers.engine.interpreter import first
-from rival_workers.store.base import Claimed, Held, NotYet, WorkflowVersion
+from rival_workers.store.interface import Claimed, Held, NotYet, WorkflowVersion
 from tests.contract.stage import ERROR, PLAN, Stage, every_row
 from tests.support.inline import Inline
 

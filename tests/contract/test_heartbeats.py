@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import event, update
 
 from rival_client import InvalidPayload
-from rival_client.records import Step
-from rival_client.tables import after, steps
+from rival_client.db.tables import after, steps
+from rival_client.model.records import Step
 from rival_workers import StepError, StepFailed, StepMovedOn, flow, step
 from rival_workers.engine.plan import StepConfig
-from rival_workers.store.base import Claimed, Held
+from rival_workers.store.interface import Claimed, Held
 from rival_workers.testing import Lab
 from tests.contract.stage import Stage
 from tests.support.inline import Inline

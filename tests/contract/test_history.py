@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rival_client.database import Database
-from rival_client.payload import Json
-from rival_client.rebuilding import rebuild
-from rival_client.records import HistoryEntry
-from rival_client.tables import steps
+from rival_client.db.database import Database
+from rival_client.db.tables import steps
+from rival_client.model.payload import Json
+from rival_client.model.rebuild import rebuild
+from rival_client.model.records import HistoryEntry
 from rival_workers import StepError, flow, for_each, parallel, step, wait_event_step
 from rival_workers.drawing import timelines
 from rival_workers.engine.replay import Ending, Mark

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from rival_client.database import Database
-from rival_client.events import INSERT_EVENT
-from rival_client.hotline import Statement
-from rival_client.listing import Cursor, RunFilter, list_runs
-from rival_client.reading import READ_STATUS
-from rival_client.records import LogEntry
-from rival_client.runs import INSERT_RUN
-from rival_client.tables import RUN_ACTIVE
+from rival_client.db.database import Database
+from rival_client.db.prepared import Statement
+from rival_client.db.tables import RUN_ACTIVE
+from rival_client.model.records import LogEntry
+from rival_client.sql.events import INSERT_EVENT
+from rival_client.sql.run_reads import READ_STATUS
+from rival_client.sql.run_search import Cursor, RunFilter, list_runs
+from rival_client.sql.runs import INSERT_RUN
 from rival_workers.dev.stack import Stack, create_database, drop_database
-from rival_workers.store.base import Held, Look
-from rival_workers.store.postgres_events import DELIVER_EVENT, LOCK_EVENT
-from rival_workers.store.postgres_flows import CONTINUE_FLOW, END_STEPS, RECEIVE_END, RECORD_CHECKPOINT
-from rival_workers.store.postgres_statements import (
+from rival_workers.store.interface import Held, Look
+from rival_workers.store.postgres.events import DELIVER_EVENT, LOCK_EVENT
+from rival_workers.store.postgres.flows import CONTINUE_FLOW, END_STEPS, RECEIVE_END, RECORD_CHECKPOINT
+from rival_workers.store.postgres.statements import (
     BEGIN_RUN,
     FINISH_AND_CLAIM,
     FINISH_AND_COMPLETE,
@@ -32,7 +32,7 @@ from rival_workers.store.postgres_statements import (
     FINISH_LANE_AND_CLAIM,
     FINISH_LANE_AND_OPEN,
 )
-from rival_workers.store.sql import SqlStore
+from rival_workers.store.sql_store import SqlStore
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
 from tests.support.inline import Clock
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rival_client.errors import RivalError
-from rival_client.holding import is_held
+from rival_client.model.json_match import is_held
 from rival_workers import StepError, flow, step
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline

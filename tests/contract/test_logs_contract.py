@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from rival_client import AsyncRival, LogEntry, Rival, RivalError, RunNotFound
-from rival_client.logs import read_logs
 from rival_client.settings import Settings
+from rival_client.sql.logs import read_logs
 from rival_workers import StepError, StepLog, branch, for_each, step
-from rival_workers.store import log_entries
+from rival_workers.store.sql import logs as log_entries
 from tests.contract.stage import Stage
 from tests.contract.test_races import Crossing
 from tests.support.inline import Clock, Inline

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event, func, insert, select
 
-from rival_client.database import Database
-from rival_client.tables import history, logs, metadata, steps
+from rival_client.db.database import Database
+from rival_client.db.tables import history, logs, metadata, steps
 from rival_workers import StepError
 from tests.contract.test_flows import calls, define, fresh, later, once, start, timed
 from tests.support.inline import Inline

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from rival_client.db.tables import waits
 from rival_client.errors import DatabaseUnavailable
-from rival_client.tables import waits
 from rival_workers import flow, step
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline

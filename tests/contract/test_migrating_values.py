@@ -11,7 +11,7 @@ from alembic import command
 from sqlalchemy import text
 
 from rival_client import Rival
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_client.settings import Settings
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store import migrations

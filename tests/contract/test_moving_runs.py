@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rival_client.message import Ring
+from rival_client.broker.message import Ring
 from rival_workers import StepError, step
-from rival_workers.runtime.telemetry import counters
+from rival_workers.runtime.attempt.telemetry import counters
 from tests.support.inline import Clock, Inline
 
 Make = Callable[..., Inline]

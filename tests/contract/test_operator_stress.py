@@ -19,11 +19,11 @@ import pytest
 from sqlalchemy import select
 
 from rival_client import NotPossible
-from rival_client.completion import CompletionToken
-from rival_client.database import libpq_url
+from rival_client.broker.message import Ring
+from rival_client.db.database import libpq_url
+from rival_client.db.tables import STEP_TERMINAL, runs, steps
 from rival_client.errors import RunNotFound
-from rival_client.message import Ring
-from rival_client.tables import STEP_TERMINAL, runs, steps
+from rival_client.model.completion_token import CompletionToken
 from rival_workers import flow, for_each, parallel, step, wait_event_step
 from tests.support.inline import CollectingDoorbell, Inline
 

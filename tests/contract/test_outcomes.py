@@ -14,7 +14,7 @@ from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseRefused, Da
 from rival_workers import StepError, branch, for_each, step
 from rival_workers.engine.interpreter import first
 from rival_workers.runtime.executor import COMPARE_EVERY
-from rival_workers.store.base import Held
+from rival_workers.store.interface import Held
 from tests.support.inline import Inline
 
 #: Errors of the database that may be over by the next try, and those that need a change of code or schema.
@@ -125,7 +125,7 @@ def test_the_same_for_handlers_compensations_conditions_and_items(inline: Inline
 def test_an_outcome_is_kept_through_any_error_of_the_database(
     inline: Inline, operation: str, error: DatabaseError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rival_workers.runtime.patience.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("rival_workers.runtime.attempt.outage.FIRST_PAUSE", 0.001)
     calls: list[int] = []
 
     def work() -> int:

@@ -9,10 +9,10 @@ from typing import Any, get_args
 import pytest
 from sqlalchemy import event, insert
 
-from rival_client.database import Database
-from rival_client.reading import read_state
-from rival_client.records import COMPOSITE_KINDS, RunState
-from rival_client.tables import attempts, runs, steps
+from rival_client.db.database import Database
+from rival_client.db.tables import attempts, runs, steps
+from rival_client.model.records import COMPOSITE_KINDS, RunState
+from rival_client.sql.run_reads import read_state
 from rival_workers.engine.effects import SupervisorKind
 
 NOW = dt.datetime.now(dt.UTC)

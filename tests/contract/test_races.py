@@ -12,12 +12,12 @@ import psycopg
 import pytest
 
 from rival_client import Rival, RunConflict, Started
-from rival_client.database import libpq_url
-from rival_client.locks import SHARED_RUN_LOCK_SQL
+from rival_client.db.database import libpq_url
+from rival_client.db.locks import SHARED_RUN_LOCK_SQL
+from rival_client.db.tables import STEP_TERMINAL
 from rival_client.settings import Settings
-from rival_client.tables import STEP_TERMINAL
 from rival_workers.engine.interpreter import first
-from rival_workers.store.base import Claimed, Held, Look
+from rival_workers.store.interface import Claimed, Held, Look
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, PLAN, SOON, TIMED, Stage
 from tests.support.inline import CollectingDoorbell
 

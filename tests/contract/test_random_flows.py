@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rival_workers.runtime import failpoints
-from rival_workers.runtime.flow_loop import FlowLoop
+from rival_workers.runtime.flow.loop import FlowLoop
 from tests.support.flows import define, finish, rows
 from tests.support.inline import Inline
 from tests.support.random_flow_env import InFlow, received

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from rival_client.recovery import Recovery, recover
+from rival_client.sql.recovery import Recovery, recover
 from rival_workers import flow, wait_event_step
 from rival_workers.engine.decisions import Retry
-from rival_workers.store.base import NEVER_RUNG, Look
+from rival_workers.store.interface import NEVER_RUNG, Look
 from tests.contract.stage import DONE, ERROR, GOES_ON, Stage
 from tests.support.inline import Clock, Inline
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from rival_client.tables import runs
+from rival_client.db.tables import runs
 from rival_workers.engine.plan import Plan, StepNode
 from tests.contract.stage import COMPLETES, DONE, PLAN, Stage
 from tests.support.inline import Clock, Inline

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.message import attempt_id
+from rival_client.broker.message import attempt_id
 from rival_workers import StepError, delay_step, flow, step, wait_event_step
 from rival_workers.definition.registry import Registry
 from tests.contract.stage import every_row

@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import select
 
 from rival_client import Rival, RivalError
-from rival_client.database import Database
-from rival_client.payload import NULL, Json
-from rival_client.schedules import list_schedules, put_schedule
+from rival_client.db.database import Database
+from rival_client.db.tables import after, now, runs, schedules
+from rival_client.model.cron import CatchUp, Planned, Rule
+from rival_client.model.payload import NULL, Json
 from rival_client.settings import Settings
-from rival_client.tables import after, now, runs, schedules
-from rival_client.ticks import CatchUp, Planned, Rule
-from rival_workers.store import scheduling
-from rival_workers.store.postgres import PostgresStore
+from rival_client.sql.schedules import list_schedules, put_schedule
+from rival_workers.store.postgres.store import PostgresStore
+from rival_workers.store.sql import schedules as scheduling
 from tests.contract.stage import PLAN, Stage
 from tests.support.inline import CollectingDoorbell, Inline
 

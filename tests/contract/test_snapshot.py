@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
-from rival_client.database import Database
-from rival_client.tables import executors
-from rival_workers.store.sql import SqlStore
+from rival_client.db.database import Database
+from rival_client.db.tables import executors
+from rival_workers.store.sql_store import SqlStore
 
 
 @pytest.mark.parametrize("url", ["database_url", "sqlite_url"])

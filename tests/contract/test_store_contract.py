@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from rival_client import reading
+from rival_client.db.tables import STEP_STATUSES, STEP_TERMINAL
 from rival_client.errors import DatabaseError
-from rival_client.history import read_history
-from rival_client.logs import read_logs
-from rival_client.payload import Json
-from rival_client.records import LogEntry
-from rival_client.tables import STEP_STATUSES, STEP_TERMINAL
-from rival_client.workflows import current_workflow
+from rival_client.model.payload import Json
+from rival_client.model.records import LogEntry
+from rival_client.model.transitions import STEP_TRANSITIONS
+from rival_client.sql import run_reads
+from rival_client.sql.history import read_history
+from rival_client.sql.logs import read_logs
+from rival_client.sql.workflows import current_workflow
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepConfig, StepNode
 from rival_workers.engine.replay import Ending, Mark
-from rival_workers.engine.transitions import STEP_TRANSITIONS
-from rival_workers.store.base import NEVER_RUNG, Begun, Claimed, Followed, Held, Look, NotYet
+from rival_workers.store.interface import NEVER_RUNG, Begun, Claimed, Followed, Held, Look, NotYet
 from tests.contract.stage import (
     COMPLETES,
     DONE,
@@ -312,7 +312,7 @@ def test_only_attempts_that_did_not_simply_succeed_first_time_are_listed(stage: 
 
 def _attempts(stage: Stage, run_id: str = "r") -> list[Any]:
     with stage.database.transaction() as connection:
-        return reading.read_state(connection, run_id).attempts
+        return run_reads.read_state(connection, run_id).attempts
 
 
 # -- retrying, releasing, parking -------------------------------------------------------------------------

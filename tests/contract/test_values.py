@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, update
 
-from rival_client.tables import after, attempts, schedules, steps
+from rival_client.db.tables import after, attempts, schedules, steps
 from rival_workers import StepError, flow, for_each, step, wait_event_step
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline

@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import select
 
 from rival_client import RivalError
-from rival_client.completion import CompletionToken
+from rival_client.broker.message import Ring
+from rival_client.db.tables import steps
 from rival_client.errors import RunNotFound
-from rival_client.message import Ring
-from rival_client.tables import steps
+from rival_client.model.completion_token import CompletionToken
 from rival_workers import StepError, flow, for_each, step, wait_event_step
 from tests.support.inline import Clock, Inline
 

@@ -13,9 +13,9 @@ import redis
 from rival_client import Rival
 from rival_client.errors import ConfigurationError
 from rival_client.settings import Settings
-from rival_workers.cli.broker_checks import check_broker
+from rival_workers.cli.doctor.broker_checks import check_broker
 from rival_workers.dev.servers import BrokerServer
-from rival_workers.runtime.broker_access import require_access
+from rival_workers.runtime.celery.broker_access import require_access
 from rival_workers.settings import WorkerSettings
 from tests.support.workers import Workers, wait_until
 

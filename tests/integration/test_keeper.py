@@ -15,18 +15,18 @@ import redis
 from sqlalchemy import func, select, text
 
 from rival_client import DatabaseUnavailable, Rival
-from rival_client.doorbell import EPOCH_KEY, Missed, open_doorbell
-from rival_client.message import Ring
+from rival_client.broker.doorbell import EPOCH_KEY, Missed, open_doorbell
+from rival_client.broker.message import Ring
+from rival_client.db.tables import RUN_TERMINAL, history, logs, runs, steps
 from rival_client.settings import Settings
-from rival_client.tables import RUN_TERMINAL, history, logs, runs, steps
 from rival_workers import StepError, step
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.dev.servers import BrokerServer
 from rival_workers.engine.plan import Plan, StepNode
 from rival_workers.runtime import keeper as keeper_module
+from rival_workers.runtime.celery.worker import DeafWatch
 from rival_workers.runtime.process import Process
-from rival_workers.runtime.worker import DeafWatch
 from rival_workers.settings import WorkerSettings
 from tests.support.chaos import Ledger, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
@@ -339,7 +339,7 @@ class Clock:
 
 def test_a_worker_is_deaf_only_when_messages_waited_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("rival_workers.runtime.worker.time.monotonic", clock)
+    monkeypatch.setattr("rival_workers.runtime.celery.worker.time.monotonic", clock)
     watch = DeafWatch(60)
 
     def look(messages: int, backlog: int | None, busy: bool = False, later: float = 31.0) -> bool:

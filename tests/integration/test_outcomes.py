@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from rival_client import Rival
+from rival_client.db.tables import RUN_TERMINAL
 from rival_client.settings import Settings
-from rival_client.tables import RUN_TERMINAL
 from rival_workers.store.health import read_problems
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all
 from tests.support.workers import Workers, wait_until

@@ -18,8 +18,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from rival_client import DatabaseUnavailable, Rival
-from rival_client.message import Ring
-from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, executors, now, runs, steps
+from rival_client.broker.message import Ring
+from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, executors, now, runs, steps
 from tests.support.histories import assert_histories_tell_all
 from tests.support.workers import WorkerProcess, Workers, wait_until
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Row, Select, Table, select
 
-from rival_client.database import Database
-from rival_client.history import as_entry
-from rival_client.rebuilding import RebuiltRun, rebuild
-from rival_client.tables import history, runs, steps
+from rival_client.db.database import Database
+from rival_client.db.tables import history, runs, steps
+from rival_client.model.rebuild import RebuiltRun, rebuild
+from rival_client.sql.history import as_entry
 
 RUN_FIELDS = ("status", "result", "error", "failed_step")
 #: Times are left out: on SQLite two statements of one transaction are microseconds apart.

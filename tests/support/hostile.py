@@ -21,7 +21,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from rival_client import RunFilter
-from rival_client.completion import CompletionToken
+from rival_client.model.completion_token import CompletionToken
 
 #: How many calls of all that there are; RIVAL_FUZZ=all makes every one.
 CALLS = os.environ.get("RIVAL_FUZZ", "1500")

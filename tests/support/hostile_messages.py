@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from rival_client.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, Ring, redis_envelope
+from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, Ring, redis_envelope
 
 #: What `make(ring)` is given: a message of Rival's for a run that does not exist, or for one that does.
 Make = Callable[[Ring], bytes]

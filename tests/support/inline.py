@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from rival_client import Rival
-from rival_client.message import Ring
+from rival_client.broker.message import Ring
 from rival_client.settings import Settings
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
-from rival_workers.runtime.coordinator import Verdict
+from rival_workers.runtime.attempt.coordinator import Verdict
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 from rival_workers.testing.clock import Clock

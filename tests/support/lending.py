@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rival_client import Rival
-from rival_client.database import Clock, Database
-from rival_client.hotline import HotLine
+from rival_client.db.database import Clock, Database
+from rival_client.db.prepared import HotLine
 from rival_workers.store import DEFAULT_POOL, Store, open_store
-from rival_workers.store.postgres import PostgresStore
+from rival_workers.store.postgres.store import PostgresStore
 
 
 class KeptLine(HotLine):

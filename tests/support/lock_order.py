@@ -1,5 +1,5 @@
-"""Checks the order in which each transaction of the portable statements takes its locks: see `rival_client.locks`. Only
-statements that Rival itself executes are looked at, not those of a test.
+"""Checks the order in which each transaction of the portable statements takes its locks: see `rival_client.db.locks`.
+Only statements that Rival itself executes are looked at, not those of a test.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import time
 
 from sqlalchemy import text
 
-from rival_client.database import Database
+from rival_client.db.database import Database
 
 _BLOCKED = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rival_client import Rival
 from rival_workers import flow
-from rival_workers.runtime.flow_loop import FlowLoop
+from rival_workers.runtime.flow.loop import FlowLoop
 from tests.support.random_flow_env import InFlow
 from tests.support.random_flows import interpret, node_of_timer
 

@@ -111,7 +111,7 @@ def _become(request: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.alarm(request.get("timeout", 0))
     if request["be"] == "worker":
-        from rival_workers.runtime.worker_main import main
+        from rival_workers.runtime.celery.worker_main import main
 
         sys.exit(main(request["args"]))
     if request["be"] == "script":
@@ -126,7 +126,7 @@ def _become(request: dict[str, Any]) -> None:
 #: What is otherwise imported on the way.
 _LATE = (
     "psycopg", "redis", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "rich.table",
-    "rival_client.aio", "alembic.command", "alembic.config", "celery.app.amqp", "celery.app.events",
+    "rival_client.api.async_client", "alembic.command", "alembic.config", "celery.app.amqp", "celery.app.events",
     "celery.app.routes", "celery.apps.worker", "celery.worker.components", "celery.app.control", "celery.app.log",
     "celery.backends.base", "celery.events.receiver", "celery.fixups.django", "celery.loaders.app",
     "celery.worker.autoscale", "billiard.pool", "kombu.pidbox",

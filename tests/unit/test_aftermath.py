@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rival_workers import branch, for_each, loop, parallel, step, workflow
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine import paths
-from rival_workers.engine.aftermath import Aftermath
 from rival_workers.engine.plan import LoopNode, Plan
+from rival_workers.engine.rewind_range import Aftermath
 
 
 def work() -> None: ...

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rival_workers.runtime import async_loop
-from rival_workers.runtime.async_loop import AsyncLoop
+from rival_workers.runtime.attempt import async_loop
+from rival_workers.runtime.attempt.async_loop import AsyncLoop
 from tests.support.workers import wait_until
 
 

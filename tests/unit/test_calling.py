@@ -15,7 +15,7 @@ import pytest
 from rival_workers import StepError, StepState
 from rival_workers.definition.inject import STEP_NAMES, injection
 from rival_workers.engine.decisions import Failure, Success
-from rival_workers.runtime.calling import MAX_MESSAGE, MAX_NAME, call
+from rival_workers.runtime.attempt.invoke import MAX_MESSAGE, MAX_NAME, call
 
 
 def outcome(function: Any, limit: int = 1000) -> Success | Failure:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.completion import CompletionToken
 from rival_client.errors import InvalidToken
+from rival_client.model.completion_token import CompletionToken
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=60).filter(str.strip)
 TOKENS = st.builds(CompletionToken, TEXT, TEXT, st.integers(0, 2**31 - 2))

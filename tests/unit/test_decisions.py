@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.payload import Json
+from rival_client.model.payload import Json
 from rival_workers.engine.decisions import (
     End,
     Failure,

@@ -15,9 +15,9 @@ from kombu.message import Message
 from kombu.transport.virtual import Channel
 from kombu.transport.virtual import Message as VirtualMessage
 
-from rival_client.doorbell import Breaker, SilentDoorbell, is_redis, open_doorbell
-from rival_client.message import Ring, attempt_id, celery_body, celery_headers, redis_envelope, step_label
-from rival_workers.runtime.celery_app import Tasks, make_app
+from rival_client.broker.doorbell import Breaker, SilentDoorbell, is_redis, open_doorbell
+from rival_client.broker.message import Ring, attempt_id, celery_body, celery_headers, redis_envelope, step_label
+from rival_workers.runtime.celery.app import Tasks, make_app
 from rival_workers.settings import WorkerSettings
 
 START = Ring("order-1", None, 0, "order", "abc")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.listing import RunFilter
+from rival_client.sql.run_search import RunFilter
 from rival_workers.cli.filters import filter_options, typed
 
 heard: list[RunFilter] = []

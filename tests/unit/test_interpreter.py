@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.payload import Json
+from rival_client.model.payload import Json
 from rival_workers.engine.decisions import End, Failure, Retry, decide
 from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
 from rival_workers.engine.interpreter import advance, config_of, first

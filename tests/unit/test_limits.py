@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime import limits
-from rival_workers.runtime.limits import TimeLimits
+from rival_workers.runtime.attempt import time_limits
+from rival_workers.runtime.attempt.time_limits import TimeLimits
 
 CONFIG = StepConfig(timeout=0.05, kill_on_timeout=True)
 
@@ -17,8 +17,8 @@ CONFIG = StepConfig(timeout=0.05, kill_on_timeout=True)
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     done = threading.Event()
-    monkeypatch.setattr(limits.os, "kill", lambda *_: done.set())
-    monkeypatch.setattr(limits, "KILL_SLACK", 60.0)
+    monkeypatch.setattr(time_limits.os, "kill", lambda *_: done.set())
+    monkeypatch.setattr(time_limits, "KILL_SLACK", 60.0)
     return done
 
 

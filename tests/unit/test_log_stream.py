@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rival_client.errors import DatabaseUnavailable
-from rival_client.records import LogEntry
-from rival_workers.runtime.log_stream import BATCH, LogStream
-from rival_workers.runtime.logs import StepLog
-from rival_workers.runtime.redaction import DEFAULT
+from rival_client.model.records import LogEntry
+from rival_workers.runtime.logs.redaction import DEFAULT
+from rival_workers.runtime.logs.step_log import StepLog
+from rival_workers.runtime.logs.stream import BATCH, LogStream
 from tests.support.workers import wait_until
 
 

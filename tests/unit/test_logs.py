@@ -11,11 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from rival_client.errors import DatabaseUnavailable
-from rival_client.payload import dump
-from rival_client.records import LogEntry
-from rival_workers.runtime import logs
-from rival_workers.runtime.logs import MAX_FIELDS, MAX_MESSAGE, StepLog
-from rival_workers.runtime.process_log import JsonLines
+from rival_client.model.payload import dump
+from rival_client.model.records import LogEntry
+from rival_workers.runtime.logs import step_log
+from rival_workers.runtime.logs.process_log import JsonLines
+from rival_workers.runtime.logs.step_log import MAX_FIELDS, MAX_MESSAGE, StepLog
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_any_message_can_be_stored(log: StepLog, message: Any) -> None:
 def test_a_step_that_logs_without_end_is_cut_off_and_the_log_says_so(
     log: StepLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "MAX_ENTRIES", 5)
+    monkeypatch.setattr(step_log, "MAX_ENTRIES", 5)
     shelf = Shelf()
     for number in range(12):
         log.debug("again", n=number)
@@ -154,7 +154,7 @@ def test_a_step_that_logs_without_end_is_cut_off_and_the_log_says_so(
 
 
 def test_the_bytes_of_an_attempts_log_are_bounded_too(log: StepLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(step_log, "MAX_BYTES", 10_000)
     for _ in range(100):
         log.debug("x" * 1000)
     assert len(written(log)) == 11

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 
-from rival_client.masking import masked, storable_error, without_secrets
+from rival_client.model.masking import masked, storable_error, without_secrets
 from rival_client.settings import Settings
-from rival_workers.runtime.calling import error_record
+from rival_workers.runtime.attempt.invoke import error_record
 from rival_workers.settings import WorkerSettings
 
 WITH_SECRETS = [

@@ -10,10 +10,10 @@ import pytest
 
 from rival_workers import celery_step, create_workflow, delay_step, http_step, shell_step, wait_event_step
 from rival_workers.definition import composites, options
-from rival_workers.definition.gathering import NOT_IN_COMPOSITES
+from rival_workers.definition.problems import NOT_IN_COMPOSITES
 from rival_workers.definition.steps import _DURATIONS, OPTIONS
 from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime.flow_calls import NOT_IN_FLOWS
+from rival_workers.runtime.flow.calls import NOT_IN_FLOWS
 
 ALL = set(OPTIONS)
 REACTIONS = {"on_error", "compensate"}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from rival_client import InvalidPayload
-from rival_client.payload import NULL, Json, dump, load, serialise
+from rival_client.model.payload import NULL, Json, dump, load, serialise
 
 
 class Colour(enum.Enum):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rival_workers.runtime.redaction import DEFAULT, Redaction
+from rival_workers.runtime.logs.redaction import DEFAULT, Redaction
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rival_workers.cli.worker import Hands, hands_options
+from rival_workers.definition.file_reload import modules_below
 from rival_workers.definition.files import register_paths
-from rival_workers.definition.fresh import modules_below
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.reloading import Reloader

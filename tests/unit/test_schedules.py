@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rival_client.ticks import Rule
+from rival_client.model.cron import Rule
 from rival_workers import DefinitionError, Schedule, create_workflow, register_workflow_file
 from rival_workers.definition.registry import Registry
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rival_client import ConfigurationError
-from rival_client.database import libpq_url, sqlalchemy_url
+from rival_client.db.database import libpq_url, sqlalchemy_url
 from rival_client.settings import Settings, masked
 from rival_workers.settings import WorkerSettings
 

@@ -11,8 +11,8 @@ import pytest
 
 from rival_workers import step
 from rival_workers.definition.assembly import Assembly
-from rival_workers.definition.gathering import Scope
 from rival_workers.definition.inject import Injection
+from rival_workers.definition.problems import Scope
 from rival_workers.definition.steps import OPTIONS, as_spec, checked_config, name_of
 from rival_workers.definition.workflow import only_itself
 from rival_workers.engine.plan import StepConfig, StepNode

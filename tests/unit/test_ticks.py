@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.ticks import (
+from rival_client.model.cron import (
     MAX_NAME,
     MOST_MISSED,
     Rule,

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from rival_client.errors import InvalidPayload
-from rival_client.payload import dump
+from rival_client.model.payload import dump
 from rival_workers.engine.decisions import Failure
-from rival_workers.runtime import tracebacks
-from rival_workers.runtime.calling import error_record
-from rival_workers.runtime.failure_log import FailureLog
-from rival_workers.runtime.redaction import Redaction
-from rival_workers.runtime.tracebacks import location, traceback_text
+from rival_workers.runtime.attempt.invoke import error_record
+from rival_workers.runtime.logs import tracebacks
+from rival_workers.runtime.logs.failure_log import FailureLog
+from rival_workers.runtime.logs.redaction import Redaction
+from rival_workers.runtime.logs.tracebacks import location, traceback_text
 
 HERE = Path(__file__)
 

@@ -7,8 +7,8 @@ import re
 import pytest
 from sqlalchemy import CheckConstraint, Table
 
-from rival_client.tables import RUN_STATUSES, RUN_TERMINAL, STEP_STATUSES, STEP_TERMINAL, runs, steps
-from rival_workers.engine.transitions import (
+from rival_client.db.tables import RUN_STATUSES, RUN_TERMINAL, STEP_STATUSES, STEP_TERMINAL, runs, steps
+from rival_client.model.transitions import (
     OPEN,
     OPERATORS,
     RUN_TRANSITIONS,

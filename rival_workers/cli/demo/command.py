@@ -13,14 +13,14 @@ from typing import Any
 
 import click
 
-from rival_client.client import Rival
+from rival_client.api.client import Rival
 from rival_client.errors import RivalError
-from rival_client.records import RunState
-from rival_workers.cli.demo_cast import CAST, Role, problems
-from rival_workers.cli.demo_show import Show, States
-from rival_workers.cli.demo_view import Cast, open_view
+from rival_client.model.records import RunState
+from rival_workers.cli.demo.runs import CAST, Role, problems
+from rival_workers.cli.demo.scenario import Show, States
+from rival_workers.cli.demo.view import Cast, open_view
 from rival_workers.cli.output import console, json_option, print_json, seconds_text, status_text, table, took
-from rival_workers.cli.showing import step_names
+from rival_workers.cli.show import step_names
 from rival_workers.dev.board import Places
 from rival_workers.dev.locks import is_locked
 from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
@@ -30,7 +30,7 @@ from rival_workers.runtime.host import host_name
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import Store, migrations, open_store
 
-WORKFLOWS = Path(__file__).parents[2] / "examples" / "demo"
+WORKFLOWS = Path(__file__).parents[3] / "examples" / "demo"
 DIRECTORY = Path(".rival") / "demo"
 LEASE = 2.0
 PROCESSES = 2

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.records import RunState, Step
+from rival_client.model.records import RunState, Step
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import signal
 import time
 from collections.abc import Mapping
 
-from rival_client.client import Rival
+from rival_client.api.client import Rival
 from rival_client.errors import RivalError
-from rival_client.records import RunState, Step
-from rival_workers.cli.demo_cast import CANCELLED, CAST, KILLED
-from rival_workers.cli.demo_view import View
+from rival_client.model.records import RunState, Step
+from rival_workers.cli.demo.runs import CANCELLED, CAST, KILLED
+from rival_workers.cli.demo.view import View
 from rival_workers.runtime.host import host_name
 from rival_workers.store import Store
 

@@ -10,10 +10,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from rival_client.records import RunState, Step
-from rival_workers.cli.demo_cast import Role
+from rival_client.model.records import RunState, Step
+from rival_workers.cli.demo.runs import Role
 from rival_workers.cli.output import status_text, table
-from rival_workers.cli.showing import status_of
+from rival_workers.cli.show import status_of
 
 _SIGNS = {
     "pending": ("○", "dim"), "running": ("●", "cyan"), "waiting_retry": ("↻", "yellow"), "waiting": ("…", "yellow"),

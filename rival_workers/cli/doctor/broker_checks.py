@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import kombu
 import redis
 
-from rival_client.doorbell import REDIS_BOUNDS, is_redis, open_doorbell
-from rival_client.masking import masked, without_secrets
-from rival_workers.cli.checks import Check
-from rival_workers.runtime.broker_access import acl_line, denials, described, refused_login, user_of
+from rival_client.broker.doorbell import REDIS_BOUNDS, is_redis, open_doorbell
+from rival_client.model.masking import masked, without_secrets
+from rival_workers.cli.doctor.checks import Check
+from rival_workers.runtime.celery.broker_access import acl_line, denials, described, refused_login, user_of
 from rival_workers.settings import WorkerSettings
 
 #: More messages than this that nobody has taken: the fleet is too small, or away.

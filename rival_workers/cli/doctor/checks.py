@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_client.settings import masked
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import health, migrations

@@ -7,11 +7,12 @@ from collections.abc import Generator, Iterator
 import click
 from rich.text import Text
 
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 from rival_client.settings import Settings
-from rival_workers.cli.broker_checks import check_broker
-from rival_workers.cli.checks import (
+from rival_workers.cli.connection import resolved
+from rival_workers.cli.doctor.broker_checks import check_broker
+from rival_workers.cli.doctor.checks import (
     Check,
     check_access,
     check_as_json,
@@ -20,7 +21,6 @@ from rival_workers.cli.checks import (
     check_migrations,
     check_settings,
 )
-from rival_workers.cli.connection import resolved
 from rival_workers.cli.output import console, json_option, print_json, printable, status_text
 from rival_workers.settings import WorkerSettings
 

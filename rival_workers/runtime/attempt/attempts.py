@@ -8,19 +8,19 @@ from functools import partial
 from typing import Any
 
 from rival_client.errors import InvalidInput
-from rival_client.payload import copied, load
-from rival_client.records import Step
+from rival_client.model.payload import copied, load
+from rival_client.model.records import Step
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.engine import interpreter, paths, sight
+from rival_workers.engine import interpreter, names, paths
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Opening
+from rival_workers.engine.names import Sight
 from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import Plan
-from rival_workers.engine.sight import Sight
-from rival_workers.runtime.context import Context, Ended, RunInfo, Steps, StepState
-from rival_workers.runtime.log_stream import LogStream
-from rival_workers.runtime.moves import Position
-from rival_workers.store.base import Claimed, Held
+from rival_workers.runtime.attempt.context import Context, Ended, RunInfo, Steps, StepState
+from rival_workers.runtime.attempt.step_transitions import Position
+from rival_workers.runtime.logs.stream import LogStream
+from rival_workers.store.interface import Claimed, Held
 
 ReadStep = Callable[[str, str], Step | None]
 #: What a row is about: an item of a for_each, the event that has come, the input that a flow goes on with.
@@ -89,13 +89,13 @@ def context_of(
         log=logs.open(claimed.run_id, definition.name, path, claimed.attempt),
         state=StepState(),
         read_input=lambda: _input(attempt, view, item),
-        previous=failure.step if reacts else sight.before(plan, path),
+        previous=failure.step if reacts else names.before(plan, path),
         read_item=lambda: _item(plan, path, item),
         read_event=lambda: item(path) if claimed.item is None else claimed.item,
-        index=None if "[" not in path else sight.index_of(plan, path),
+        index=None if "[" not in path else names.index_of(plan, path),
         error=failure.error,
         failed_step_name=failure.step,
-        run_continues=paths.is_handler(path) and sight.run_continues(plan, path, claimed.kind),
+        run_continues=paths.is_handler(path) and names.run_continues(plan, path, claimed.kind),
         undoes=path.removesuffix(COMPENSATION) if paths.is_compensation(path) else None,
     )
 
@@ -135,13 +135,13 @@ def _unwound(attempt: Attempt, view: View) -> str:
 
 
 def _item(plan: Plan, path: str, read: Callable[[str], Any]) -> Any:
-    row = sight.item_of(plan, path)
+    row = names.item_of(plan, path)
     return None if row is None else read(row)
 
 
 def _input(attempt: Attempt, view: View, read_item: Callable[[str], Any]) -> Any:
     claimed, definition = attempt.claimed, attempt.definition
-    made_by = sight.input_of(definition.plan, claimed.path)
+    made_by = names.input_of(definition.plan, claimed.path)
     # Later steps of the same message have the same object.
     value = copied(claimed.input)
     if claimed.kind == "flow" and (carried := read_item(claimed.path)) is not None:

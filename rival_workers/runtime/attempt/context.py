@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
 
-from rival_client.completion import CompletionToken
 from rival_client.errors import RivalError
-from rival_client.payload import Json, load
-from rival_client.records import Step
+from rival_client.model.completion_token import CompletionToken
+from rival_client.model.payload import Json, load
+from rival_client.model.records import Step
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.results import Results, StepView
 from rival_workers.definition.returns import Returns
-from rival_workers.engine.sight import Sight
-from rival_workers.runtime.logs import StepLog
+from rival_workers.engine.names import Sight
+from rival_workers.runtime.logs.step_log import StepLog
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 
-from rival_client.message import Ring
+from rival_client.broker.message import Ring
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
-from rival_workers.runtime.attempt_pipeline import AttemptPipeline
-from rival_workers.runtime.attempt_pipeline import Verdict as Verdict
-from rival_workers.runtime.attempts import Attempt, attempt_of, begun
+from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, begun
+from rival_workers.runtime.attempt.pipeline import AttemptPipeline
+from rival_workers.runtime.attempt.pipeline import Verdict as Verdict
+from rival_workers.runtime.attempt.telemetry import counters
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.telemetry import counters
-from rival_workers.store.base import Begun, ClaimBy, Claimed, Delivered, Held, NotYet, WorkflowVersion
+from rival_workers.store.interface import Begun, ClaimBy, Claimed, Delivered, Held, NotYet, WorkflowVersion
 
 log = logging.getLogger("rival.coordinator")
 

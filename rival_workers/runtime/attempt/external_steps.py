@@ -8,18 +8,18 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rival_client.answering import ATTEMPT, COMPLETED, FAILED, RETRY
-from rival_client.payload import Json, dump, serialise
-from rival_client.records import Step
+from rival_client.model.payload import Json, dump, serialise
+from rival_client.model.records import Step
+from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED, RETRY
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success, timed_out
-from rival_workers.engine.heartbeats import Pulse, deadline_error
+from rival_workers.engine.heartbeat_limits import Pulse, deadline_error
 from rival_workers.errors import InvalidResult
-from rival_workers.runtime.attempts import Attempt
-from rival_workers.runtime.calling import failure
-from rival_workers.runtime.moves import Moves
-from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.suspending import Suspend
+from rival_workers.runtime.attempt.attempts import Attempt
+from rival_workers.runtime.attempt.invoke import failure
+from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.runtime.attempt.step_transitions import Moves
+from rival_workers.runtime.flow.signals import Suspend
 
 
 class External:

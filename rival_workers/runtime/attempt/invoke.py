@@ -6,19 +6,19 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rival_client import arguments
-from rival_client.masking import storable_error
-from rival_client.payload import Json, dump
+from rival_client.model import arguments
+from rival_client.model.masking import storable_error
+from rival_client.model.payload import Json, dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError
-from rival_workers.runtime.async_loop import AsyncLoop
-from rival_workers.runtime.context import Context
-from rival_workers.runtime.failed_checkpoints import failed_checkpoints
-from rival_workers.runtime.interrupts import is_from_signal, visible_interrupts
-from rival_workers.runtime.suspending import Killed, Moved, Suspend
-from rival_workers.runtime.tracebacks import MAX_TRACEBACK, location, traceback_text
+from rival_workers.runtime.attempt.async_loop import AsyncLoop
+from rival_workers.runtime.attempt.context import Context
+from rival_workers.runtime.attempt.interrupts import is_from_signal, visible_interrupts
+from rival_workers.runtime.flow.failed_checkpoints import failed_checkpoints
+from rival_workers.runtime.flow.signals import Killed, Moved, Suspend
+from rival_workers.runtime.logs.tracebacks import MAX_TRACEBACK, location, traceback_text
 
 #: The way into a user's function: (injection, context, most bytes of a result, kind of the row, type of the result).
 Calling = Callable[[Injection, Context, int, str, Returns | None], Success | Failure]

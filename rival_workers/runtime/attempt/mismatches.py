@@ -11,8 +11,8 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from rival_client.errors import DatabaseError
-from rival_workers.runtime.telemetry import counters
-from rival_workers.store.base import Store, WorkflowVersion
+from rival_workers.runtime.attempt.telemetry import counters
+from rival_workers.store.interface import Store, WorkflowVersion
 
 log = logging.getLogger("rival.coordinator")
 

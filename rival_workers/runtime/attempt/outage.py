@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_workers.runtime.executor import Executor
-from rival_workers.store.base import Held, Store
+from rival_workers.store.interface import Held, Store
 
 log = logging.getLogger("rival.patience")
 

@@ -13,36 +13,36 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from rival_client.completion import CompletionToken
-from rival_client.doorbell import Doorbell
+from rival_client.broker.doorbell import Doorbell
 from rival_client.errors import DatabaseError, DatabaseRefused, InvalidPayload
+from rival_client.model.completion_token import CompletionToken
 from rival_workers.definition.calls import Call
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
-from rival_workers.runtime.attempt_reads import AttemptReads
-from rival_workers.runtime.attempt_release import AttemptRelease
-from rival_workers.runtime.attempts import Attempt, attempt_of, context_of, following
-from rival_workers.runtime.calling import Calling, call, error_record, failure
-from rival_workers.runtime.context import Context
+from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, context_of, following
+from rival_workers.runtime.attempt.context import Context
+from rival_workers.runtime.attempt.external_steps import External
+from rival_workers.runtime.attempt.interrupts import is_from_signal
+from rival_workers.runtime.attempt.invoke import Calling, call, error_record, failure
+from rival_workers.runtime.attempt.mismatches import Mismatches
+from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.runtime.attempt.reads import AttemptReads
+from rival_workers.runtime.attempt.release import AttemptRelease
+from rival_workers.runtime.attempt.step_heartbeat import Heartbeat
+from rival_workers.runtime.attempt.step_transitions import Moves, Position
+from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver
+from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
-from rival_workers.runtime.external import External
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.failure_log import failed_attempt
-from rival_workers.runtime.flow_async import AsyncFlowContext
-from rival_workers.runtime.flow_port import AttemptPort
-from rival_workers.runtime.flow_sync import FlowContext
-from rival_workers.runtime.heartbeats import Heartbeat
-from rival_workers.runtime.interrupts import is_from_signal
-from rival_workers.runtime.limits import TimeLimits
-from rival_workers.runtime.log_stream import LogStream
-from rival_workers.runtime.mismatches import Mismatches
-from rival_workers.runtime.moves import Moves, Position
-from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.redaction import Redaction
-from rival_workers.runtime.suspending import Again, Killed, Moved, OutOfReach, Suspend
-from rival_workers.runtime.telemetry import AttemptObserver, NoObserver
+from rival_workers.runtime.flow.async_context import AsyncFlowContext
+from rival_workers.runtime.flow.commits import AttemptPort
+from rival_workers.runtime.flow.signals import Again, Killed, Moved, OutOfReach, Suspend
+from rival_workers.runtime.flow.sync_context import FlowContext
+from rival_workers.runtime.logs.failure_log import failed_attempt
+from rival_workers.runtime.logs.redaction import Redaction
+from rival_workers.runtime.logs.stream import LogStream
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import Claimed, Followed, Store
+from rival_workers.store.interface import Claimed, Followed, Store
 
 log = logging.getLogger("rival.coordinator")
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rival_client.errors import DatabaseError
-from rival_client.records import Step
-from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.suspending import OutOfReach
-from rival_workers.store.base import Held, Store
+from rival_client.model.records import Step
+from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.runtime.flow.signals import OutOfReach
+from rival_workers.store.interface import Held, Store
 
 T = TypeVar("T")
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 
 from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, MissingTables
-from rival_workers.runtime.attempts import Attempt
-from rival_workers.runtime.calling import error_record
+from rival_workers.runtime.attempt.attempts import Attempt
+from rival_workers.runtime.attempt.interrupts import is_from_signal
+from rival_workers.runtime.attempt.invoke import error_record
+from rival_workers.runtime.attempt.step_transitions import Moves
 from rival_workers.runtime.executor import Executor
-from rival_workers.runtime.interrupts import is_from_signal
-from rival_workers.runtime.moves import Moves
-from rival_workers.store.base import RunningAttempt
+from rival_workers.store.interface import RunningAttempt
 
 log = logging.getLogger("rival.coordinator")
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from rival_client.doorbell import Doorbell
+from rival_client.broker.doorbell import Doorbell
+from rival_workers.runtime.attempt.step_transitions import Moves
 from rival_workers.runtime.host import host_name
-from rival_workers.runtime.moves import Moves
-from rival_workers.store.base import Claimed, Held, NamedAttempt, Store
+from rival_workers.store.interface import Claimed, Held, NamedAttempt, Store
 
 log = logging.getLogger("rival.revoke")
 

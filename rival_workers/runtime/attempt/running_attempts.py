@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rival_workers.store.base import Held, RunningAttempt
+from rival_workers.store.interface import Held, RunningAttempt
 
 
 class HeldAttempts:

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from rival_client.errors import DatabaseError
-from rival_client.payload import Json, dump
-from rival_client.records import Step
+from rival_client.model.payload import Json, dump
+from rival_client.model.records import Step
 from rival_workers.engine.plan import StepConfig, shortest
 from rival_workers.errors import StepMovedOn
-from rival_workers.runtime.alarms import Alarm
-from rival_workers.runtime.suspending import OutOfReach
-from rival_workers.store.base import Held, Store
+from rival_workers.runtime.attempt.timers import Alarm
+from rival_workers.runtime.flow.signals import OutOfReach
+from rival_workers.store.interface import Held, Store
 
 log = logging.getLogger("rival.heartbeats")
 

@@ -10,22 +10,22 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.doorbell import Doorbell
+from rival_client.broker.doorbell import Doorbell
+from rival_client.broker.message import Ring
 from rival_client.errors import DatabaseError
-from rival_client.message import Ring
-from rival_client.payload import Json
+from rival_client.model.payload import Json
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Failure, Retry, decide, decide_lost, revoked, timed_out
 from rival_workers.engine.effects import Advance
-from rival_workers.engine.heartbeats import timeout_error
+from rival_workers.engine.heartbeat_limits import timeout_error
 from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.failure_log import FailureLog, failed_attempt, tell_failed_run
-from rival_workers.runtime.redaction import Redaction
-from rival_workers.runtime.tracebacks import function_location
+from rival_workers.runtime.logs.failure_log import FailureLog, failed_attempt, tell_failed_run
+from rival_workers.runtime.logs.redaction import Redaction
+from rival_workers.runtime.logs.tracebacks import function_location
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import Due, Followed, Held, ReleaseReason, RunningAttempt, Store
+from rival_workers.store.interface import Due, Followed, Held, ReleaseReason, RunningAttempt, Store
 
 log = logging.getLogger("rival.moves")
 

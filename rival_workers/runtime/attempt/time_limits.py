@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime.alarms import Alarm, Alarms, AttemptAlarms
+from rival_workers.runtime.attempt.timers import Alarm, Alarms, AttemptAlarms
 
 #: Seconds after its timeout at which a process that can't even run its alarm is ended.
 KILL_SLACK = 2.0

@@ -8,16 +8,16 @@ from typing import Any
 from celery import Celery
 from celery.exceptions import Ignore, Retry
 
+from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyRing, EventRing, Ring
 from rival_client.errors import RivalError
-from rival_client.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyRing, EventRing, Ring
-from rival_workers.runtime.coordinator import Coordinator, Verdict
-from rival_workers.runtime.telemetry import counters
-from rival_workers.runtime.untrusted_messages import Garbage, read_call, throw_away
+from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
+from rival_workers.runtime.attempt.telemetry import counters
+from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call, throw_away
 from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.celery")
 
-CAREFUL_REDIS = "rival_workers.runtime.careful_redis:CarefulTransport"
+CAREFUL_REDIS = "rival_workers.runtime.celery.redis_transport:CarefulTransport"
 
 
 class AttemptFailed(RivalError):
@@ -37,7 +37,7 @@ def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
         task_publish_retry=False, broker_pool_limit=10,
         broker_connection_retry_on_startup=True, broker_connection_max_retries=None,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_consumer="rival_workers.runtime.celery_consumer:PatientConsumer",
+        worker_consumer="rival_workers.runtime.celery.consumer:PatientConsumer",
         worker_hijack_root_logger=False, worker_redirect_stdouts=False,
         worker_enable_remote_control=True, task_track_started=False,
         broker_transport=CAREFUL_REDIS if _is_redis(settings) else None,
@@ -73,8 +73,8 @@ class Tasks:
         self.coordinator: Coordinator | None = None
         options: dict[str, Any] = {
             "shared": False, "ignore_result": True, "typing": False, "throws": (AttemptFailed,),
-            "Strategy": "rival_workers.runtime.celery_requests:careful_strategy",
-            "Request": "rival_workers.runtime.celery_requests:AttemptRequest", **more,
+            "Strategy": "rival_workers.runtime.celery.requests:careful_strategy",
+            "Request": "rival_workers.runtime.celery.requests:AttemptRequest", **more,
         }  # fmt: skip
         app.task(name=ATTEMPT_TASK, **options)(self.attempt)
         # Flower shows attempts. A start that succeeds says nothing about its run, and would be shown under its name.

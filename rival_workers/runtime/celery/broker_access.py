@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from rival_client.doorbell import CHANGED_CHANNEL, EPOCH_KEY, REDIS_BOUNDS, is_redis
+from rival_client.broker.doorbell import CHANGED_CHANNEL, EPOCH_KEY, REDIS_BOUNDS, is_redis
 from rival_client.errors import ConfigurationError
 from rival_client.settings import masked
 from rival_workers.settings import WorkerSettings

@@ -14,7 +14,7 @@ from typing import Any
 from celery import signals
 from celery.worker.consumer import Consumer
 
-from rival_workers.runtime.untrusted_messages import reason, throw_away
+from rival_workers.runtime.celery.untrusted_messages import reason, throw_away
 
 
 class CarefulConsumer(Consumer):  # type: ignore[misc]

@@ -10,9 +10,9 @@ from typing import Any
 
 from celery import Celery
 
-from rival_client.doorbell import Breaker
-from rival_client.message import attempt_id, step_label
-from rival_workers.runtime.telemetry import Report
+from rival_client.broker.doorbell import Breaker
+from rival_client.broker.message import attempt_id, step_label
+from rival_workers.runtime.attempt.telemetry import Report
 
 Send = Callable[..., None]
 

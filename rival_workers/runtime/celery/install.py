@@ -22,7 +22,7 @@ from rival_workers.definition.registry import default_registry
 from rival_workers.settings import WorkerSettings, masked
 
 if TYPE_CHECKING:
-    from rival_workers.runtime.celery_membership import Membership
+    from rival_workers.runtime.celery.lifecycle import Membership
 
 log = logging.getLogger("rival.worker")
 
@@ -89,7 +89,7 @@ class Guest:
 
     def _membership(self, worker: Any, settings: WorkerSettings) -> Membership:
         # Here, since it brings the store and Alembic with it, which no producer needs.
-        from rival_workers.runtime.celery_membership import Membership
+        from rival_workers.runtime.celery.lifecycle import Membership
 
         forks = _pool(worker.pool_cls) == "prefork"
         member = Membership(

@@ -13,9 +13,9 @@ from typing import Any
 from billiard.exceptions import WorkerLostError
 from celery import signals
 
-from rival_client.doorbell import Doorbell
-from rival_client.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK
-from rival_workers.runtime.untrusted_messages import Garbage, read_call
+from rival_client.broker.doorbell import Doorbell
+from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK
+from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call
 
 log = logging.getLogger("rival.worker")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kombu.transport import redis
 
-from rival_workers.runtime.untrusted_messages import clean_envelope, reason, throw_away
+from rival_workers.runtime.celery.untrusted_messages import clean_envelope, reason, throw_away
 
 
 class CarefulChannel(redis.Channel):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from celery.exceptions import InvalidTaskError
 from celery.worker.request import Request
 from celery.worker.strategy import default as default_strategy
 
-from rival_workers.runtime.untrusted_messages import reason, rebuild, throw_away
+from rival_workers.runtime.celery.untrusted_messages import reason, rebuild, throw_away
 
 
 class AttemptRequest(Request):  # type: ignore[misc]

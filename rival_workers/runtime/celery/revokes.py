@@ -17,7 +17,7 @@ from celery import platforms
 from celery.worker.control import Panel
 
 from rival_client.errors import DatabaseError
-from rival_workers.runtime.revoking import Revocations
+from rival_workers.runtime.attempt.revokes import Revocations
 
 log = logging.getLogger("rival.revoke")
 

@@ -8,7 +8,7 @@ from celery.app.trace import _install_stack_protection, task_has_custom
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 
 from rival_workers.errors import StepError
-from rival_workers.runtime.context import RunInfo, StepState
+from rival_workers.runtime.attempt.context import RunInfo, StepState
 
 
 def run_task(task: Any, args: list[Any], kwargs: dict[str, Any], run: RunInfo, state: StepState) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rival_client.message import (
+from rival_client.broker.message import (
     ATTEMPT_TASK,
     EVENT_TASK,
     RUN_TASK,
@@ -24,7 +24,7 @@ from rival_client.message import (
     celery_body,
     celery_headers,
 )
-from rival_workers.runtime.telemetry import counters
+from rival_workers.runtime.attempt.telemetry import counters
 
 log = logging.getLogger("rival.celery")
 

@@ -14,13 +14,13 @@ from celery.worker import state
 
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.runtime.broker_access import require_access
-from rival_workers.runtime.celery_app import make_app
-from rival_workers.runtime.celery_membership import Membership
+from rival_workers.runtime.celery.app import make_app
+from rival_workers.runtime.celery.broker_access import require_access
+from rival_workers.runtime.celery.lifecycle import Membership
+from rival_workers.runtime.celery.prefork_pool import ReplacingPreforkPool
+from rival_workers.runtime.celery.threads_pool import DaemonThreadPool
 from rival_workers.runtime.keeper import Round
-from rival_workers.runtime.prefork_pool import ReplacingPreforkPool
 from rival_workers.runtime.reloading import Reloader
-from rival_workers.runtime.threads_pool import DaemonThreadPool
 from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.worker")

@@ -1,4 +1,4 @@
-"""The entry of one worker process of a fleet: `python -m rival_workers.runtime.worker_main …`."""
+"""The entry of one worker process of a fleet: `python -m rival_workers.runtime.celery.worker_main …`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from rival_client.errors import RivalError
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import default_registry
-from rival_workers.runtime.process_log import start_logging
-from rival_workers.runtime.worker import Worker
+from rival_workers.runtime.celery.worker import Worker
+from rival_workers.runtime.logs.process_log import start_logging
 from rival_workers.settings import WorkerSettings
 
 

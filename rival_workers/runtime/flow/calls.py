@@ -13,10 +13,10 @@ from typing import Any, Protocol, Unpack
 
 from pydantic import BaseModel
 
-from rival_client import arguments
 from rival_client.errors import InvalidArgument
-from rival_client.payload import Json, dump
-from rival_client.topics import topic_of
+from rival_client.model import arguments
+from rival_client.model.payload import Json, dump
+from rival_client.sql.topics import topic_of
 from rival_workers.definition.options import Duration, SleepUnits
 from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.returns import Returns, returns_of_model
@@ -25,17 +25,17 @@ from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Mark
-from rival_workers.runtime.failure_log import FlowFailures
-from rival_workers.runtime.flow_keywords import split_keywords
-from rival_workers.runtime.flow_operations import (
+from rival_workers.runtime.flow.keywords import split_keywords
+from rival_workers.runtime.flow.operations import (
     ChildOperation,
     EventOperation,
     Operation,
     SleepOperation,
     StepOperation,
 )
-from rival_workers.runtime.flow_scheduler import FlowScheduler
-from rival_workers.runtime.flow_steps import FlowStep
+from rival_workers.runtime.flow.scheduler import FlowScheduler
+from rival_workers.runtime.flow.step import FlowStep
+from rival_workers.runtime.logs.failure_log import FlowFailures
 
 #: Options of a step that is part of a plan.
 NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")

@@ -8,23 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
-from rival_client.doorbell import Doorbell
+from rival_client.broker.doorbell import Doorbell
+from rival_client.broker.message import Ring
 from rival_client.errors import DatabaseError
-from rival_client.message import Ring
-from rival_client.payload import Json
+from rival_client.model.payload import Json
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
+from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.runtime.attempt.step_transitions import Position
+from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.failure_log import FailureLog, FlowFailures
-from rival_workers.runtime.flow_limits import FlowStepLimit
-from rival_workers.runtime.flow_operations import ChildOperation, EventOperation, Operation, SleepOperation
-from rival_workers.runtime.flow_state import FlowState
-from rival_workers.runtime.limits import TimeLimits
-from rival_workers.runtime.moves import Position
-from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.suspending import Again, Moved, OutOfReach, Suspend
+from rival_workers.runtime.flow.operations import ChildOperation, EventOperation, Operation, SleepOperation
+from rival_workers.runtime.flow.signals import Again, Moved, OutOfReach, Suspend
+from rival_workers.runtime.flow.state import FlowState
+from rival_workers.runtime.flow.step_limit import FlowStepLimit
+from rival_workers.runtime.logs.failure_log import FailureLog, FlowFailures
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.base import Store
 from rival_workers.store.flow_records import (
     ChildRun,
     ChildStart,
@@ -35,6 +34,7 @@ from rival_workers.store.flow_records import (
     FlowProgress,
     SpawnedChild,
 )
+from rival_workers.store.interface import Store
 
 T = TypeVar("T")
 

@@ -16,22 +16,22 @@ from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from rival_client.payload import dump
+from rival_client.model.payload import dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import Rule
 from rival_workers.engine.replay import Ending, Replay
 from rival_workers.errors import ChildFailed
-from rival_workers.runtime import flow_limits
-from rival_workers.runtime.context import Context
-from rival_workers.runtime.flow_calls import FindWorkflow, FlowCalls, workflow_name
-from rival_workers.runtime.flow_handles import ChildHandle, First, Handle
-from rival_workers.runtime.flow_operations import Operation, State, StepOperation
-from rival_workers.runtime.flow_scheduler import FlowScheduler
-from rival_workers.runtime.flow_start import Start
+from rival_workers.runtime.attempt.context import Context
+from rival_workers.runtime.flow import step_limit
+from rival_workers.runtime.flow.calls import FindWorkflow, FlowCalls, workflow_name
+from rival_workers.runtime.flow.handles import ChildHandle, First, Handle
+from rival_workers.runtime.flow.operations import Operation, State, StepOperation
+from rival_workers.runtime.flow.scheduler import FlowScheduler
+from rival_workers.runtime.flow.start import Start
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
-    from rival_workers.runtime.flow_port import AttemptPort
+    from rival_workers.runtime.flow.commits import AttemptPort
 
 
 @dataclass
@@ -117,7 +117,7 @@ class BaseFlowContext(Context):
         run has gone on without this attempt."""
         self.scheduler.check_not_stopped()
         super().heartbeat(progress)
-        flow_limits.beat()
+        step_limit.beat()
 
     # -- values -------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from typing_extensions import TypeVar
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.replay import Mark
 from rival_workers.errors import NotInFlows
-from rival_workers.runtime.flow_calls import FlowCalls
-from rival_workers.runtime.flow_operations import Operation, State
+from rival_workers.runtime.flow.calls import FlowCalls
+from rival_workers.runtime.flow.operations import Operation, State
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from rival_workers.errors import NotInFlows
-from rival_workers.runtime.flow_operations import Operation, SleepOperation
-from rival_workers.runtime.flow_scheduler import FlowScheduler
-from rival_workers.runtime.flow_tasks import FlowFuture, LaneTask, OperationFuture
+from rival_workers.runtime.flow.operations import Operation, SleepOperation
+from rival_workers.runtime.flow.scheduler import FlowScheduler
+from rival_workers.runtime.flow.tasks import FlowFuture, LaneTask, OperationFuture
 
 #: How often a coroutine that awaits in a `finally` block is closed again.
 _CLOSES = 50

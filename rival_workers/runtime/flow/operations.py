@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, Mark
 from rival_workers.errors import ChildFailed, NotInFlows
-from rival_workers.runtime.flow_steps import FlowStep
+from rival_workers.runtime.flow.step import FlowStep
 
 if TYPE_CHECKING:
-    from rival_client.payload import Json
+    from rival_client.model.payload import Json
     from rival_workers.definition.returns import Returns
-    from rival_workers.runtime.flow_scheduler import FlowScheduler
+    from rival_workers.runtime.flow.scheduler import FlowScheduler
 
 
 class State(enum.Enum):

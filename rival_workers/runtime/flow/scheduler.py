@@ -12,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rival_client.payload import load
+from rival_client.model.payload import load
 from rival_workers.engine.replay import Checkpoint, Ending, Mark, Replay
 from rival_workers.errors import FlowStuck, NotInFlows
 from rival_workers.runtime.failpoints import asks_to_stop
-from rival_workers.runtime.flow_guard import FlowGuard
-from rival_workers.runtime.flow_operations import Operation, SleepOperation, State, StepOperation
-from rival_workers.runtime.flow_step_threads import StepThreads, call_here
-from rival_workers.runtime.flow_steps import EARLY
-from rival_workers.runtime.suspending import Suspend
+from rival_workers.runtime.flow.guard import FlowGuard
+from rival_workers.runtime.flow.operations import Operation, SleepOperation, State, StepOperation
+from rival_workers.runtime.flow.signals import Suspend
+from rival_workers.runtime.flow.step import EARLY
+from rival_workers.runtime.flow.step_threads import StepThreads, call_here
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
-    from rival_workers.runtime.flow_port import AttemptPort
+    from rival_workers.runtime.flow.commits import AttemptPort
 
 #: How many steps of one flow run at a time.
 AT_ONCE = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rival_client.payload import Json, dump, serialise
+from rival_client.model.payload import Json, dump, serialise
 
 _EMPTY = Json("{}")
 

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.payload import dump, load
+from rival_client.model.payload import dump, load
 from rival_workers.definition.returns import known_returns_of
 from rival_workers.definition.steps import name_of
 from rival_workers.engine.decisions import Failure, Retry, Success, decide, timed_out
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
 from rival_workers.errors import StepFailed
-from rival_workers.runtime.calling import async_steps, ends_attempt, failure
-from rival_workers.runtime.failure_log import FlowFailures
-from rival_workers.runtime.flow_limits import FlowStepLimit
+from rival_workers.runtime.attempt.invoke import async_steps, ends_attempt, failure
+from rival_workers.runtime.flow.step_limit import FlowStepLimit
+from rival_workers.runtime.logs.failure_log import FlowFailures
 
 #: A timer that is this much early counts as due.
 EARLY = 0.005

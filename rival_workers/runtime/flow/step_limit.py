@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from rival_workers.engine.heartbeats import Pulse, timeout_error
+from rival_workers.engine.heartbeat_limits import Pulse, timeout_error
 from rival_workers.engine.plan import StepConfig, shortest
-from rival_workers.runtime.alarms import Alarm
+from rival_workers.runtime.attempt.timers import Alarm
 
 _current: ContextVar[FlowStepLimit | None] = ContextVar("rival_flow_step_limit", default=None)
 

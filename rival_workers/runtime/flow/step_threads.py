@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rival_client.payload import Json
+from rival_client.model.payload import Json
 from rival_workers.engine.replay import Ending
-from rival_workers.runtime.flow_limits import FlowStepLimit
-from rival_workers.runtime.flow_operations import StepOperation
-from rival_workers.runtime.suspending import Moved
+from rival_workers.runtime.flow.operations import StepOperation
+from rival_workers.runtime.flow.signals import Moved
+from rival_workers.runtime.flow.step_limit import FlowStepLimit
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
-    from rival_workers.runtime.flow_port import AttemptPort
+    from rival_workers.runtime.flow.commits import AttemptPort
 
 #: Seconds for which the alarm of a step that is over its time waits for the commit of that.
 COMMIT_WAIT = 10.0

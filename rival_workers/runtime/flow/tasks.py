@@ -9,10 +9,10 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rival_workers.runtime.flow_operations import Operation, State
+from rival_workers.runtime.flow.operations import Operation, State
 
 if TYPE_CHECKING:
-    from rival_workers.runtime.flow_loop import FlowLoop
+    from rival_workers.runtime.flow.loop import FlowLoop
 
 #: A task's name becomes the name of its lane if it can stand in a path.
 _LANE_NAME = re.compile(r"[A-Za-z_][\w-]{0,63}", re.ASCII)

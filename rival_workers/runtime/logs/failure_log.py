@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rival_client.records import LogEntry
+from rival_client.model.records import LogEntry
 from rival_workers.engine import paths
 from rival_workers.engine.decisions import End, Failure, Retry, effective_max
 from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime.logs import Append
-from rival_workers.runtime.redaction import Redaction
-from rival_workers.runtime.tracebacks import shortened
+from rival_workers.runtime.logs.redaction import Redaction
+from rival_workers.runtime.logs.step_log import Append
+from rival_workers.runtime.logs.tracebacks import shortened
 
 if TYPE_CHECKING:
-    from rival_workers.runtime.moves import Position
+    from rival_workers.runtime.attempt.step_transitions import Position
 
 steps_log = logging.getLogger("rival.steps")
 runs_log = logging.getLogger("rival.runs")

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from rival_client.payload import dump, load
-from rival_client.records import LogEntry
-from rival_workers.runtime.redaction import DEFAULT, Redaction
+from rival_client.model.payload import dump, load
+from rival_client.model.records import LogEntry
+from rival_workers.runtime.logs.redaction import DEFAULT, Redaction
 
 logger = logging.getLogger("rival.steps")
 

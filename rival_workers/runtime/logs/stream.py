@@ -11,9 +11,9 @@ import logging
 import threading
 
 from rival_client.errors import DatabaseError, DatabaseRefused
-from rival_workers.runtime.logs import Append, StepLog
-from rival_workers.runtime.patience import Patience
-from rival_workers.runtime.redaction import Redaction
+from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.runtime.logs.redaction import Redaction
+from rival_workers.runtime.logs.step_log import Append, StepLog
 
 log = logging.getLogger("rival.logs")
 

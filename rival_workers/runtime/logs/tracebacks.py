@@ -14,7 +14,7 @@ from typing import Any
 
 import rival_client
 import rival_workers
-from rival_client.masking import storable_error
+from rival_client.model.masking import storable_error
 from rival_workers.definition.returns import written_function
 
 MAX_TRACEBACK = 16_000

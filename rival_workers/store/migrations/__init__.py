@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from rival_client.database import Database
+from rival_client.db.database import Database
 
 if TYPE_CHECKING:
     from alembic.config import Config

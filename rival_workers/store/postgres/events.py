@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rival_client.hotline import HotLine, Statement, Value
-from rival_client.locks import SHARED_RUN_LOCK_SQL
-from rival_client.payload import load
-from rival_client.waking import Woken
-from rival_workers.store.base import ClaimBy, Claimed, Delivered
-from rival_workers.store.locking import BETWEEN, KEYS, TOPICS
+from rival_client.db.locks import SHARED_RUN_LOCK_SQL
+from rival_client.db.prepared import HotLine, Statement, Value
+from rival_client.model.payload import load
+from rival_client.sql.wake import Woken
+from rival_workers.store.interface import ClaimBy, Claimed, Delivered
+from rival_workers.store.sql.locks import BETWEEN, KEYS, TOPICS
 
 # The lock is a statement of its own: what follows must see what was committed while it was waited for.
 _LOCK = f"""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rival_client.history import REOPENINGS, as_json
-from rival_client.hotline import HotLine, Statement, Value
-from rival_client.locks import RUN_LOCK_SQL, SHARED_RUN_LOCK_SQL
-from rival_client.payload import Json, load, serialise
-from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL
+from rival_client.db.locks import RUN_LOCK_SQL, SHARED_RUN_LOCK_SQL
+from rival_client.db.prepared import HotLine, Statement, Value
+from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL
+from rival_client.model.payload import Json, load, serialise
+from rival_client.sql.history import REOPENINGS, as_json
 from rival_workers.engine.replay import Checkpoint, Ending
-from rival_workers.store.base import Held
 from rival_workers.store.flow_records import EARLY, FlowCommit, FlowProgress
+from rival_workers.store.interface import Held
 
 
 def _list(statuses: tuple[str, ...]) -> str:

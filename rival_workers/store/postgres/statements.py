@@ -6,9 +6,9 @@ nothing at all. One of the parts tells the history.
 
 from __future__ import annotations
 
-from rival_client.hotline import Statement
-from rival_client.locks import SHARED_RUN_LOCK_SQL
-from rival_workers.store.moving import EARLY
+from rival_client.db.locks import SHARED_RUN_LOCK_SQL
+from rival_client.db.prepared import Statement
+from rival_workers.store.sql.step_transitions import EARLY
 
 _CLAIMED_STEP = """
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,

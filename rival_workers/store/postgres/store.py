@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rival_client.database import Database
-from rival_client.hotline import HotLine, Statement
-from rival_client.payload import Json, load
+from rival_client.db.database import Database
+from rival_client.db.prepared import HotLine, Statement
+from rival_client.model.payload import Json, load
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, Close, Join, Opening
 from rival_workers.engine.paths import is_handler
 from rival_workers.engine.replay import Ending
-from rival_workers.store import postgres_flows
-from rival_workers.store.base import Begun, ClaimBy, Claimed, Delivered, Followed, Held, NotYet, WorkflowVersion
 from rival_workers.store.flow_records import FlowCommit, FlowProgress
-from rival_workers.store.postgres_events import deliver
-from rival_workers.store.postgres_statements import (
+from rival_workers.store.interface import Begun, ClaimBy, Claimed, Delivered, Followed, Held, NotYet, WorkflowVersion
+from rival_workers.store.postgres import flows
+from rival_workers.store.postgres.events import deliver
+from rival_workers.store.postgres.statements import (
     BEGIN_RUN,
     CLAIM_STEP,
     FINISH_AND_CLAIM,
@@ -25,7 +25,7 @@ from rival_workers.store.postgres_statements import (
     FINISH_LANE_AND_OPEN,
     READ_ITEM,
 )
-from rival_workers.store.sql import SqlStore
+from rival_workers.store.sql_store import SqlStore
 
 
 class PostgresStore(SqlStore):
@@ -73,20 +73,20 @@ class PostgresStore(SqlStore):
     def record_checkpoint(self, held: Held, ending: Ending, state: Json | None = None) -> float | None:
         if ending.mark.found is not None:
             return super().record_checkpoint(held, ending, state)
-        ended_at = postgres_flows.record_checkpoint(self._hot, held, ending, state)
+        ended_at = flows.record_checkpoint(self._hot, held, ending, state)
         # Stale, or paused: then the flow stops with this checkpoint.
         return super().record_checkpoint(held, ending, state) if ended_at is None else ended_at
 
     def commit_flow(self, held: Held, commit: FlowCommit) -> FlowProgress | None:
         ended = None
         if commit.only_ends_steps:
-            ended = postgres_flows.end_steps(self._hot, held, commit)
+            ended = flows.end_steps(self._hot, held, commit)
         elif (path := commit.only_open_path) is not None:
-            ended = postgres_flows.receive_end(self._hot, held, path, commit)
+            ended = flows.receive_end(self._hot, held, path, commit)
         return ended or super().commit_flow(held, commit)
 
     def continue_flow(self, held: Held, its_input: Json, state: Json | None = None) -> int | None:
-        return postgres_flows.continue_flow(self._hot, held, its_input, state, self.ring_grace)
+        return flows.continue_flow(self._hot, held, its_input, state, self.ring_grace)
 
     def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
         opening = advance.next_leaf

@@ -13,21 +13,21 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
 
-from rival_client.history import Telling
-from rival_client.orphans import leave_awaited
-from rival_client.payload import NULL, Json
-from rival_client.tables import STEP_TERMINAL, after, now, runs, steps, waits
-from rival_client.waking import Woken, run_stops, wake_parent
+from rival_client.db.tables import STEP_TERMINAL, after, now, runs, steps, waits
+from rival_client.model.payload import NULL, Json
+from rival_client.model.transitions import run_sources, step_sources
+from rival_client.sql.history import Telling
+from rival_client.sql.orphans import leave_awaited
+from rival_client.sql.wake import Woken, run_stops, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, Opening
-from rival_workers.engine.transitions import run_sources, step_sources
-from rival_workers.store.base import NEVER_RUNG, Followed
-from rival_workers.store.composite_results import CompositeResults
-from rival_workers.store.eventing import Waiting, begin_wait
-from rival_workers.store.guards import after_or_never
-from rival_workers.store.locking import RunNeeded
-from rival_workers.store.scopes import begins, below
-from rival_workers.store.unwinding import Unwinding
+from rival_workers.store.interface import NEVER_RUNG, Followed
+from rival_workers.store.sql.compensations import Unwinding
+from rival_workers.store.sql.composite_results import CompositeResults
+from rival_workers.store.sql.events import Waiting, begin_wait
+from rival_workers.store.sql.guards import after_or_never
+from rival_workers.store.sql.locks import RunNeeded
+from rival_workers.store.sql.scopes import begins, below
 
 #: A far timer is rung this long before it is due, so that a countdown can make it precise.
 LEAD = 5.0

@@ -13,15 +13,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, true, update
 
-from rival_client.history import Telling
-from rival_client.payload import Json, serialise
-from rival_client.tables import now, steps
+from rival_client.db.tables import now, steps
+from rival_client.model.payload import Json, serialise
+from rival_client.model.transitions import step_sources
+from rival_client.sql.history import Telling
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, Opening
 from rival_workers.engine.paths import COMPENSATION, place_of
 from rival_workers.engine.plan import StepConfig
-from rival_workers.engine.transitions import step_sources
-from rival_workers.store.scopes import begins
+from rival_workers.store.sql.scopes import begins
 
 #: Steps that the row keeps; when their turns are over, the next ones are looked for.
 AT_ONCE = 500

@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Text, and_, cast, func, select
 
-from rival_client.payload import NULL, Json, serialise
-from rival_client.tables import steps
+from rival_client.db.tables import steps
+from rival_client.model.payload import NULL, Json, serialise
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect
-from rival_workers.store.scopes import begins
+from rival_workers.store.sql.scopes import begins
 
 
 @dataclass(frozen=True)

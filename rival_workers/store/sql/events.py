@@ -10,22 +10,22 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
 
-from rival_client.database import Database
-from rival_client.history import Telling
-from rival_client.locks import share_run
-from rival_client.tables import deliveries, events, now, steps, waits
-from rival_client.waking import Woken, end_checkpoint, wake
+from rival_client.db.database import Database
+from rival_client.db.locks import share_run
+from rival_client.db.tables import deliveries, events, now, steps, waits
+from rival_client.sql.history import Telling
+from rival_client.sql.wake import Woken, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.events import holds
-from rival_workers.store.base import ClaimBy, Delivered, DueEvent, Look
-from rival_workers.store.guards import any_is_past, backed_off, chosen
-from rival_workers.store.locking import BETWEEN as BETWEEN
-from rival_workers.store.locking import KEYS as KEYS
-from rival_workers.store.locking import TOPICS as TOPICS
-from rival_workers.store.locking import lock_topics as lock_topics
-from rival_workers.store.locking import need_topic
-from rival_workers.store.sent_events import Waiting as Waiting
-from rival_workers.store.sent_events import fitting_events, sending_order
+from rival_workers.engine.event_match import holds
+from rival_workers.store.interface import ClaimBy, Delivered, DueEvent, Look
+from rival_workers.store.sql.guards import any_is_past, backed_off, chosen
+from rival_workers.store.sql.locks import BETWEEN as BETWEEN
+from rival_workers.store.sql.locks import KEYS as KEYS
+from rival_workers.store.sql.locks import TOPICS as TOPICS
+from rival_workers.store.sql.locks import lock_topics as lock_topics
+from rival_workers.store.sql.locks import need_topic
+from rival_workers.store.sql.sent_events import Waiting as Waiting
+from rival_workers.store.sql.sent_events import fitting_events, sending_order
 
 _BATCH = 100
 #: Waits that are read for each one that is woken: more only where a filter leaves some out.

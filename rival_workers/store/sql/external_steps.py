@@ -6,18 +6,18 @@ from typing import Any
 
 from sqlalchemy import case, select, update
 
-from rival_client.answering import ATTEMPT, HEARTBEAT
-from rival_client.database import Database
-from rival_client.history import tell
-from rival_client.locks import share_run
-from rival_client.payload import Json
-from rival_client.tables import after, later, now, steps
-from rival_client.waking import run_stops
-from rival_workers.engine.heartbeats import Pulse
+from rival_client.db.database import Database
+from rival_client.db.locks import share_run
+from rival_client.db.tables import after, later, now, steps
+from rival_client.model.payload import Json
+from rival_client.sql.external_steps import ATTEMPT, HEARTBEAT
+from rival_client.sql.history import tell
+from rival_client.sql.wake import run_stops
+from rival_workers.engine.heartbeat_limits import Pulse
 from rival_workers.engine.plan import StepConfig
-from rival_workers.store.base import NEVER_RUNG, Beaten, Held
-from rival_workers.store.following import LEAD
-from rival_workers.store.guards import after_or_never, guard, step_leaves_running
+from rival_workers.store.interface import NEVER_RUNG, Beaten, Held
+from rival_workers.store.sql.apply_effects import LEAD
+from rival_workers.store.sql.guards import after_or_never, guard, step_leaves_running
 
 
 class Outside:

@@ -4,10 +4,11 @@ ended for them.
 Only the attempt that holds the flow's token gives an `end_order`, so there is one order. An event or a child ends its
 checkpoint without one; the checkpoint gets it here, before the flow knows of the end.
 
-**Lock order** (see `rival_client.locks`): topics (sorted), child runs (sorted by id, before any lock of their parent),
-the shared lock of the run, checkpoints (sorted by path), the flow's row, the run's row. No wake-up is lost: what ends a
-checkpoint locks it first and then resumes the flow if its status is `waiting`; the commit that suspends the flow locks
-all open checkpoints first. So either this commit sees the end, or the other transaction sees the flow waiting.
+**Lock order** (see `rival_client.db.locks`): topics (sorted), child runs (sorted by id, before any lock of their
+parent), the shared lock of the run, checkpoints (sorted by path), the flow's row, the run's row. No wake-up is lost:
+what ends a checkpoint locks it first and then resumes the flow if its status is `waiting`; the commit that suspends
+the flow locks all open checkpoints first. So either this commit sees the end, or the other transaction sees the flow
+waiting.
 """
 
 from __future__ import annotations
@@ -19,15 +20,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
 
-from rival_client.database import Database
-from rival_client.locks import share_run
-from rival_client.orphans import leave_awaited
-from rival_client.payload import Json, load, serialise
-from rival_client.tables import RUN_TERMINAL, STEP_TERMINAL, deliveries, events, now, runs, steps
-from rival_client.waking import child_error
+from rival_client.db.database import Database
+from rival_client.db.locks import share_run
+from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, deliveries, events, now, runs, steps
+from rival_client.model.payload import Json, load, serialise
+from rival_client.sql.orphans import leave_awaited
+from rival_client.sql.wake import child_error
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
-from rival_workers.store.base import Held
-from rival_workers.store.eventing import Waiting, begin_wait
 from rival_workers.store.flow_records import (
     EARLY,
     ChildStart,
@@ -37,8 +36,10 @@ from rival_workers.store.flow_records import (
     FlowPaused,
     FlowProgress,
 )
-from rival_workers.store.flow_rows import FlowTransaction, RingTimes
-from rival_workers.store.locking import lock_topics
+from rival_workers.store.interface import Held
+from rival_workers.store.sql.events import Waiting, begin_wait
+from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes
+from rival_workers.store.sql.locks import lock_topics
 
 _ENDED = ("completed", "skipped", "failed")
 

@@ -12,18 +12,18 @@ from typing import Any, Self
 from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client import runs as run_statements
+from rival_client.db.tables import STEP_TERMINAL, after, now, runs, steps, waits
 from rival_client.errors import UnknownWorkflow
-from rival_client.history import Telling
-from rival_client.payload import Json, serialise
-from rival_client.tables import STEP_TERMINAL, after, now, runs, steps, waits
-from rival_client.waking import run_stops
-from rival_client.workflows import current_workflow, workflow_names
+from rival_client.model.payload import Json, serialise
+from rival_client.sql import runs as run_statements
+from rival_client.sql.history import Telling
+from rival_client.sql.wake import run_stops
+from rival_client.sql.workflows import current_workflow, workflow_names
 from rival_workers.engine.replay import Ending, Mark
-from rival_workers.store.base import NEVER_RUNG, Held
 from rival_workers.store.flow_records import ChildRun, SpawnedChild
-from rival_workers.store.following import LEAD
-from rival_workers.store.guards import guard, step_leaves_running
+from rival_workers.store.interface import NEVER_RUNG, Held
+from rival_workers.store.sql.apply_effects import LEAD
+from rival_workers.store.sql.guards import guard, step_leaves_running
 
 #: So many children of one name are numbered one after the other.
 _NUMBERED = 10

@@ -8,11 +8,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, or_, select, update
 
-from rival_client.database import Database
-from rival_client.history import REOPENINGS, Telling, tell
-from rival_client.locks import lock_run, share_run
-from rival_client.payload import Json
-from rival_client.tables import (
+from rival_client.db.database import Database
+from rival_client.db.locks import lock_run, share_run
+from rival_client.db.tables import (
     RUN_TERMINAL,
     after,
     attempts,
@@ -25,12 +23,14 @@ from rival_client.tables import (
     steps,
     waits,
 )
+from rival_client.model.payload import Json
+from rival_client.sql.history import REOPENINGS, Telling, tell
 from rival_workers.engine.replay import Checkpoint, Ending, Mark
-from rival_workers.store.base import Held
 from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
-from rival_workers.store.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, new_state
-from rival_workers.store.guards import chosen, step_leaves_running
-from rival_workers.store.scopes import below
+from rival_workers.store.interface import Held
+from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, new_state
+from rival_workers.store.sql.guards import chosen, step_leaves_running
+from rival_workers.store.sql.scopes import below
 
 #: What a flow that begins anew takes along: its own row, what it has had of what is for each run once, and what has
 #: happened to its whole run.

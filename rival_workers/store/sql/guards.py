@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func, insert, literal, select, true, update
 
-from rival_client.recovery import chosen as chosen
-from rival_client.tables import RUN_TERMINAL, after, attempts, in_status, now, one_of, runs, steps
-from rival_workers.engine.transitions import run_sources, step_sources
-from rival_workers.store.base import Due, Held, Look, RunningAttempt, WorkflowVersion
+from rival_client.db.tables import RUN_TERMINAL, after, attempts, in_status, now, one_of, runs, steps
+from rival_client.model.transitions import run_sources, step_sources
+from rival_client.sql.recovery import chosen as chosen
+from rival_workers.store.interface import Due, Held, Look, RunningAttempt, WorkflowVersion
 
 ATTEMPT_COLUMNS = (
     steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id, steps.c.started_at,

@@ -1,4 +1,4 @@
-"""Takes the locks of a transaction in the one order that `rival_client.locks` describes: topics first, then the run."""
+"""Takes the locks of a transaction in the order that `rival_client.db.locks` describes: topics first, then the run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, func, select
 
-from rival_client.database import Database
-from rival_client.locks import lock_run, share_run
+from rival_client.db.database import Database
+from rival_client.db.locks import lock_run, share_run
 from rival_workers.engine.effects import WaitFor
 
 #: Two arbitrary numbers that only the locks of topics use, and what separates a topic and a key.

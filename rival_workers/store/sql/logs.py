@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, text
 
-from rival_client.payload import serialise
-from rival_client.records import LogEntry
-from rival_client.tables import logs, runs
+from rival_client.db.tables import logs, runs
+from rival_client.model.payload import serialise
+from rival_client.model.records import LogEntry
 
 # One statement in autocommit: the writers of a run take turns by the lock, and a writer that freezes holds it no longer
 # than the server needs. The sort is below the insert, so ids are drawn after the lock and in this order.

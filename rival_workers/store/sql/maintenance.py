@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, insert, literal, or_, select, tuple_, update
 
-from rival_client.database import Database
-from rival_client.history import tell
-from rival_client.recovery import make_due
-from rival_client.tables import after, executors, now, runs, schedules, steps
-from rival_workers.store.base import Due, ExecutorRow, Held, Look, RunningAttempt
-from rival_workers.store.guards import RUNNING, any_is_past, backed_off, chosen, due_of, guard, running_of
+from rival_client.db.database import Database
+from rival_client.db.tables import after, executors, now, runs, schedules, steps
+from rival_client.sql.history import tell
+from rival_client.sql.recovery import make_due
+from rival_workers.store.interface import Due, ExecutorRow, Held, Look, RunningAttempt
+from rival_workers.store.sql.guards import RUNNING, any_is_past, backed_off, chosen, due_of, guard, running_of
 
 _ANYTHING_DUE = select(or_(any_is_past(runs.c.ring_at), any_is_past(steps.c.ring_at)))
 

@@ -14,29 +14,29 @@ from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, select, update
 
-from rival_client.database import Database
+from rival_client.db.database import Database
+from rival_client.db.locks import lock_run
+from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.errors import NotPossible, RivalError
-from rival_client.history import Telling, tell
-from rival_client.locks import lock_run
-from rival_client.orphans import leave_awaited, leave_started_by
-from rival_client.tables import after, now, runs, steps, waits
-from rival_client.waking import run_awakes
-from rival_client.workflows import workflow_version
-from rival_workers.engine import undoing
+from rival_client.model.transitions import run_sources, step_sources
+from rival_client.sql.history import Telling, tell
+from rival_client.sql.orphans import leave_awaited, leave_started_by
+from rival_client.sql.wake import run_awakes
+from rival_client.sql.workflows import workflow_version
+from rival_workers.engine import rewind
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import REACTIONS, Advance
 from rival_workers.engine.paths import is_compensation
 from rival_workers.engine.plan import Plan
+from rival_workers.engine.rewind import Cut, Revived, Row
 from rival_workers.engine.rewind_flows import culprits_of
-from rival_workers.engine.transitions import run_sources, step_sources
-from rival_workers.engine.undoing import Cut, Revived, Row
-from rival_workers.store import refusals
-from rival_workers.store.base import Followed, Held
-from rival_workers.store.following import Following, Outcome
-from rival_workers.store.guards import guard
-from rival_workers.store.locking import in_lock_order
+from rival_workers.store.interface import Followed, Held
 from rival_workers.store.reopened_children import children_of, children_to_retry
-from rival_workers.store.scopes import below
+from rival_workers.store.sql import refusals
+from rival_workers.store.sql.apply_effects import Following, Outcome
+from rival_workers.store.sql.guards import guard
+from rival_workers.store.sql.locks import in_lock_order
+from rival_workers.store.sql.scopes import below
 
 #: Paths in one statement.
 _CHUNK = 500
@@ -210,7 +210,7 @@ class Operating:
         if run.status not in run_sources("retry_run"):
             return Followed()
         with _told(order.verb, run.id):
-            cut = undoing.retry(plan, _rows(connection, run.id))
+            cut = rewind.retry(plan, _rows(connection, run.id))
         stopped = [one.path for one in cut.opens]
         if order.step not in stopped:
             undone = any(is_compensation(path) for path in cut.undone)
@@ -223,7 +223,7 @@ class Operating:
 def _told(verb: str, run_id: str) -> Iterator[None]:
     try:
         yield
-    except undoing.NotPossible as why:
+    except rewind.NotPossible as why:
         raise NotPossible(verb, run_id, str(why)) from None
 
 

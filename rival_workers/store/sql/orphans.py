@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rival_client import orphans as orphan_statements
-from rival_client import runs as run_statements
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_client.errors import RunNotFound
+from rival_client.sql import orphans as orphan_statements
+from rival_client.sql import runs as run_statements
 
 
 class Orphaning:

@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
-from rival_client.database import Database
-from rival_client.locks import try_lock_runs
-from rival_client.tables import after, attempts, deliveries, history, logs, runs, steps, waits, workflows
-from rival_workers.store.eventing import delete_deliveries
-from rival_workers.store.guards import chosen
+from rival_client.db.database import Database
+from rival_client.db.locks import try_lock_runs
+from rival_client.db.tables import after, attempts, deliveries, history, logs, runs, steps, waits, workflows
+from rival_workers.store.sql.events import delete_deliveries
+from rival_workers.store.sql.guards import chosen
 
 
 class Retaining:

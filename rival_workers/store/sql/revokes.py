@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import select, tuple_
 
-from rival_client import runs as run_statements
-from rival_client.database import Database
-from rival_client.locks import lock_run
-from rival_client.tables import runs, steps
-from rival_client.waking import Woken, wake_parent
-from rival_workers.store.base import Held, NamedAttempt
+from rival_client.db.database import Database
+from rival_client.db.locks import lock_run
+from rival_client.db.tables import runs, steps
+from rival_client.sql import runs as run_statements
+from rival_client.sql.wake import Woken, wake_parent
+from rival_workers.store.interface import Held, NamedAttempt
 
 
 class Revoking:

@@ -10,18 +10,18 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, Text, cast, func, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from rival_client import runs as run_statements
-from rival_client.database import Database
-from rival_client.database_errors import translated
+from rival_client.db.database import Database
+from rival_client.db.database_errors import translated
+from rival_client.db.tables import now, schedules
 from rival_client.errors import DatabaseBusy, DatabaseUnavailable
-from rival_client.payload import Json, dump, load
-from rival_client.records import WorkflowInfo
-from rival_client.schedules import put_schedule, remove_own_schedule
-from rival_client.tables import now, schedules
-from rival_client.ticks import Planned, Rule, run_id_at, ticks_to_run
-from rival_client.workflows import current_workflow
-from rival_workers.store.base import Fired
-from rival_workers.store.guards import any_is_past
+from rival_client.model.cron import Planned, Rule, run_id_at, ticks_to_run
+from rival_client.model.payload import Json, dump, load
+from rival_client.model.records import WorkflowInfo
+from rival_client.sql import runs as run_statements
+from rival_client.sql.schedules import put_schedule, remove_own_schedule
+from rival_client.sql.workflows import current_workflow
+from rival_workers.store.interface import Fired
+from rival_workers.store.sql.guards import any_is_past
 
 log = logging.getLogger("rival.schedules")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Table, and_, or_
 
-from rival_client.tables import steps
+from rival_client.db.tables import steps
 
 
 def begins(begin: str, table: Table = steps) -> ColumnElement[bool]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, or_, select, true, tuple_
 
-from rival_client.tables import deliveries, events, now
+from rival_client.db.tables import deliveries, events, now
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.events import holds
+from rival_workers.engine.event_match import holds
 
 _BATCH = 100
 

@@ -1,6 +1,6 @@
 """Moving a run, in portable SQL: one guarded transition per operation, one transaction each.
 
-Lock order within a transaction: see `rival_client.locks`.
+Lock order within a transaction: see `rival_client.db.locks`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, delete, or_, select, update
 
-from rival_client import reading
-from rival_client.database import Database
-from rival_client.history import Telling, tell
-from rival_client.locks import share_run
-from rival_client.payload import NULL
-from rival_client.records import Step
-from rival_client.tables import after, now, runs, steps, waits
-from rival_client.waking import run_awakes
+from rival_client.db.database import Database
+from rival_client.db.locks import share_run
+from rival_client.db.tables import after, now, runs, steps, waits
+from rival_client.model.payload import NULL
+from rival_client.model.records import Step
+from rival_client.model.transitions import run_sources
+from rival_client.sql import run_reads
+from rival_client.sql.history import Telling, tell
+from rival_client.sql.wake import run_awakes
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_reaction
-from rival_workers.engine.transitions import run_sources
-from rival_workers.store.base import (
+from rival_workers.store.interface import (
     NEVER_RUNG,
     Begun,
     Claimed,
@@ -32,8 +32,8 @@ from rival_workers.store.base import (
     RunningAttempt,
     WorkflowVersion,
 )
-from rival_workers.store.following import LEAD, Following, Outcome
-from rival_workers.store.guards import (
+from rival_workers.store.sql.apply_effects import LEAD, Following, Outcome
+from rival_workers.store.sql.guards import (
     ATTEMPT_COLUMNS,
     RUNNING,
     after_or_never,
@@ -45,7 +45,7 @@ from rival_workers.store.guards import (
     running_of,
     step_leaves_running,
 )
-from rival_workers.store.locking import in_lock_order
+from rival_workers.store.sql.locks import in_lock_order
 
 #: A countdown that fires this much early still counts as due.
 EARLY = 0.005
@@ -226,7 +226,7 @@ class Moving:
 
     def read_step(self, run_id: str, path: str) -> Step | None:
         with self.database.autocommit() as connection:
-            return reading.read_step(connection, run_id, path)
+            return run_reads.read_step(connection, run_id, path)
 
     def read_item(self, run_id: str, path: str) -> Any:
         """What the row is about."""

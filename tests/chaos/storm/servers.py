@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import redis
 
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_workers.dev.servers import BrokerServer, PostgresServer
 from rival_workers.store import migrations
 

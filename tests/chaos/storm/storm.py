@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from rival_client import Rival
-from rival_client.database import Database
+from rival_client.db.database import Database
 from rival_client.settings import Settings
 from tests.chaos.storm.broker_faults import BROKER_FAULTS
 from tests.chaos.storm.database_faults import DATABASE_FAULTS

@@ -14,10 +14,10 @@ from typing import Any
 
 from sqlalchemy import Row, select
 
-from rival_client.database import Database
-from rival_client.history import as_entry
-from rival_client.records import HistoryEntry
-from rival_client.tables import RUN_TERMINAL, attempts, events, executors, history, now, orphans, runs, steps, waits
+from rival_client.db.database import Database
+from rival_client.db.tables import RUN_TERMINAL, attempts, events, executors, history, now, orphans, runs, steps, waits
+from rival_client.model.records import HistoryEntry
+from rival_client.sql.history import as_entry
 from tests.chaos.storm.cases import CASES, CHILDREN, Expected, undone_steps
 from tests.chaos.storm.effects import OF_THE_RUN, Effects
 from tests.chaos.storm.ledger import Execution, Ledger

@@ -17,9 +17,9 @@ from rival_workers.definition.flows import Flow
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
 from rival_workers.definition.steps import StepSpec
-from rival_workers.runtime.flow_calls import Callee, Named, Received, Topic
-from rival_workers.runtime.flow_handles import ChildHandle, First, Handle
-from rival_workers.runtime.flows import BaseFlowContext, is_decided
+from rival_workers.runtime.flow.calls import Callee, Named, Received, Topic
+from rival_workers.runtime.flow.context import BaseFlowContext, is_decided
+from rival_workers.runtime.flow.handles import ChildHandle, First, Handle
 
 P = ParamSpec("P")
 T = TypeVar("T")

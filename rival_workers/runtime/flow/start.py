@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
 from rival_workers.definition.steps import StepSpec
-from rival_workers.runtime.flow_calls import FlowCalls, Named, Received, Topic
-from rival_workers.runtime.flow_handles import Handle
-from rival_workers.runtime.flow_operations import Operation
+from rival_workers.runtime.flow.calls import FlowCalls, Named, Received, Topic
+from rival_workers.runtime.flow.handles import Handle
+from rival_workers.runtime.flow.operations import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,13 +17,13 @@ from benchmarks.big_runs import Rivals
 from benchmarks.fleet import wait_until
 from benchmarks.lines import emit, progress
 from rival_workers.store import open_store
-from rival_workers.store.interface import Look, Store
+from rival_workers.store.interface import Store, SweepOptions
 
 NAME = "rival"
 LIMIT_S = 900.0
 #: Each look counts very many rows: rarely enough that it takes nothing from what is measured.
 _LOOK_S = 1.0
-_LOOK = Look(100, backoff=10.0, backoff_max=600.0)
+_LOOK = SweepOptions(100, backoff=10.0, backoff_max=600.0)
 
 
 def measure_events(system: Rivals, count: int) -> None:

@@ -16,7 +16,7 @@ from rival_client.broker.doorbell import KombuDoorbell
 from rival_client.broker.message import AnyRing
 from rival_client.broker.run_end import LocalBell
 from rival_client.errors import RivalError
-from rival_client.model.inputs import InputGate
+from rival_client.model.inputs import InputValidator
 from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.definition.source_lines import in_a_notebook
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -75,7 +75,7 @@ class EmbeddedRival(Rival):
         self._process.keeper.start()
         return worker
 
-    def _gate(self, workflow: str) -> InputGate:
+    def _gate(self, workflow: str) -> InputValidator:
         # Workflows may be defined after the start, in a notebook's next cell, and again when that is executed again.
         newest = self._registry.newest(workflow)
         if newest is not None and self._registered.get(workflow) is not newest:

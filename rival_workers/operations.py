@@ -20,7 +20,7 @@ from rival_workers.engine import interpreter
 from rival_workers.engine import rewind as undoing
 from rival_workers.engine.decisions import End, EndStatus
 from rival_workers.engine.plan import Plan
-from rival_workers.engine.rewind import Cut, Row
+from rival_workers.engine.rewind import RewindPlan, Row
 from rival_workers.store.sql.operator import Operated, Order
 from rival_workers.store.sql_store import SqlStore
 
@@ -37,12 +37,12 @@ class Operator:
         return self._reopen(run_id, Order("retry", by, dry_run=dry_run), undoing.retry)
 
     def rewind(self, run_id: str, step: str, by: str, dry_run: bool = False) -> Reopened:
-        def cut(plan: Plan, rows: list[Row]) -> Cut:
+        def cut(plan: Plan, rows: list[Row]) -> RewindPlan:
             return undoing.rewind(plan, rows, step)
 
         return self._reopen(run_id, Order("rewind", by, step, dry_run=dry_run), cut)
 
-    def _reopen(self, run_id: str, order: Order, cut: Callable[[Plan, list[Row]], Cut]) -> Reopened:
+    def _reopen(self, run_id: str, order: Order, cut: Callable[[Plan, list[Row]], RewindPlan]) -> Reopened:
         """Children first: if this process dies in between, they go on, and a later retry of their parent finds them.
         The other way round, the parent could find a child that is still cancelled."""
         done = self._store.reopen_run(run_id, order, cut)

@@ -25,7 +25,7 @@ from rival_client.errors import WaitTimeout
 from rival_client.model import arguments
 from rival_client.model.arguments import HasName
 from rival_client.model.cron import CatchUp
-from rival_client.model.inputs import InputGate, batched, given_or_new_id, named_run, run_ids_for
+from rival_client.model.inputs import InputValidator, batched, given_or_new_id, named_run, run_ids_for
 from rival_client.model.payload import Json
 from rival_client.model.records import (
     HistoryEntry,
@@ -102,7 +102,7 @@ class AsyncRival:
     def _handle(self, started: Started) -> AsyncStarted:
         return AsyncStarted(started.run_id, started.status, self)
 
-    async def _join(self, connection: Any, gate: InputGate, inputs: Mapping[str, Json]) -> set[str]:
+    async def _join(self, connection: Any, gate: InputValidator, inputs: Mapping[str, Json]) -> set[str]:
         grace, ring = self.settings.ring_grace, self._rival.ringer(gate.workflow)
         return await caller_tx.insert_in_async(connection, gate.workflow, inputs, grace, ring)
 
@@ -254,12 +254,12 @@ class AsyncRival:
     async def bulk(
         self, verb: Verb, runs: RunFilter | Sequence[str], *, step: str | None = None, value: Any = None,
         reason: str | None = None, limit: int = LIMIT, dry_run: bool = False, by: str = "client",
-        told: Callable[[BulkOutcome], None] | None = None,
+        on_outcome: Callable[[BulkOutcome], None] | None = None,
     ) -> Bulk:  # fmt: skip
-        """As `Rival.bulk`. `told` is called in another thread."""
+        """As `Rival.bulk`. `on_outcome` is called in another thread."""
         return await self._call(
             self._rival.bulk, verb, runs, step=step, value=value, reason=reason, limit=limit, dry_run=dry_run, by=by,
-            told=told,
+            on_outcome=on_outcome,
         )  # fmt: skip
 
     async def recover(self) -> Recovery:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from rival_client.api.operations import Operating
-from rival_client.api.reads import Looking
+from rival_client.api.operations import RunOperations
+from rival_client.api.reads import RunReads
 from rival_client.db.tables import RUN_ACTIVE
 from rival_client.errors import ConfigurationError, DatabaseError, InvalidArgument, NotPossible, RivalError
 from rival_client.model import arguments
@@ -83,25 +83,25 @@ class _Order:
         return cls(verb, step, value, reason, arguments.name("by", by), arguments.flag("dry_run", dry_run))
 
 
-class InBulk(Looking, Operating):
+class BulkOperations(RunReads, RunOperations):
     def bulk(
         self, verb: Verb, runs: RunFilter | Sequence[str], *, step: str | None = None, value: Any = None,
         reason: str | None = None, limit: int = LIMIT, dry_run: bool = False, by: str = "client",
-        told: Callable[[BulkOutcome], None] | None = None,
+        on_outcome: Callable[[BulkOutcome], None] | None = None,
     ) -> Bulk:  # fmt: skip
         """Do to many runs what `retry`, `rewind`, `pause`, `resume`, `cancel`, `skip` or `set_result` does to one.
 
         `runs`: a filter, of which the newest `limit` runs are taken, or run ids. A filter without a status takes those
-        that the verb is meant for. With `dry_run` it only says what would be done. `told` hears of each run at once.
+        that the verb is meant for. With `dry_run` it only says what would be done. `on_outcome` is called for each run.
         """
         order = _Order.checked(verb, step, value, reason, by, dry_run)
-        arguments.callback("told", told)
+        arguments.callback("on_outcome", on_outcome)
         found, more = self._found(verb, runs, limit)
         outcomes = []
         for run in found:
             outcomes.append(self._outcome(run, order))
-            if told is not None:
-                told(outcomes[-1])
+            if on_outcome is not None:
+                on_outcome(outcomes[-1])
         return Bulk(verb, dry_run, tuple(outcomes), more)
 
     def _found(self, verb: Verb, chosen: RunFilter | Sequence[str], limit: int) -> tuple[Iterable[Run], bool]:

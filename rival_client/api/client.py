@@ -11,23 +11,23 @@ from typing import Any, Self
 from pydantic import BaseModel
 from sqlalchemy import Connection
 
-from rival_client.api.bulk import InBulk
+from rival_client.api.bulk import BulkOperations
 from rival_client.api.external_steps import ExternalSteps
 from rival_client.api.handles import Started, Workflow
 from rival_client.api.registry import WorkflowRegistry
-from rival_client.api.schedules import Scheduling
+from rival_client.api.schedules import ScheduleOperations
 from rival_client.broker.doorbell import Doorbell, open_doorbell
 from rival_client.broker.message import EventRing, Ring
 from rival_client.broker.run_end import ChangeBell, open_bell
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
 from rival_client.db.database import Database
-from rival_client.db.prepared import HotLine
+from rival_client.db.prepared import PreparedPool
 from rival_client.db.tables import RUN_TERMINAL
 from rival_client.errors import DatabaseError, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_client.model import arguments
 from rival_client.model.arguments import HasName
-from rival_client.model.inputs import InputGate, batched, given_or_new_id, named_run, run_ids_for
+from rival_client.model.inputs import InputValidator, batched, given_or_new_id, named_run, run_ids_for
 from rival_client.model.payload import Json
 from rival_client.model.records import RunResult, WorkflowInfo
 from rival_client.settings import Settings
@@ -51,7 +51,7 @@ VERSION_CACHE_SECONDS = 2.0
 CHUNK = 1000
 
 
-class Rival(InBulk, Scheduling, ExternalSteps):
+class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
     """A producer's handle. Thread-safe; make one per process and keep it.
 
     >>> rival = Rival()  # RIVAL_DATABASE_URL and RIVAL_BROKER_URL, or arguments
@@ -78,8 +78,8 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         broker, prefix = self.settings.broker_url, self.settings.key_prefix
         self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix)
         self._bell = bell or open_bell(broker, prefix)
-        self._hot = HotLine(self.database.url) if self.database.is_postgres else None
-        self._gates: dict[str, tuple[float, InputGate]] = {}
+        self._hot = PreparedPool(self.database.url) if self.database.is_postgres else None
+        self._gates: dict[str, tuple[float, InputValidator]] = {}
 
     # -- starting -----------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
             created = self._start_at_once(gate, parts)
         return [Started(i, "started" if i in created else "running", self) for i in ids]
 
-    def _start(self, gate: InputGate, inputs: Mapping[str, Json], connection: Any) -> set[str]:
+    def _start(self, gate: InputValidator, inputs: Mapping[str, Json], connection: Any) -> set[str]:
         grace, ring = self.settings.ring_grace, self.ringer(gate.workflow)
         if connection is not None:
             return caller_tx.insert_in(connection, gate.workflow, inputs, grace, ring)
@@ -132,7 +132,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         )  # fmt: skip
         return set() if row is None else {run_id}
 
-    def _start_at_once(self, gate: InputGate, parts: Sequence[Mapping[str, Json]]) -> set[str]:
+    def _start_at_once(self, gate: InputValidator, parts: Sequence[Mapping[str, Json]]) -> set[str]:
         def insert(own: Connection) -> set[str]:
             grace = self.settings.ring_grace
             return set().union(*(caller_tx.insert(own, gate.workflow, part, grace) for part in parts))
@@ -149,7 +149,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
 
         return ring
 
-    def _gate(self, workflow: str) -> InputGate:
+    def _gate(self, workflow: str) -> InputValidator:
         cached = self._gates.get(workflow)
         if cached and time.monotonic() - cached[0] < VERSION_CACHE_SECONDS:
             return cached[1]
@@ -157,7 +157,7 @@ class Rival(InBulk, Scheduling, ExternalSteps):
         if cached and cached[1].workflow == info:
             gate = cached[1]
         else:
-            gate = InputGate(info, self.settings.max_payload)
+            gate = InputValidator(info, self.settings.max_payload)
         self._gates[workflow] = (time.monotonic(), gate)
         return gate
 

@@ -15,13 +15,13 @@ from rival_client.model.records import Reopened
 from rival_client.settings import Settings
 from rival_client.sql import orphans, pausing, runs
 from rival_client.sql.recovery import Recovery, recover
-from rival_client.sql.wake import Woken, wake_parent
+from rival_client.sql.wake import ReadyStep, wake_parent
 
 #: Children that are cancelled at once with their parent; of more, the workers cancel the rest.
 _CHILDREN_AT_ONCE = 1000
 
 
-class Operating:
+class RunOperations:
     database: Database
     settings: Settings
     _doorbell: Doorbell
@@ -38,7 +38,7 @@ class Operating:
             self._cancel_children(run_id, by)
         return cancelled
 
-    def _cancel(self, connection: Connection, run_id: str, by: str) -> tuple[bool, Woken | None]:
+    def _cancel(self, connection: Connection, run_id: str, by: str) -> tuple[bool, ReadyStep | None]:
         cancelled = runs.end_as_cancelled(connection, run_id, by)
         woken = wake_parent(connection, run_id, self.settings.ring_grace) if cancelled else None
         runs.leave_orphans(connection, run_id, by, cancelled)

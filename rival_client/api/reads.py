@@ -17,7 +17,7 @@ from rival_client.sql.run_family import RunNode
 from rival_client.sql.run_search import RunFilter, Runs
 
 
-class Looking:
+class RunReads:
     database: Database
 
     def result(self, run_id: str) -> RunResult:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from rival_client.db.database import Database
 from rival_client.model import arguments
 from rival_client.model.cron import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
-from rival_client.model.inputs import InputGate
+from rival_client.model.inputs import InputValidator
 from rival_client.sql.schedules import (
     ScheduleRecord,
     list_schedules,
@@ -21,10 +21,10 @@ from rival_client.sql.schedules import (
 )
 
 
-class Scheduling:
+class ScheduleOperations:
     database: Database
 
-    def _gate(self, workflow: str) -> InputGate:
+    def _gate(self, workflow: str) -> InputValidator:
         """`Rival` has it."""
         raise NotImplementedError
 

@@ -48,7 +48,7 @@ class Doorbell(Protocol):
         """Seconds since the queue's oldest message was rung; 0 when it is empty or out of reach, infinite when the
         broker does not say."""
 
-    def forgot(self) -> bool:
+    def check_epoch(self) -> bool:
         """True, once, after the broker came back empty. Otherwise what did not get through to it is rung now."""
 
     def close(self) -> None: ...
@@ -153,7 +153,7 @@ class RedisDoorbell:
             return 0.0
         return 0.0 if envelope is None else _age(envelope)
 
-    def forgot(self) -> bool:
+    def check_epoch(self) -> bool:
         if not self._breaker.allows():
             return False
         try:
@@ -218,7 +218,7 @@ class KombuDoorbell:
     def oldest(self) -> float:
         return math.inf if self.backlog() else 0.0
 
-    def forgot(self) -> bool:
+    def check_epoch(self) -> bool:
         """Only what this process knows: these brokers keep no marker for us."""
         return self._breaker.allows() and _catch_up(self, self._missed, False)
 
@@ -238,7 +238,7 @@ class SilentDoorbell:
     def oldest(self) -> float:
         return 0.0
 
-    def forgot(self) -> bool:
+    def check_epoch(self) -> bool:
         return False
 
     def close(self) -> None:

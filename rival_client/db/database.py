@@ -83,7 +83,7 @@ class Database:
         return repeat_conflicts(once)
 
     @contextmanager
-    def by_index(self) -> Iterator[Connection]:
+    def without_seqscan(self) -> Iterator[Connection]:
         """A transaction in which Postgres reads no table from end to end that has an index which will do, whatever it
         guesses of rows that it has no statistics of yet. For what is looked for among very many, and is rarely there.
         """

@@ -47,7 +47,7 @@ class Statement:
         return [_bytes(given[name]) for name in self.parameters]
 
 
-class HotLine:
+class PreparedPool:
     def __init__(self, url: str) -> None:
         self._url = url
         #: Connections that nobody uses now, the one used last at the end.

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _MAX_PROBLEM = 400
 
 
-class InputGate:
+class InputValidator:
     """One workflow at one version, as a producer sees it."""
 
     def __init__(self, workflow: WorkflowInfo, limit: int) -> None:

@@ -15,7 +15,7 @@ from rival_client.model import arguments
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.payload import Json, dump, serialise
 from rival_client.sql.history import tell
-from rival_client.sql.wake import Woken, run_awakes
+from rival_client.sql.wake import ReadyStep, run_awakes
 
 #: `rings` of a row that nobody has rung for: the keeper rings as soon as it is due.
 _NEVER_RUNG = -1
@@ -64,7 +64,7 @@ def _storable(message: str) -> str:
 
 def answer(
     connection: Connection, token: CompletionToken, given: Mapping[str, Json], by: str, grace: float
-) -> Woken | None:
+) -> ReadyStep | None:
     """The step has its answer, and may end. None: it waits for none with this token, which the history keeps."""
     share_run(connection, token.run_id)
     row = connection.execute(_asked(token).with_for_update()).first()
@@ -79,7 +79,7 @@ def answer(
     # A claim counts an attempt, and the one that will end the step is none.
     tell(connection, token.run_id, token.path, f"{what}_outside", by=by, attempts=attempt - 1, item=item)
     run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == token.run_id)).one()
-    return Woken(token.run_id, token.path, answered, run.workflow, run.version)
+    return ReadyStep(token.run_id, token.path, answered, run.workflow, run.version)
 
 
 def _item(given: Mapping[str, Json], attempt: int) -> Json:

@@ -17,7 +17,7 @@ from rival_client.model.records import HistoryEntry
 REOPENINGS = ("retry_run", "rewind_run")
 
 
-class Telling:
+class HistoryWriter:
     """What one transaction does to one run: told as it goes, written once."""
 
     def __init__(self, connection: Connection, run_id: str, by: str | None = None) -> None:
@@ -42,7 +42,7 @@ def tell(
     connection: Connection, run_id: str, path: str | None, what: str, *, by: str | None = None, **detail: Any
 ) -> None:
     """One entry."""
-    telling = Telling(connection, run_id, by)
+    telling = HistoryWriter(connection, run_id, by)
     telling.add(what, path, **detail)
     telling.write()
 

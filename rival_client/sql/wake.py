@@ -18,7 +18,7 @@ from rival_client.sql.history import tell
 
 
 @dataclass(frozen=True)
-class Woken:
+class ReadyStep:
     """A step that waited and need not any more."""
 
     run_id: str
@@ -32,7 +32,7 @@ class Woken:
         return Ring(self.run_id, self.path, self.token, self.workflow, self.version)
 
 
-def wake(connection: Connection, run_id: str, path: str, grace: float, by: str, **values: Any) -> Woken | None:
+def wake(connection: Connection, run_id: str, path: str, grace: float, by: str, **values: Any) -> ReadyStep | None:
     """A waiting step may start now, thanks to `by`. None: it does not wait."""
     step = connection.execute(
         update(steps)
@@ -48,7 +48,7 @@ def wake(connection: Connection, run_id: str, path: str, grace: float, by: str, 
     tell(connection, run_id, path, "resumed", by=by, **values)
     run_awakes(connection, run_id)
     run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).one()
-    return Woken(run_id, path, step.execution_token, run.workflow, run.version)
+    return ReadyStep(run_id, path, step.execution_token, run.workflow, run.version)
 
 
 def run_awakes(connection: Connection, run_id: str) -> None:
@@ -79,7 +79,7 @@ def _composites_above(path: str) -> list[str]:
 def end_checkpoint(
     connection: Connection, run_id: str, path: str, grace: float, *, by: str, result: Any = None,
     error: dict[str, Any] | None = None, child: str | None = None,
-) -> Woken | None:  # fmt: skip
+) -> ReadyStep | None:  # fmt: skip
     """What a flow waits for has come: its checkpoint ends, and the flow may go on. A `child` must be the one that is
     waited for: an earlier one's place may have been taken since."""
     status = "failed" if error else "completed"
@@ -109,7 +109,7 @@ def _flow_of(connection: Connection, run_id: str, checkpoint: str) -> str:
     return connection.scalar(its_flow) or above
 
 
-def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | None:
+def wake_parent(connection: Connection, run_id: str, grace: float) -> ReadyStep | None:
     """Whoever has waited for this run, which has just ended, may go on."""
     run = connection.execute(
         select(
@@ -120,7 +120,7 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> Woken | No
         return None
     error = child_error(run_id, run)
     share_run(connection, run.parent_run_id)
-    woken: Woken | None = None
+    woken: ReadyStep | None = None
     for path in _that_wait(connection, run, run_id):
         one = end_checkpoint(
             connection, run.parent_run_id, path, grace, by=f"run {run_id}", child=run_id,

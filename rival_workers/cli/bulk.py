@@ -83,7 +83,7 @@ def in_bulk(rival: Rival, verb: Verb, asked: Asked, **what: Any) -> int:
     """Show what would be done, and do it once somebody has said yes."""
     how = {"limit": asked.limit, "by": asked.by, **what}
     if asked.yes and not asked.dry_run:
-        return tell(rival.bulk(verb, asked.chosen, told=progress(), **how), asked)
+        return tell(rival.bulk(verb, asked.chosen, on_outcome=progress(), **how), asked)
     preview = rival.bulk(verb, asked.chosen, dry_run=True, **how)
     tell(preview, asked)
     if not preview.done or asked.dry_run or asked.as_json:
@@ -94,7 +94,7 @@ def in_bulk(rival: Rival, verb: Verb, asked: Asked, **what: Any) -> int:
     if not click.confirm(f"{verb.replace('_', ' ')} {len(preview.done)} runs?"):
         click.echo("Nothing was changed.")
         return 0
-    return tell(rival.bulk(verb, preview.done, told=progress(), **how), asked)
+    return tell(rival.bulk(verb, preview.done, on_outcome=progress(), **how), asked)
 
 
 def is_terminal() -> bool:

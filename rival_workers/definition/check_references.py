@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rival_workers.definition.step_references import Mention, mentions_of
 from rival_workers.engine import paths
-from rival_workers.engine.names import Sight
+from rival_workers.engine.names import NameScope
 from rival_workers.engine.plan import BranchNode, LoopNode, Place, Plan
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def check_reading(plan: Plan, calls: Mapping[str, Call]) -> Reading:
 
 
 def _check(plan: Plan, place: str, mention: Mention, reading: Reading) -> None:
-    sight = Sight(plan, place)
+    sight = NameScope(plan, place)
     if paths.place_of(mention.name) in plan.places and set("/[") & set(mention.name):
         # A whole path: which of many turns it means, only the run knows.
         return
@@ -55,7 +55,7 @@ def _as_written(mention: Mention) -> str:
     return f"steps.{mention.name}" if mention.name.isidentifier() else f"steps[{mention.name!r}]"
 
 
-def _not_there(name: str, sight: Sight) -> str:
+def _not_there(name: str, sight: NameScope) -> str:
     known = list(sight)
     close = get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"its steps are {', '.join(known)}."

@@ -38,7 +38,7 @@ class WaitFor:
 
 
 @dataclass(frozen=True)
-class Opening:
+class OpenRow:
     """A row to be opened: a leaf is claimed at once by whoever finished, or scheduled; a composite waits."""
 
     path: str
@@ -61,7 +61,7 @@ class Opening:
     def starts_at_once(self) -> bool:
         return self.is_leaf and not self.delay and self.wait is None
 
-    def at_item(self, of: str, index: int) -> Opening:
+    def at_item(self, of: str, index: int) -> OpenRow:
         """A template of one item's steps, for the item with this index."""
         return replace(self, path=self.path.replace(f"{of}[]", f"{of}[{index}]", 1))
 
@@ -127,7 +127,7 @@ class FanOut:
     path: str
     concurrency: int
     #: What opens for an item.
-    each: tuple[Opening, ...]
+    each: tuple[OpenRow, ...]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Join:
 
     path: str
     #: What opens for the next item; nothing in a parallel composite.
-    each: tuple[Opening, ...]
+    each: tuple[OpenRow, ...]
     #: The lane failed, and with it the composite will: nothing new begins.
     stops: bool
     completes: tuple[Effect, ...]
@@ -189,7 +189,7 @@ class Undone:
     then: Mapping[str, tuple[Effect, ...]]
 
 
-Effect = Opening | Close | CancelBelow | FanOut | Join | Recall | Blame | FailRun | EndRun | Unwind | Undone
+Effect = OpenRow | Close | CancelBelow | FanOut | Join | Recall | Blame | FailRun | EndRun | Unwind | Undone
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ class Advance:
     effects: tuple[Effect, ...]
 
     @cached_property
-    def next_leaf(self) -> Opening | None:
+    def next_leaf(self) -> OpenRow | None:
         """The one step that opens, when nothing else follows: the way most steps end."""
         [only, *more] = self.effects
-        return only if not more and isinstance(only, Opening) and only.starts_at_once else None
+        return only if not more and isinstance(only, OpenRow) and only.starts_at_once else None
 
     @cached_property
     def completes_run(self) -> bool:

@@ -13,7 +13,7 @@ _ROUNDING = 0.001
 
 
 @dataclass(frozen=True)
-class Pulse:
+class HeartbeatState:
     """What is known of a step's signs of life when its limit has come, or is to come."""
 
     #: The last sign of life; the start, when there was none.
@@ -32,7 +32,7 @@ class Pulse:
         return (self.limit - self.last).total_seconds() >= heartbeat - _ROUNDING
 
 
-def timeout_error(config: StepConfig, attempt: int, pulse: Pulse | None) -> dict[str, Any]:
+def timeout_error(config: StepConfig, attempt: int, pulse: HeartbeatState | None) -> dict[str, Any]:
     """Of an attempt that ran for too long, or has not beaten for too long."""
     if pulse is not None and config.heartbeat is not None and pulse.missed(config.heartbeat):
         return _missed(config.heartbeat, attempt, pulse)
@@ -40,7 +40,7 @@ def timeout_error(config: StepConfig, attempt: int, pulse: Pulse | None) -> dict
     return _error("StepTimeout", f"attempt {attempt} took longer than its timeout{limit}", attempt)
 
 
-def deadline_error(config: StepConfig, attempt: int, pulse: Pulse | None) -> dict[str, Any]:
+def deadline_error(config: StepConfig, attempt: int, pulse: HeartbeatState | None) -> dict[str, Any]:
     """Of an external step that nobody has completed."""
     if pulse is not None and config.heartbeat is not None and pulse.missed(config.heartbeat):
         return _missed(config.heartbeat, attempt, pulse)
@@ -48,7 +48,7 @@ def deadline_error(config: StepConfig, attempt: int, pulse: Pulse | None) -> dic
     return _error("StepTimeout", f"nobody outside has completed attempt {attempt}{within}", attempt)
 
 
-def _missed(heartbeat: float, attempt: int, pulse: Pulse) -> dict[str, Any]:
+def _missed(heartbeat: float, attempt: int, pulse: HeartbeatState) -> dict[str, Any]:
     seen = f"the last was at {pulse.last:%Y-%m-%d %H:%M:%S} UTC" if pulse.beaten else "there was none at all"
     return _error("HeartbeatMissed", f"attempt {attempt} has not beaten for {heartbeat:g} s; {seen}", attempt)
 

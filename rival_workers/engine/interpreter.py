@@ -25,7 +25,7 @@ from rival_workers.engine.effects import (
     FanOut,
     Join,
     Nothing,
-    Opening,
+    OpenRow,
     Recall,
     ResultOf,
     ResultsByName,
@@ -71,7 +71,7 @@ def first(plan: Plan) -> Advance:
     return Advance(_Reading(plan).open_body(plan.nodes, ""))
 
 
-def opening(plan: Plan, path: str) -> tuple[Opening, ...]:
+def opening(plan: Plan, path: str) -> tuple[OpenRow, ...]:
     """What opens when the node at this path begins."""
     return _Reading(plan)._open(plan.place(path).node, path)
 
@@ -105,7 +105,7 @@ class _Reading:
         if end.status == "failed" and end.hard:
             return self._fail(place, path)
         if end.status == "failed" and place.node.on_error:
-            return (Opening(path + HANDLER, "soft_handler", HANDLER_CONFIG),)
+            return (OpenRow(path + HANDLER, "soft_handler", HANDLER_CONFIG),)
         return self._go_on(place, path)
 
     def handled(self, base: str, *, hard: bool) -> Effects:
@@ -141,39 +141,39 @@ class _Reading:
 
     # -- opening ------------------------------------------------------------------------------------------
 
-    def open_body(self, body: Body, scope: str) -> tuple[Opening, ...]:
+    def open_body(self, body: Body, scope: str) -> tuple[OpenRow, ...]:
         return self._open(body[0], scope + body[0].name)
 
-    def _open(self, node: Any, path: str) -> tuple[Opening, ...]:
+    def _open(self, node: Any, path: str) -> tuple[OpenRow, ...]:
         match node:
             case StepNode():
-                return (Opening(path, "external" if node.config.is_external else "step", node.config),)
+                return (OpenRow(path, "external" if node.config.is_external else "step", node.config),)
             case FlowNode():
-                return (Opening(path, "flow", node.config),)
+                return (OpenRow(path, "flow", node.config),)
             case WaitNode(own_key=True):
-                return (Opening(f"{path}!key", "input", node.config),)
+                return (OpenRow(f"{path}!key", "input", node.config),)
             case WaitNode():
                 return (_waiting(node, path, node.key),)
             case SleepNode():
-                return (Opening(path, "sleep", node.config, delay=node.seconds),)
+                return (OpenRow(path, "sleep", node.config, delay=node.seconds),)
             case BranchNode():
-                return Opening(path, "branch"), Opening(f"{path}!when", "condition", node.config)
+                return OpenRow(path, "branch"), OpenRow(f"{path}!when", "condition", node.config)
             case ParallelNode():
                 ways = (self.open_body(body, f"{path}/") for body in node.branches)
-                lanes = Opening(path, "parallel", lanes=len(node.branches))
+                lanes = OpenRow(path, "parallel", lanes=len(node.branches))
                 return lanes, *(opening for way in ways for opening in way)
             case ForEachNode():
-                return Opening(path, "for_each"), Opening(f"{path}!items", "items", node.config)
+                return OpenRow(path, "for_each"), OpenRow(f"{path}!items", "items", node.config)
             case LoopNode():
-                return Opening(path, "loop"), *self._begin_turn(node, path, 0)
+                return OpenRow(path, "loop"), *self._begin_turn(node, path, 0)
             case WorkflowNode():
-                asked = (Opening(f"{path}!input", "input", node.config),)
-                return Opening(path, "workflow"), *(asked if node.own_input else self.open_body(node.body, f"{path}/"))
+                asked = (OpenRow(f"{path}!input", "input", node.config),)
+                return OpenRow(path, "workflow"), *(asked if node.own_input else self.open_body(node.body, f"{path}/"))
         raise AssertionError(f"{path}: no such kind of node: {node!r}")
 
-    def _begin_turn(self, loop: LoopNode, path: str, turn: int) -> tuple[Opening, ...]:
+    def _begin_turn(self, loop: LoopNode, path: str, turn: int) -> tuple[OpenRow, ...]:
         if loop.mode == "while":
-            return (Opening(f"{path}[{turn}]!while", "condition", loop.config),)
+            return (OpenRow(f"{path}[{turn}]!while", "condition", loop.config),)
         return self.open_body(loop.do, f"{path}[{turn}]/")
 
     # -- going on -----------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class _Reading:
             case ParallelNode() | ForEachNode():
                 return self._lane_over(place.parent, up, turn, "completed")
             case LoopNode(mode="until") as loop:
-                return (Opening(f"{up}[{turn}]!until", "condition", loop.config),)
+                return (OpenRow(f"{up}[{turn}]!until", "condition", loop.config),)
             case LoopNode() as loop:
                 return self._next_turn(place.parent, loop, up, (turn or 0) + 1)
         return Close(up, "completed"), *self._go_on(place.parent, up)
@@ -211,7 +211,7 @@ class _Reading:
             return (FanOut(path, node.concurrency, self._each(node, path)),)
         return Close(path, "completed", _items_result(node)), *self._go_on(place, path)
 
-    def _each(self, node: Any, path: str) -> tuple[Opening, ...]:
+    def _each(self, node: Any, path: str) -> tuple[OpenRow, ...]:
         return self.open_body(node.do, f"{path}[]/") if isinstance(node, ForEachNode) else ()
 
     # -- loops --------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class _Reading:
 
     def _handle(self, place: Place, path: str) -> Effects:
         if place.node.on_error:
-            return (Opening(path + HANDLER, "handler", HANDLER_CONFIG),)
+            return (OpenRow(path + HANDLER, "handler", HANDLER_CONFIG),)
         return self._failed(place, path)
 
     def _failed(self, place: Place, path: str) -> Effects:
@@ -291,7 +291,7 @@ class _Reading:
         return self._close_failed(place.parent, up)
 
     def _fail_run(self) -> Effects:
-        handler = Opening(HANDLER, "handler", HANDLER_CONFIG)
+        handler = OpenRow(HANDLER, "handler", HANDLER_CONFIG)
         return (handler,) if self.plan.on_error else (EndRun("failed"),)
 
     def _unwind(self, scope: str, then: Effects) -> Effects:
@@ -302,8 +302,8 @@ class _Reading:
         return then
 
 
-def _waiting(node: WaitNode, path: str, key: str | None) -> Opening:
-    return Opening(path, "wait", wait=WaitFor(node.topic, key, node.where, node.timeout))
+def _waiting(node: WaitNode, path: str, key: str | None) -> OpenRow:
+    return OpenRow(path, "wait", wait=WaitFor(node.topic, key, node.where, node.timeout))
 
 
 def _absorbs(place: Place) -> bool:

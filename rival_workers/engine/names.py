@@ -21,7 +21,7 @@ from rival_workers.engine.plan import (
 )
 
 
-class Sight:
+class NameScope:
     """The names that a step can use: those around it, the nearest first, and those within branches and parallels
     there. In a loop a step that has not run in this iteration, and the step itself, mean those of the iteration before.
     """

@@ -48,7 +48,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Mark:
+class CheckpointRef:
     """The checkpoint that a flow has come to; `found` if it has been here before."""
 
     path: str
@@ -60,10 +60,10 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Ending:
+class CheckpointWrite:
     """How a checkpoint stands after what a flow has just done."""
 
-    mark: Mark
+    mark: CheckpointRef
     status: str
     result: Json | None = None
     error: dict[str, Any] | None = None
@@ -103,7 +103,7 @@ class Replay:
         received = [one for one in self._found.values() if one.end_order is not None]
         return sorted(received, key=lambda one: one.end_order or 0)
 
-    def come_to(self, name: str, kind: str, lane: str = "", begun_after: int | None = None) -> Mark:
+    def come_to(self, name: str, kind: str, lane: str = "", begun_after: int | None = None) -> CheckpointRef:
         """The next checkpoint of a lane. FlowChanged: the lane reached another one here in an earlier attempt."""
         if name.startswith("#"):
             raise ValueError(f"{name!r}: the name of a checkpoint cannot begin with #, which marks lanes")
@@ -117,13 +117,13 @@ class Replay:
             raise self.changed(
                 f"{where}: the flow comes to {kind} {path!r}, but has come to {before.kind} {before.path!r} before."
             )
-        return Mark(path, kind, number, found, begun_after)
+        return CheckpointRef(path, kind, number, found, begun_after)
 
-    def result_of(self, spawn: Mark, begun_after: int | None = None) -> Mark:
+    def result_of(self, spawn: CheckpointRef, begun_after: int | None = None) -> CheckpointRef:
         """A wait for a spawned child. Its place is below the spawn, whichever lane waits."""
         self._names[spawn.path, CHILD_RESULT] += 1
         path = f"{spawn.path}/result" + _times(self._names[spawn.path, CHILD_RESULT])
-        return Mark(path, CHILD_RESULT, spawn.number, self._found.get(path), begun_after)
+        return CheckpointRef(path, CHILD_RESULT, spawn.number, self._found.get(path), begun_after)
 
     def changed(self, how: str) -> FlowChanged:
         return FlowChanged(

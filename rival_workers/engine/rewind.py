@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rival_workers.engine import interpreter, paths
-from rival_workers.engine.effects import Opening
+from rival_workers.engine.effects import OpenRow
 from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import (
     AnyNode,
@@ -28,7 +28,7 @@ from rival_workers.engine.plan import (
 )
 from rival_workers.engine.rewind_compensations import unwound
 from rival_workers.engine.rewind_flows import kept_by_retry, kept_by_rewind
-from rival_workers.engine.rewind_range import Aftermath
+from rival_workers.engine.rewind_range import Downstream
 
 _DONE = ("completed", "skipped")
 _STOPPED = ("failed", "cancelled")
@@ -68,11 +68,11 @@ class Revived:
 
 
 @dataclass
-class Cut:
+class RewindPlan:
     #: Rows that are taken away.
     undone: list[str] = field(default_factory=list)
     revived: list[Revived] = field(default_factory=list)
-    opens: list[Opening] = field(default_factory=list)
+    opens: list[OpenRow] = field(default_factory=list)
 
     @property
     def runs_again(self) -> tuple[str, ...]:
@@ -81,12 +81,12 @@ class Cut:
         return tuple(dict.fromkeys([*begun, *(one.path for one in self.opens)]))
 
 
-def retry(plan: Plan, rows: Iterable[Row]) -> Cut:
+def retry(plan: Plan, rows: Iterable[Row]) -> RewindPlan:
     """From where the run has stopped."""
     return _cut(plan, {row.path: row for row in rows})
 
 
-def rewind(plan: Plan, rows: Iterable[Row], path: str) -> Cut:
+def rewind(plan: Plan, rows: Iterable[Row], path: str) -> RewindPlan:
     """From the step at this path on, whether or not it has ended. The path may be that of an item or iteration
     (`f[1]`), which begins with its first step, or that of a checkpoint of a flow."""
     all_rows = {row.path: row for row in rows}
@@ -115,11 +115,11 @@ def _flow_of(plan: Plan, rows: Mapping[str, Row], path: str) -> str | None:
     return next((one for one in above if path in rows and one in rows and rows[one].kind == "flow"), None)
 
 
-def _cut(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collection[str] = ()) -> Cut:
+def _cut(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collection[str] = ()) -> RewindPlan:
     """Back to these steps and to those that have been undone; then on from where each way has stopped. `kept`: rows of
     a flow that stay, although the flow goes back."""
     found = unwound(plan, rows, targets)
-    after = Aftermath(plan, [*targets, *found.steps])
+    after = Downstream(plan, [*targets, *found.steps])
     undone = {at for at in rows if at in found.rows or (after.earliest and at in after and at not in kept)}
     left = {at: row for at, row in rows.items() if at not in undone}
     begin = [path for path in after.earliest if path in targets or not _begins_item(plan, path)]
@@ -156,9 +156,9 @@ def is_below(path: str, scope: str) -> bool:
 
 class _Reviving:
     def __init__(self, plan: Plan, rows: dict[str, Row]) -> None:
-        self.plan, self.rows, self.cut = plan, rows, Cut()
+        self.plan, self.rows, self.cut = plan, rows, RewindPlan()
 
-    def run(self) -> Cut:
+    def run(self) -> RewindPlan:
         if HANDLER in self.rows:
             self._undo(HANDLER)
         self._way(self.plan.nodes, "")
@@ -309,7 +309,7 @@ class _Reviving:
 
     def _ask_again(self, row: Row) -> None:
         self._undo(row.path)
-        self.cut.opens.append(Opening(row.path, row.kind, interpreter.config_of(self.plan, row.path)))  # type: ignore[arg-type]
+        self.cut.opens.append(OpenRow(row.path, row.kind, interpreter.config_of(self.plan, row.path)))  # type: ignore[arg-type]
 
     def _undo(self, path: str) -> None:
         self.cut.undone += sorted(at for at in self.rows if is_below(at, path))

@@ -27,7 +27,7 @@ class Level:
     turn: int | None
 
 
-class Aftermath:
+class Downstream:
     def __init__(self, plan: Plan, steps: Iterable[str]) -> None:
         self._plan = plan
         #: From which position on a sequence goes; half a position after a composite that stays itself.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rival_client.errors import DatabaseError
-from rival_workers.runtime.attempt.running_attempts import HeldAttempts
+from rival_workers.runtime.attempt.running_attempts import RunningAttempts
 from rival_workers.runtime.host import host_name
 from rival_workers.store.interface import RunningAttempt, Store
 
@@ -37,7 +37,7 @@ class Executor:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         #: What this process runs.
-        self.held = HeldAttempts()
+        self.held = RunningAttempts()
         self._beats = self._doubts = 0
         self._compare_from = 0.0
         #: The id before the last one, under which a claim in flight may still arrive.

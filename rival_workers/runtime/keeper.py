@@ -17,12 +17,12 @@ from typing import TypeVar
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import EventRing, Ring
 from rival_client.errors import DatabaseError
-from rival_workers.runtime.attempt.step_transitions import Moves
+from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.failing_items import FailingItems
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.interface import NEVER_RUNG, Due, DueEvent, Look, RunningAttempt, Store
+from rival_workers.store.interface import NEVER_RUNG, Due, DueEvent, RunningAttempt, Store, SweepOptions
 
 log = logging.getLogger("rival.keeper")
 
@@ -59,9 +59,9 @@ class Round:
 
 
 class Keeper:
-    def __init__(self, settings: WorkerSettings, store: Store, doorbell: Doorbell, moves: Moves) -> None:
+    def __init__(self, settings: WorkerSettings, store: Store, doorbell: Doorbell, moves: StepTransitions) -> None:
         self._settings, self._store, self._doorbell, self._moves = settings, store, doorbell, moves
-        self._look = Look(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
+        self._look = SweepOptions(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
         #: Seconds that only go forward; a lab has a clock that skips.
         self.timer: Callable[[], float] = time.monotonic
         self._failing = FailingItems(lambda: self.timer())
@@ -110,7 +110,7 @@ class Keeper:
         """Each part by itself: one that fails does not keep the others from their work."""
         done = Round()
         parts: dict[str, Callable[[Round], None]] = {
-            "expire executors": self._bury_neighbours, "republish": self._recall,
+            "expire executors": self._expire_dead_local_executors, "republish": self._republish_all,
             "fire schedules": self._fire_schedules, "publish what is due": self._ring_what_is_due,
             "publish events": self._ring_events, "take over": self._take_over,
             "cancel orphans": self._cancel_orphans, "clean up": self._chores,
@@ -119,15 +119,15 @@ class Keeper:
             self._failing.attempt(what, (), partial(part, done), longest=PART_PAUSE)
         return done
 
-    def _bury_neighbours(self, done: Round) -> None:
+    def _expire_dead_local_executors(self, done: Round) -> None:
         """Executors of this very machine whose process is gone need not run out their lease."""
         for executor in self._store.executors_on(host_name()):
             if not is_alive(executor.pid):
                 self._store.expire_executors(host_name(), executor.pid)
 
-    def _recall(self, done: Round) -> None:
+    def _republish_all(self, done: Round) -> None:
         """The broker forgot everything, or was away when we rang: make all that waits due, in bounded batches."""
-        self._owes_recall = self._doorbell.forgot() or self._owes_recall
+        self._owes_recall = self._doorbell.check_epoch() or self._owes_recall
         if not self._owes_recall:
             return
         done.amnesia = True
@@ -242,9 +242,11 @@ class Keeper:
         while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
             pass
         for workflow, age in self._store.retentions(self._settings.retention):
-            self._failing.attempt("delete ended runs of", (workflow,), partial(self._let_go, workflow, age, done))
+            self._failing.attempt(
+                "delete ended runs of", (workflow,), partial(self._delete_old_runs, workflow, age, done)
+            )
 
-    def _let_go(self, workflow: str, age: float, done: Round) -> None:
+    def _delete_old_runs(self, workflow: str, age: float, done: Round) -> None:
         """Ended runs of a workflow, in small batches: nobody waits for their locks."""
         deleted = _RETENTION_BATCH
         while deleted == _RETENTION_BATCH and not self._stop.is_set():

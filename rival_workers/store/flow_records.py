@@ -8,7 +8,7 @@ from typing import Any
 
 from rival_client.model.payload import Json
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.replay import Checkpoint, Ending, Mark
+from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 
 #: A timer that is this many seconds early counts as due.
 EARLY = 0.005
@@ -38,7 +38,7 @@ class ChildRun:
 class EventWait:
     """A checkpoint that begins to wait for an event."""
 
-    mark: Mark
+    mark: CheckpointRef
     waits_for: Sequence[WaitFor]
     timeout: float | None
 
@@ -47,7 +47,7 @@ class EventWait:
 class ChildStart:
     """A checkpoint that starts a child run and waits for it."""
 
-    mark: Mark
+    mark: CheckpointRef
     child: ChildRun
 
 
@@ -55,7 +55,7 @@ class ChildStart:
 class ChildWait:
     """A checkpoint that waits for a child that was spawned earlier."""
 
-    mark: Mark
+    mark: CheckpointRef
     run_id: str
 
 
@@ -66,14 +66,14 @@ class FlowCommit:
     #: The `end_order` of the first end that the flow receives by this commit.
     next_order: int
     #: Steps that have ended, or are to be tried again.
-    endings: Sequence[Ending] = ()
+    endings: Sequence[CheckpointWrite] = ()
     #: Sleeps that begin.
-    sleeps: Sequence[Ending] = ()
+    sleeps: Sequence[CheckpointWrite] = ()
     waits: Sequence[EventWait] = ()
     children: Sequence[ChildStart] = ()
     child_waits: Sequence[ChildWait] = ()
     #: Checkpoints that no lane waits for any more.
-    given_up: Sequence[Mark] = ()
+    given_up: Sequence[CheckpointRef] = ()
     #: Paths of the checkpoints that have been waiting since earlier commits.
     open_paths: Sequence[str] = ()
     #: Suspend the flow if nothing has ended.

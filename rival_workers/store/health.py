@@ -170,7 +170,7 @@ def read_unheld(database: Database) -> Unheld:
         .where(executors.c.id == steps.c.executor_id, executors.c.expires_at > after(-OVERDUE))
         .exists()
     )
-    with database.by_index() as connection:
+    with database.without_seqscan() as connection:
         found = connection.execute(RUNNING.where(~known).limit(_MOST_UNHELD)).all()
     example = f"run {found[0].run_id} step {found[0].path}" if found else None
     return Unheld(len(found), example)

@@ -14,12 +14,12 @@ from rival_client.db.database import Database
 from rival_client.model.cron import Planned
 from rival_client.model.payload import Json
 from rival_client.model.records import LogEntry, Step, WorkflowInfo
-from rival_client.sql.wake import Woken
+from rival_client.sql.wake import ReadyStep
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.effects import Advance, Opening
-from rival_workers.engine.heartbeat_limits import Pulse
+from rival_workers.engine.effects import Advance, OpenRow
+from rival_workers.engine.heartbeat_limits import HeartbeatState
 from rival_workers.engine.plan import Plan, StepConfig
-from rival_workers.engine.replay import Ending, Mark
+from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowCommit, FlowProgress, SpawnedChild, StoredFlow
 
 #: `rings` of a row that its committer did not ring for: a far timer, an insert in somebody else's transaction.
@@ -29,7 +29,7 @@ ReleaseReason = Literal["lost", "handed_back"]
 
 
 @dataclass(frozen=True)
-class Held:
+class Claim:
     """What a transition's caller claims to hold."""
 
     run_id: str
@@ -63,29 +63,29 @@ class Claimed:
 
 
 @dataclass(frozen=True)
-class Followed:
+class FinishResult:
     """What a commit has brought about: the step that the committer goes on with, those it must ring for, the end."""
 
-    claimed: Opening | None = None
-    opened: tuple[Opening, ...] = ()
+    claimed: OpenRow | None = None
+    opened: tuple[OpenRow, ...] = ()
     run_ended: bool = False
     #: A flow of another run that has waited for this one.
-    woken: Woken | None = None
+    woken: ReadyStep | None = None
     #: What the rows have begun with that were opened; more than 0 once an operator has opened the run again.
     token: int = 0
     #: The status that the run has ended with, where it is known: not after the fast statements, which only complete.
     ended_as: str | None = None
 
-    def token_of(self, opening: Opening) -> int:
+    def token_of(self, opening: OpenRow) -> int:
         return self.token if opening.token is None else opening.token
 
 
 @dataclass(frozen=True)
-class Begun:
+class BeginResult:
     """A run that has started."""
 
     input: Any
-    followed: Followed
+    followed: FinishResult
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class ClaimBy:
 class Delivered:
     """What an event has brought about: the steps that its deliverer must ring for, or the one that is its own now."""
 
-    woken: tuple[Woken, ...] = ()
+    woken: tuple[ReadyStep, ...] = ()
     claimed: Claimed | None = None
     workflow: str = ""
     version: str = ""
@@ -155,7 +155,7 @@ class DueEvent:
 class RunningAttempt:
     """An attempt as the table has it: for those who must judge it from outside."""
 
-    held: Held
+    held: Claim
     attempts: int
     lost: int
     executor: str
@@ -168,7 +168,7 @@ class RunningAttempt:
 class NamedAttempt:
     """An unfinished step that a task id names. `attempts`: how many have begun; `executor`: of the last one."""
 
-    held: Held
+    held: Claim
     status: str
     attempts: int
     lost: int
@@ -177,7 +177,7 @@ class NamedAttempt:
     version: str
     kind: str
 
-    def running(self, held: Held) -> RunningAttempt:
+    def running(self, held: Claim) -> RunningAttempt:
         """Under the token of its claim."""
         number = self.attempts + (self.status != "running")
         return RunningAttempt(held, number, self.lost, self.executor or "", self.workflow, self.version, self.kind)
@@ -191,7 +191,7 @@ class ExecutorRow:
 
 
 @dataclass(frozen=True)
-class Look:
+class SweepOptions:
     """What the keeper does with what is due."""
 
     limit: int
@@ -201,7 +201,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Beaten:
+class BeatResult:
     """A sign of life that counts, and how many seconds the attempt has from now on."""
 
     left: float | None
@@ -221,14 +221,14 @@ class Store(Protocol):
     # `of`: only if the run's row names this workflow and version. None: the caller has read them from the row.
     def begin_run(
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
-    ) -> Begun | None: ...
+    ) -> BeginResult | None: ...
     def claim_step(
-        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        self, held: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
         within: float | None = None,
     ) -> Claimed | NotYet | None: ...  # fmt: skip
-    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None: ...
-    def retry_step(self, held: Held, retry: Retry, *, rung: bool) -> int | None: ...
-    def release_step(self, held: Held, reason: ReleaseReason) -> int | None: ...
+    def finish_step(self, held: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None: ...
+    def retry_step(self, held: Claim, retry: Retry, *, rung: bool) -> int | None: ...
+    def release_step(self, held: Claim, reason: ReleaseReason) -> int | None: ...
     def park(
         self, run_id: str, path: str | None, token: int, reason: str, delay: float, *, of: WorkflowVersion | None = None
     ) -> bool: ...
@@ -236,7 +236,7 @@ class Store(Protocol):
 
     # -- revoking
     def attempts_named(self, places: Sequence[tuple[str, str]]) -> list[NamedAttempt]: ...
-    def cancel_unbegun(self, run_id: str, by: str) -> tuple[bool, Woken | None]: ...
+    def cancel_unbegun(self, run_id: str, by: str) -> tuple[bool, ReadyStep | None]: ...
 
     # -- reading, for attempts
     def read_step(self, run_id: str, path: str) -> Step | None: ...
@@ -246,7 +246,7 @@ class Store(Protocol):
     def running_on(self, executor: str) -> list[RunningAttempt]: ...
 
     # -- keeping
-    def due(self, look: Look) -> list[Due]: ...
+    def due(self, look: SweepOptions) -> list[Due]: ...
     def next_look(self) -> float | None: ...
     def dead_executors(self) -> list[str]: ...
     def lost_attempts(
@@ -265,27 +265,27 @@ class Store(Protocol):
 
     # -- events
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered: ...
-    def due_events(self, look: Look) -> list[DueEvent]: ...
+    def due_events(self, look: SweepOptions) -> list[DueEvent]: ...
     def delete_expired_events(self, limit: int) -> int: ...
 
     # -- flows
     def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow: ...
-    def flow_began_at(self, held: Held) -> float: ...
-    def record_checkpoint(self, held: Held, ending: Ending, state: Json | None = None) -> float | None: ...
+    def flow_began_at(self, held: Claim) -> float: ...
+    def record_checkpoint(self, held: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None: ...
     def suspend_step(
-        self, held: Held, ending: Ending | None, seconds: float | None, state: Json | None = None
+        self, held: Claim, ending: CheckpointWrite | None, seconds: float | None, state: Json | None = None
     ) -> int | None: ...
-    def commit_flow(self, held: Held, commit: FlowCommit) -> FlowProgress | None: ...
+    def commit_flow(self, held: Claim, commit: FlowCommit) -> FlowProgress | None: ...
     def spawn_child(
-        self, held: Held, mark: Mark, child: ChildRun, state: Json | None = None
+        self, held: Claim, mark: CheckpointRef, child: ChildRun, state: Json | None = None
     ) -> SpawnedChild | None: ...
     def started_run(self, run_id: str) -> tuple[int, str, str] | None: ...
-    def continue_flow(self, held: Held, its_input: Json, state: Json | None = None) -> int | None: ...
+    def continue_flow(self, held: Claim, its_input: Json, state: Json | None = None) -> int | None: ...
 
     # -- external steps and signs of life
-    def suspend_outside(self, held: Held, attempt: int, config: StepConfig, state: Json | None) -> int | None: ...
-    def beat_step(self, held: Held, config: StepConfig, progress: Json | None) -> Beaten | None: ...
-    def pulse_of(self, run_id: str, path: str) -> Pulse | None: ...
+    def suspend_outside(self, held: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None: ...
+    def beat_step(self, held: Claim, config: StepConfig, progress: Json | None) -> BeatResult | None: ...
+    def pulse_of(self, run_id: str, path: str) -> HeartbeatState | None: ...
 
     # -- executors
     def add_executor(self, executor: str, host: str, pid: int, worker: str, lease: float) -> None: ...

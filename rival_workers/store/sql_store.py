@@ -18,17 +18,17 @@ from rival_client.sql.history import tell
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.plan import Plan
 from rival_workers.store.sql import logs
-from rival_workers.store.sql.events import Eventing
-from rival_workers.store.sql.external_steps import Outside
-from rival_workers.store.sql.flow_commits import FlowCommits
-from rival_workers.store.sql.flows import Flowing
-from rival_workers.store.sql.maintenance import Keeping
-from rival_workers.store.sql.operator import Operating
-from rival_workers.store.sql.orphans import Orphaning
-from rival_workers.store.sql.retention import Retaining
-from rival_workers.store.sql.revokes import Revoking
-from rival_workers.store.sql.schedules import Scheduling
-from rival_workers.store.sql.step_transitions import Moving
+from rival_workers.store.sql.events import EventsSql
+from rival_workers.store.sql.external_steps import ExternalStepsSql
+from rival_workers.store.sql.flow_commits import FlowCommitsSql
+from rival_workers.store.sql.flows import FlowsSql
+from rival_workers.store.sql.maintenance import MaintenanceSql
+from rival_workers.store.sql.operator import OperatorSql
+from rival_workers.store.sql.orphans import OrphansSql
+from rival_workers.store.sql.retention import RetentionSql
+from rival_workers.store.sql.revokes import RevokesSql
+from rival_workers.store.sql.schedules import SchedulesSql
+from rival_workers.store.sql.step_transitions import StepTransitionsSql
 
 AnyStore = TypeVar("AnyStore")
 
@@ -52,7 +52,17 @@ def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @repeating_conflicts
 class SqlStore(
-    Moving, Keeping, Retaining, Orphaning, Eventing, Flowing, FlowCommits, Outside, Operating, Scheduling, Revoking
+    StepTransitionsSql,
+    MaintenanceSql,
+    RetentionSql,
+    OrphansSql,
+    EventsSql,
+    FlowsSql,
+    FlowCommitsSql,
+    ExternalStepsSql,
+    OperatorSql,
+    SchedulesSql,
+    RevokesSql,
 ):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT

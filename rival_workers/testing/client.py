@@ -11,7 +11,7 @@ from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIM
 from rival_client.db.tables import RUN_TERMINAL
 from rival_client.errors import WaitTimeout
 from rival_client.model import arguments
-from rival_client.model.inputs import InputGate, named_run
+from rival_client.model.inputs import InputValidator, named_run
 from rival_client.model.records import RunResult
 from rival_workers.testing.world import World
 
@@ -24,7 +24,7 @@ class LabRival(Rival):
         super().__init__(settings=world.settings, database=world.store.database, doorbell=world.mailbox)
         self._wait_for, self._adopt = wait, adopt
 
-    def _gate(self, workflow: str) -> InputGate:
+    def _gate(self, workflow: str) -> InputValidator:
         self._adopt(workflow)
         return super()._gate(workflow)
 

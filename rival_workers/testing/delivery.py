@@ -43,7 +43,7 @@ class Mailbox:
         now = self._clock()
         return max((now - letter.at for letter in self._letters if letter.at <= now), default=0.0)
 
-    def forgot(self) -> bool:
+    def check_epoch(self) -> bool:
         return False
 
     def close(self) -> None:

@@ -13,20 +13,20 @@ from rival_client.model.payload import Json
 from rival_client.model.records import WorkflowInfo
 from rival_client.sql import runs as run_statements
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
+from rival_workers.engine.effects import Advance, EndRun, FailRun, OpenRow
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepConfig, StepNode
-from rival_workers.store.interface import Claimed, Held
+from rival_workers.store.interface import Claim, Claimed
 from rival_workers.store.sql_store import SqlStore
 from tests.support.inline import Clock
 
 ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
 PLAN = Plan(nodes=(StepNode(name="a", on_error=True), StepNode(name="b")), on_error=True)
-TIMED = Advance((Opening("a", "step", StepConfig(timeout=60)),))
+TIMED = Advance((OpenRow("a", "step", StepConfig(timeout=60)),))
 DONE = End("completed", Json('{"n":1}'), Json('{"description":"done"}'))
 SKIPPED = End("skipped", Json("null"))
 FAILED = End("failed", error=ERROR, hard=True, outcome="failed")
-GOES_ON = Advance((Opening("b", "step"),))
+GOES_ON = Advance((OpenRow("b", "step"),))
 COMPLETES = Advance((EndRun("completed"),))
 FAILS = Advance((FailRun(), EndRun("failed")))
 SOON = Retry(0.0, ERROR, Json('{"page":2}'))
@@ -51,23 +51,23 @@ class Stage:
         with self.database.transaction() as connection:
             run_statements.insert_runs(connection, workflow, {run_id: Json(its_input)}, grace)
 
-    def begin(self, run_id: str = "r", executor: str | None = "e1", what: Advance | None = None) -> Held:
+    def begin(self, run_id: str = "r", executor: str | None = "e1", what: Advance | None = None) -> Claim:
         self.add_run(run_id)
         claimed = self.store.begin_run(run_id, 0, what or first(PLAN), claim_for=executor)
         assert claimed is not None
-        return Held(run_id, "a", 1 if executor else 0)
+        return Claim(run_id, "a", 1 if executor else 0)
 
-    def claim(self, held: Held, executor: str = "e1") -> Held:
+    def claim(self, held: Claim, executor: str = "e1") -> Claim:
         claimed = self.store.claim_step(held, None, executor)
         assert isinstance(claimed, Claimed)
-        return Held(held.run_id, held.path, claimed.token)
+        return Claim(held.run_id, held.path, claimed.token)
 
-    def retried(self, run_id: str = "r") -> Held:
+    def retried(self, run_id: str = "r") -> Claim:
         """A running step whose first attempt failed: its finish is not the happy path's."""
         held = self.begin(run_id)
         token = self.store.retry_step(held, SOON, rung=True)
         assert token is not None
-        return self.claim(Held(run_id, "a", token), "e2")
+        return self.claim(Claim(run_id, "a", token), "e2")
 
     def cancel(self, run_id: str = "r") -> bool | None:
         with self.database.transaction() as connection:

@@ -46,7 +46,7 @@ def test_all_that_have_failed_are_retried_and_each_is_told(inline: Inline) -> No
     begin(inline, "bad", "good", "bad")
     inline.broken.clear()  # type: ignore[attr-defined]
     heard: list[BulkOutcome] = []
-    done = inline.rival.bulk("retry", RunFilter(workflow="job", error="CARD"), by="ann", told=heard.append)
+    done = inline.rival.bulk("retry", RunFilter(workflow="job", error="CARD"), by="ann", on_outcome=heard.append)
     assert (done.done, done.refused, done.more) == (["bad-2", "bad-0"], {}, False)
     assert [one.run.run_id for one in heard] == done.done
     assert [one.reopened.opened for one in done.outcomes if one.reopened] == [("act",), ("act",)]

@@ -18,7 +18,7 @@ from rival_workers import StepError, branch, flow, for_each, loop, parallel, ste
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
-from rival_workers.store.interface import Held
+from rival_workers.store.interface import Claim
 from rival_workers.store.sql import compensations
 from rival_workers.testing.clock import MOMENT
 from tests.contract.test_operators import settled
@@ -387,7 +387,7 @@ def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undo
         assert seen is not None
         tokens.append(seen[1])
         if len(tokens) == 2:
-            late.append(inline.store.finish_step(Held(run.run_id, run.step, tokens[0]), LATE, ENDS, claim_for=None))
+            late.append(inline.store.finish_step(Claim(run.run_id, run.step, tokens[0]), LATE, ENDS, claim_for=None))
         if world.undone() == ["p/pay/x"]:
             [ring] = beside or [ring for ring in inline.doorbell.rings if ring.path == "p/v"]
             inline.deliver(ring)

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from rival_client import DatabaseBusy, DatabaseRefused, DatabaseUnavailable, Rival
 from rival_client.db.database import Database, libpq_url
-from rival_client.db.prepared import HotLine, Statement
+from rival_client.db.prepared import PreparedPool, Statement
 from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.settings import Settings
 from tests.contract.stage import COMPLETES, DONE, Stage
@@ -64,7 +64,7 @@ def test_each_error_of_postgres_becomes_one_of_rivals_with_no_sql_in_it(postgres
 
 
 def test_the_same_for_prepared_statements(postgres_url: str) -> None:
-    hot = HotLine(postgres_url)
+    hot = PreparedPool(postgres_url)
     for name, wanted in (("data", DatabaseRefused), ("cancelled", DatabaseUnavailable), ("no column", DatabaseRefused)):
         with pytest.raises(wanted):
             hot.fetch(Statement.of(f"test_{name[:2]}", ANSWERS[name][0]), {})

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from rival_client.broker.doorbell import open_doorbell
 from rival_client.db.database import Database
-from rival_client.db.prepared import HotLine, Statement
+from rival_client.db.prepared import PreparedPool, Statement
 from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 from tests.contract.stage import Stage
 
@@ -37,7 +37,7 @@ def test_a_rejected_statement_is_an_error_of_ours_without_its_sql_and_values(
 
 
 def test_the_prepared_statements_answer_with_the_same_error(pg_stage: Stage) -> None:
-    line = HotLine(pg_stage.database.url)
+    line = PreparedPool(pg_stage.database.url)
     with pytest.raises(DatabaseError, match="UndefinedColumn") as caught:
         line.fetch(Statement.of("odd", "SELECT no_such_column FROM rival_runs WHERE id = %(id)s"), {"id": "s3cret"})
     shown = "".join(traceback.format_exception(caught.value, limit=0))
@@ -46,14 +46,14 @@ def test_the_prepared_statements_answer_with_the_same_error(pg_stage: Stage) -> 
 
 
 def test_a_text_with_nul_is_never_cut_off(pg_stage: Stage) -> None:
-    line = HotLine(pg_stage.database.url)
+    line = PreparedPool(pg_stage.database.url)
     with pytest.raises(DatabaseError, match="NUL"):
         line.fetch(Statement.of("echo", "SELECT %(id)s::text"), {"id": "a\x00b"})
     line.close()
 
 
 def test_a_database_without_tables_is_said_in_the_prepared_statements_too(pg_stage: Stage) -> None:
-    line = HotLine(pg_stage.database.url)
+    line = PreparedPool(pg_stage.database.url)
     with pytest.raises(ConfigurationError, match="rival db upgrade"):
         line.fetch(Statement.of("none", "SELECT id FROM rival_none WHERE id = %(id)s"), {"id": "x"})
     line.close()

@@ -20,7 +20,7 @@ from rival_client.sql import external_steps
 from rival_client.sql.wake import run_awakes
 from rival_workers import StepError, for_each, parallel, step
 from rival_workers.runtime.flow.signals import Killed
-from rival_workers.store.interface import Held
+from rival_workers.store.interface import Claim
 from tests.support.inline import Clock, CollectingDoorbell, Inline
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
@@ -155,7 +155,7 @@ def test_a_worker_that_dies_with_an_answer_in_hand_leaves_it_to_the_next(inline:
     token = start(inline)
     inline.rival.complete_step(token, 5)
     [ring] = inline.doorbell.take()
-    held = Held(ring.run_id, ring.path or "", ring.token)
+    held = Claim(ring.run_id, ring.path or "", ring.token)
     assert inline.store.claim_step(held, None, inline.process.executor.id) is not None
     [lost] = inline.store.running_on(inline.process.executor.id)
     inline.coordinator.moves.take_over(lost)
@@ -391,7 +391,7 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
             time_is_up_now(inline)
             given = external_steps.completed(1, 1000)
             assert external_steps.answer(connection, CompletionToken.parse(token), given, "test", 0.0)
-            other = threads.submit(inline.store.claim_step, Held("r", "ask", ring[1]), None, "other")
+            other = threads.submit(inline.store.claim_step, Claim("r", "ask", ring[1]), None, "other")
         else:
             connection.execute(
                 update(steps)

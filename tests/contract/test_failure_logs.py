@@ -13,7 +13,7 @@ from rival_client.model.records import LogEntry
 from rival_workers import ChildFailed, StepError, StepFailed, branch, flow, for_each, loop, parallel, step
 from rival_workers.engine import interpreter
 from rival_workers.runtime.attempt.step_transitions import Position
-from rival_workers.store.interface import Held
+from rival_workers.store.interface import Claim
 from tests.support.inline import Inline
 
 
@@ -152,7 +152,7 @@ def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, capl
     definition = inline.registry.find("w", ring.version)
     assert definition is not None
     inline.store.begin_run("r", 0, interpreter.first(definition.plan), claim_for="gone")
-    held = Held("r", "slow", 1, "timeout_token")
+    held = Claim("r", "slow", 1, "timeout_token")
     assert inline.coordinator.moves.time_out(Position(held, "w", ring.version, definition.plan, 1, 0, "step"))
     [line] = told(caplog)
     assert "attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s" in line

@@ -14,7 +14,7 @@ from rival_client.broker.message import Ring
 from rival_workers import for_each, step, wait_event_step
 from rival_workers.engine.decisions import Retry
 from rival_workers.engine.interpreter import first
-from rival_workers.store.interface import Claimed, Held, NotYet, WorkflowVersion
+from rival_workers.store.interface import Claim, Claimed, NotYet, WorkflowVersion
 from tests.contract.stage import ERROR, PLAN, Stage, every_row
 from tests.support.inline import Inline
 
@@ -52,7 +52,7 @@ def test_a_step_is_claimed_only_under_its_runs_workflow_and_version(stage: Stage
 
 def test_a_claim_that_comes_too_early_says_so_to_its_own_workflow_only(stage: Stage, wrong: WorkflowVersion) -> None:
     token = stage.store.retry_step(stage.begin(), Retry(30, ERROR), rung=True)
-    held = Held("r", "a", token or 0)
+    held = Claim("r", "a", token or 0)
     before = stage.everything()
     assert stage.store.claim_step(held, None, "e1", of=wrong) is None
     assert stage.everything() == before
@@ -183,4 +183,4 @@ def test_an_event_is_delivered_only_once_however_often_it_is_named(inline: Inlin
     for ring in [*rings, *rings]:
         inline.deliver(ring)
     assert inline.rival.result("r").status == "completed"
-    assert Held("r", "ready", 1) not in inline.process.executor.held.all
+    assert Claim("r", "ready", 1) not in inline.process.executor.held.all

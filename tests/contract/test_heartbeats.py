@@ -15,7 +15,7 @@ from rival_client.db.tables import after, steps
 from rival_client.model.records import Step
 from rival_workers import StepError, StepFailed, StepMovedOn, flow, step
 from rival_workers.engine.plan import StepConfig
-from rival_workers.store.interface import Claimed, Held
+from rival_workers.store.interface import Claim, Claimed
 from rival_workers.testing import Lab
 from tests.contract.stage import Stage
 from tests.support.inline import Inline
@@ -43,7 +43,7 @@ def test_a_beat_gives_more_time_but_not_more_than_the_timeout(stage: Stage) -> N
     held = stage.begin(executor=None)
     claimed = stage.store.claim_step(held, BEATS.limit, "e1")
     assert isinstance(claimed, Claimed)
-    mine = Held("r", "a", claimed.token)
+    mine = Claim("r", "a", claimed.token)
     left = []
     for passed in (0, 80, 90, 60):
         stage.time_passes(passed)
@@ -60,7 +60,7 @@ def test_a_beat_that_comes_too_late_revives_nothing(stage: Stage) -> None:
     assert isinstance(claimed, Claimed)
     stage.time_passes(110)
     before = stage.everything()
-    assert stage.store.beat_step(Held("r", "a", claimed.token), BEATS, None) is None
+    assert stage.store.beat_step(Claim("r", "a", claimed.token), BEATS, None) is None
     assert stage.everything() == before
 
 

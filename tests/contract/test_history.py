@@ -13,7 +13,7 @@ from rival_client.model.rebuild import rebuild
 from rival_client.model.records import HistoryEntry
 from rival_workers import StepError, flow, for_each, parallel, step, wait_event_step
 from rival_workers.drawing import timelines
-from rival_workers.engine.replay import Ending, Mark
+from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowCommit
 from tests.support.histories import assert_histories_tell_all
 from tests.support.inline import Inline
@@ -145,7 +145,7 @@ def test_a_timeline_has_each_step_with_when_it_waited_and_ran(inline: Inline) ->
 IDLE = {
     "nothing has ended since the last commit": lambda store, held, mark: store.commit_flow(held, FlowCommit(1)),
     "what was recorded is recorded again": lambda store, held, mark: store.record_checkpoint(
-        held, Ending(mark, "completed", Json("1"))
+        held, CheckpointWrite(mark, "completed", Json("1"))
     ),
     "a child that was started is started again": lambda store, held, mark: store.spawn_child(
         held, mark, ChildRun("child", "other", Json("{}"))
@@ -167,7 +167,7 @@ def test_a_flow_that_does_nothing_new_has_no_loss_forgiven_that_its_history_stil
             seen.append((0, assert_histories_tell_all(inline.store.database)))
             inline.store.release_step(held, "lost")
             return 0
-        IDLE[what](inline.store, held, Mark("f/first", "step", 1))
+        IDLE[what](inline.store, held, CheckpointRef("f/first", "step", 1))
         seen.append((inline.rival.state("r").steps[0].lost, assert_histories_tell_all(inline.store.database)))
         return 1
 

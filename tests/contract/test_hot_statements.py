@@ -21,7 +21,7 @@ from rival_client.sql.run_reads import READ_STATUS
 from rival_client.sql.run_search import Cursor, RunFilter, list_runs
 from rival_client.sql.runs import INSERT_RUN
 from rival_workers.dev.stack import Stack, create_database, drop_database
-from rival_workers.store.interface import Held, Look
+from rival_workers.store.interface import Claim, SweepOptions
 from rival_workers.store.postgres.events import DELIVER_EVENT, LOCK_EVENT
 from rival_workers.store.postgres.flows import CONTINUE_FLOW, END_STEPS, RECEIVE_END, RECORD_CHECKPOINT
 from rival_workers.store.postgres.statements import (
@@ -122,12 +122,12 @@ def test_a_hot_statement_uses_its_index(crowded: Stage, statement: Statement) ->
     assert not set(full_scans(plan)) & BIG, json.dumps(plan, indent=1)
 
 
-LOOK = Look(limit=100, backoff=10.0, backoff_max=600.0)
-HELD = Held("running", "a", 1)
+LOOK = SweepOptions(limit=100, backoff=10.0, backoff_max=600.0)
+HELD = Claim("running", "a", 1)
 OPERATIONS: dict[str, Callable[[Stage], object]] = {
     "begin_run": lambda s: s.store.begin_run("new", 0, GOES_ON, claim_for="e1"),
-    "claim_step": lambda s: s.store.claim_step(Held("pending", "a", 0), 60.0, "e1"),
-    "claim_step too early": lambda s: s.store.claim_step(Held("pending", "a", 7), 60.0, "e1"),
+    "claim_step": lambda s: s.store.claim_step(Claim("pending", "a", 0), 60.0, "e1"),
+    "claim_step too early": lambda s: s.store.claim_step(Claim("pending", "a", 7), 60.0, "e1"),
     "finish_step": lambda s: s.store.finish_step(HELD, DONE, GOES_ON, claim_for="e1"),
     "finish_step, the last": lambda s: s.store.finish_step(HELD, DONE, COMPLETES, claim_for=None),
     "finish_step, failed": lambda s: s.store.finish_step(HELD, FAILED, FAILS, claim_for=None),

@@ -22,7 +22,7 @@ from rival_workers import StepError, branch, for_each, loop, parallel, step, wai
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
-from rival_workers.store.interface import Held
+from rival_workers.store.interface import Claim
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
 
@@ -378,7 +378,7 @@ def test_a_late_result_of_before_a_rewind_is_refused(make: Make, world: World) -
         seen = inline.store.token_of(ctx.run.run_id, "b")
         assert seen is not None
         if not gate:
-            gate["old"] = Held(ctx.run.run_id, "b", seen[1])
+            gate["old"] = Claim(ctx.run.run_id, "b", seen[1])
             inline.rival.rewind(ctx.run.run_id, "a")
             inline.drain()
             assert inline.rival.result(ctx.run.run_id).result == "c"

@@ -14,7 +14,7 @@ from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseRefused, Da
 from rival_workers import StepError, branch, for_each, step
 from rival_workers.engine.interpreter import first
 from rival_workers.runtime.executor import COMPARE_EVERY
-from rival_workers.store.interface import Held
+from rival_workers.store.interface import Claim
 from tests.support.inline import Inline
 
 #: Errors of the database that may be over by the next try, and those that need a change of code or schema.
@@ -172,7 +172,7 @@ def test_a_defect_on_the_way_to_the_commit_is_bounded_and_named(inline: Inline, 
     calls: list[int] = []
     real = inline.store.finish_step
 
-    def finish(held: Held, end: Any, *args: Any, **options: Any) -> Any:
+    def finish(held: Claim, end: Any, *args: Any, **options: Any) -> Any:
         if end.status == "completed":
             raise error
         return real(held, end, *args, **options)

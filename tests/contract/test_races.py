@@ -17,7 +17,7 @@ from rival_client.db.locks import SHARED_RUN_LOCK_SQL
 from rival_client.db.tables import STEP_TERMINAL
 from rival_client.settings import Settings
 from rival_workers.engine.interpreter import first
-from rival_workers.store.interface import Claimed, Held, Look
+from rival_workers.store.interface import Claim, Claimed, SweepOptions
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, PLAN, SOON, TIMED, Stage
 from tests.support.inline import CollectingDoorbell
 
@@ -112,7 +112,7 @@ def assert_consistent(stage: Stage) -> None:
 
 def test_of_two_claims_of_one_token_one_wins(pg_stage: Stage, crossing: Crossing) -> None:
     pg_stage.begin(executor=None)
-    held = Held("r", "a", 0)
+    held = Claim("r", "a", 0)
     found = cross(
         crossing, HOLD_STEP,
         lambda: pg_stage.store.claim_step(held, None, "e1"), lambda: pg_stage.store.claim_step(held, None, "e2"),
@@ -127,7 +127,7 @@ def test_of_many_claims_at_once_one_wins(pg_stage: Stage) -> None:
 
     def claim(number: int) -> bool:
         gate.wait()
-        return isinstance(pg_stage.store.claim_step(Held("r", "a", 0), None, f"e{number}"), Claimed)
+        return isinstance(pg_stage.store.claim_step(Claim("r", "a", 0), None, f"e{number}"), Claimed)
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(claim, range(8))) == 1
@@ -192,12 +192,12 @@ def test_claim_and_cancel_in_either_order_end_cancelled(pg_stage: Stage, crossin
     pg_stage.begin(executor=None)
 
     def claim() -> bool:
-        return isinstance(pg_stage.store.claim_step(Held("r", "a", 0), None, "e1"), Claimed)
+        return isinstance(pg_stage.store.claim_step(Claim("r", "a", 0), None, "e1"), Claimed)
 
     operations = [claim, cancel(pg_stage)] if first_comes == "claim" else [cancel(pg_stage), claim]
     assert cross(crossing, HOLD_STEP, *operations) == [True, first_comes == "claim"]
     assert (pg_stage.run()["status"], pg_stage.step()["status"]) == ("cancelled", "cancelled")
-    assert not pg_stage.store.finish_step(Held("r", "a", 1), DONE, COMPLETES, claim_for=None)
+    assert not pg_stage.store.finish_step(Claim("r", "a", 1), DONE, COMPLETES, claim_for=None)
     assert_consistent(pg_stage)
 
 
@@ -228,7 +228,7 @@ def test_retry_and_cancel_in_either_order_end_cancelled(pg_stage: Stage, crossin
     operations = [retry, cancel(pg_stage)] if first_comes == "retry" else [cancel(pg_stage), retry]
     assert cross(crossing, HOLD_STEP, *operations) == [True, first_comes == "retry"]
     assert (pg_stage.run()["status"], pg_stage.step()["status"]) == ("cancelled", "cancelled")
-    assert not isinstance(pg_stage.store.claim_step(Held("r", "a", 2), None, "e2"), Claimed)
+    assert not isinstance(pg_stage.store.claim_step(Claim("r", "a", 2), None, "e2"), Claimed)
     assert_consistent(pg_stage)
 
 
@@ -240,7 +240,7 @@ def test_of_finish_and_timeout_one_wins(pg_stage: Stage, crossing: Crossing, fir
         return pg_stage.store.finish_step(held, DONE, COMPLETES, claim_for=None) is not None
 
     def time_out() -> bool:
-        late = Held("r", "a", 1, "timeout_token")
+        late = Claim("r", "a", 1, "timeout_token")
         return pg_stage.store.finish_step(late, FAILED, FAILS, claim_for=None) is not None
 
     operations = [finish, time_out] if first_comes == "finish" else [time_out, finish]
@@ -273,7 +273,7 @@ def test_two_takeovers_of_one_attempt_count_it_lost_once(pg_stage: Stage, crossi
 
 
 def test_two_keepers_share_what_is_due_and_neither_waits_for_the_other(pg_stage: Stage, crossing: Crossing) -> None:
-    look = Look(limit=100, backoff=10.0, backoff_max=600.0)
+    look = SweepOptions(limit=100, backoff=10.0, backoff_max=600.0)
     for number in range(4):
         pg_stage.add_run(f"r{number}", grace=0)
     crossing.hold("SELECT 1 FROM rival_runs WHERE id IN ('r0', 'r1') FOR UPDATE")
@@ -366,13 +366,13 @@ def test_many_producers_many_finishes_and_cancels_at_once_do_not_deadlock(pg_sta
     rival = rival_on(pg_stage)
 
     def move(run_id: str) -> None:
-        held = Held(run_id, "a", 1)
+        held = Claim(run_id, "a", 1)
         pg_stage.store.retry_step(held, SOON, rung=True)
-        claimed = pg_stage.store.claim_step(Held(run_id, "a", 2), None, "e1")
+        claimed = pg_stage.store.claim_step(Claim(run_id, "a", 2), None, "e1")
         if isinstance(claimed, Claimed) and pg_stage.store.finish_step(
-            Held(run_id, "a", claimed.token), DONE, GOES_ON, claim_for="e1"
+            Claim(run_id, "a", claimed.token), DONE, GOES_ON, claim_for="e1"
         ):
-            pg_stage.store.finish_step(Held(run_id, "b", 1), DONE, COMPLETES, claim_for=None)
+            pg_stage.store.finish_step(Claim(run_id, "b", 1), DONE, COMPLETES, claim_for=None)
 
     with ThreadPoolExecutor(12) as threads:
         moves = [threads.submit(move, run_id) for run_id in runs]

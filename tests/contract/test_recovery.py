@@ -8,11 +8,11 @@ import time
 from rival_client.sql.recovery import Recovery, recover
 from rival_workers import flow, wait_event_step
 from rival_workers.engine.decisions import Retry
-from rival_workers.store.interface import NEVER_RUNG, Look
+from rival_workers.store.interface import NEVER_RUNG, SweepOptions
 from tests.contract.stage import DONE, ERROR, GOES_ON, Stage
 from tests.support.inline import Clock, Inline
 
-LOOK = Look(100, backoff=10, backoff_max=600)
+LOOK = SweepOptions(100, backoff=10, backoff_max=600)
 NOTHING = Recovery(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 

@@ -19,11 +19,11 @@ from rival_client.sql.history import read_history
 from rival_client.sql.logs import read_logs
 from rival_client.sql.workflows import current_workflow
 from rival_workers.engine.decisions import End, Retry
-from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
+from rival_workers.engine.effects import Advance, EndRun, FailRun, OpenRow
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepConfig, StepNode
-from rival_workers.engine.replay import Ending, Mark
-from rival_workers.store.interface import NEVER_RUNG, Begun, Claimed, Followed, Held, Look, NotYet
+from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
+from rival_workers.store.interface import NEVER_RUNG, BeginResult, Claim, Claimed, FinishResult, NotYet, SweepOptions
 from tests.contract.stage import (
     COMPLETES,
     DONE,
@@ -38,17 +38,17 @@ from tests.contract.stage import (
     Stage,
 )
 
-ASLEEP = Ending(Mark("a/sleep", "sleep", 0), "waiting", delay=60.0)
-LOOK = Look(limit=100, backoff=10.0, backoff_max=35.0)
+ASLEEP = CheckpointWrite(CheckpointRef("a/sleep", "sleep", 0), "waiting", delay=60.0)
+LOOK = SweepOptions(limit=100, backoff=10.0, backoff_max=35.0)
 
 
 # -- every status, every verb -----------------------------------------------------------------------------
 
 
-def apply(stage: Stage, verb: str, held: Held) -> bool:
+def apply(stage: Stage, verb: str, held: Claim) -> bool:
     """The verb with what is held; whether it was allowed."""
     store = stage.store
-    timeout = Held(held.run_id, held.path, held.token, "timeout_token")
+    timeout = Claim(held.run_id, held.path, held.token, "timeout_token")
     found: object = {
         "claim_step": lambda: isinstance(store.claim_step(held, None, "e2"), Claimed),
         "finish_step": lambda: store.finish_step(held, DONE, COMPLETES, claim_for=None),
@@ -63,9 +63,9 @@ def apply(stage: Stage, verb: str, held: Held) -> bool:
     return bool(found)
 
 
-def right_token(stage: Stage, verb: str, run_id: str = "r") -> Held:
+def right_token(stage: Stage, verb: str, run_id: str = "r") -> Claim:
     guard = "timeout_token" if STEP_TRANSITIONS[verb].guard == "timeout_token" else "execution_token"
-    return Held(run_id, "a", stage.step("a", run_id)[guard])
+    return Claim(run_id, "a", stage.step("a", run_id)[guard])
 
 
 #: Those that a message can bring about; the others are part of one of them.
@@ -98,9 +98,9 @@ def test_a_verb_with_a_stale_token_changes_nothing_at_all(stage: Stage, status: 
     for verb in VERBS:
         held = right_token(stage, verb)
         for token in (held.token - 1, held.token + 1, -1, 10**6):
-            assert not apply(stage, verb, Held("r", "a", token)), verb
-        assert not apply(stage, verb, Held("r", "nobody", held.token)), verb
-        assert not apply(stage, verb, Held("nobody", "a", held.token)), verb
+            assert not apply(stage, verb, Claim("r", "a", token)), verb
+        assert not apply(stage, verb, Claim("r", "nobody", held.token)), verb
+        assert not apply(stage, verb, Claim("nobody", "a", held.token)), verb
     assert stage.everything() == before
 
 
@@ -161,7 +161,7 @@ def test_a_plan_is_loaded_as_it_was_stored_and_an_unknown_one_is_none(stage: Sta
 def test_a_run_begins_with_its_first_step_claimed_in_the_same_commit(stage: Stage) -> None:
     stage.add_run()
     begun = stage.store.begin_run("r", 0, TIMED, claim_for="e1")
-    assert begun == Begun({"x": 1}, Followed(claimed=TIMED.next_leaf))
+    assert begun == BeginResult({"x": 1}, FinishResult(claimed=TIMED.next_leaf))
     run, step = stage.run(), stage.step()
     assert (run["status"], run["token"], run["ring_at"]) == ("running", 1, None)
     assert run["started_at"] is not None
@@ -195,7 +195,7 @@ def test_a_run_begins_once(stage: Stage, claim_for: str | None) -> None:
 def test_a_claim_counts_the_attempt_sets_its_timeout_and_brings_the_input(stage: Stage) -> None:
     stage.begin(executor=None)
     stage.store.park("r", "a", 0, "unknown here", 5)
-    claimed = stage.store.claim_step(Held("r", "a", 0), 30.0, "e1")
+    claimed = stage.store.claim_step(Claim("r", "a", 0), 30.0, "e1")
     assert claimed == Claimed("r", "a", 1, 1, 1, 0, {"x": 1})
     step = stage.step()
     assert (step["status"], step["executor_id"], step["parked"], step["rings"]) == ("running", "e1", None, 0)
@@ -206,18 +206,18 @@ def test_a_claim_that_comes_too_early_says_by_how_much_and_changes_nothing(stage
     token = stage.store.retry_step(stage.begin(), Retry(20.0, ERROR), rung=True)
     assert token is not None
     before = stage.everything()
-    early = stage.store.claim_step(Held("r", "a", token), None, "e1")
+    early = stage.store.claim_step(Claim("r", "a", token), None, "e1")
     assert isinstance(early, NotYet)
     assert early.seconds == pytest.approx(20, abs=5)
     assert stage.everything() == before
     stage.time_passes(21)
-    assert isinstance(stage.store.claim_step(Held("r", "a", token), None, "e1"), Claimed)
+    assert isinstance(stage.store.claim_step(Claim("r", "a", token), None, "e1"), Claimed)
 
 
 def test_a_handlers_claim_says_what_it_is_and_the_run_says_what_failed(stage: Stage) -> None:
-    advance = Advance((FailRun(), Opening("a!on_error", "handler")))
+    advance = Advance((FailRun(), OpenRow("a!on_error", "handler")))
     assert stage.store.finish_step(stage.begin(), FAILED, advance, claim_for=None)
-    claimed = stage.store.claim_step(Held("r", "a!on_error", 0), None, "e1")
+    claimed = stage.store.claim_step(Claim("r", "a!on_error", 0), None, "e1")
     assert isinstance(claimed, Claimed)
     assert claimed.kind == "handler"
     assert stage.store.failure_of("r") == ("a", ERROR)
@@ -227,12 +227,12 @@ def test_a_handlers_claim_says_what_it_is_and_the_run_says_what_failed(stage: St
 
 
 @pytest.fixture(params=["first attempt", "second attempt"])
-def held(request: pytest.FixtureRequest, stage: Stage) -> Held:
+def held(request: pytest.FixtureRequest, stage: Stage) -> Claim:
     """The happy path has a statement of its own on Postgres; both ways must do the same."""
     return stage.begin() if request.param == "first attempt" else stage.retried()
 
 
-def test_a_finish_stores_the_outcome_and_claims_the_next_step_in_the_same_commit(stage: Stage, held: Held) -> None:
+def test_a_finish_stores_the_outcome_and_claims_the_next_step_in_the_same_commit(stage: Stage, held: Claim) -> None:
     timed = Advance((replace(TIMED.effects[0], path="b"),))
     assert stage.store.finish_step(held, DONE, timed, claim_for="e9")
     step, following = stage.step("a"), stage.step("b")
@@ -244,14 +244,14 @@ def test_a_finish_stores_the_outcome_and_claims_the_next_step_in_the_same_commit
     assert stage.run()["status"] == "running"
 
 
-def test_a_finish_can_leave_the_next_step_to_a_message(stage: Stage, held: Held) -> None:
+def test_a_finish_can_leave_the_next_step_to_a_message(stage: Stage, held: Claim) -> None:
     assert stage.store.finish_step(held, DONE, GOES_ON, claim_for=None)
     following = stage.step("b")
     assert (following["status"], following["attempts"], following["execution_token"]) == ("pending", 0, 0)
     assert stage.now_plus("ring_at", "b") == pytest.approx(10, abs=5)
 
 
-def test_the_last_finish_ends_the_run_with_the_last_result(stage: Stage, held: Held) -> None:
+def test_the_last_finish_ends_the_run_with_the_last_result(stage: Stage, held: Claim) -> None:
     assert stage.store.finish_step(held, DONE, COMPLETES, claim_for="e9")
     run = stage.run()
     assert (run["status"], run["result"], run["error"], run["ring_at"]) == ("completed", {"n": 1}, None, None)
@@ -259,14 +259,14 @@ def test_the_last_finish_ends_the_run_with_the_last_result(stage: Stage, held: H
     assert run["token"] == 2
 
 
-def test_a_skip_is_a_finish_under_its_own_name(stage: Stage, held: Held) -> None:
+def test_a_skip_is_a_finish_under_its_own_name(stage: Stage, held: Claim) -> None:
     assert stage.store.finish_step(held, SKIPPED, COMPLETES, claim_for=None)
     assert (stage.step()["status"], stage.step()["result"], stage.run()["result"]) == ("skipped", None, None)
     assert stage.run()["status"] == "completed"
 
 
-def test_a_hard_failure_marks_the_run_and_opens_the_handler(stage: Stage, held: Held) -> None:
-    advance = Advance((FailRun(), Opening("a!on_error", "handler")))
+def test_a_hard_failure_marks_the_run_and_opens_the_handler(stage: Stage, held: Claim) -> None:
+    advance = Advance((FailRun(), OpenRow("a!on_error", "handler")))
     assert stage.store.finish_step(held, FAILED, advance, claim_for="e9")
     run = stage.run()
     assert (run["status"], run["failed_step"], run["error"]) == ("running", "a", ERROR)
@@ -274,7 +274,7 @@ def test_a_hard_failure_marks_the_run_and_opens_the_handler(stage: Stage, held: 
     assert stage.step("a!on_error")["status"] == "running"
 
 
-def test_a_hard_failure_without_handlers_ends_the_run(stage: Stage, held: Held) -> None:
+def test_a_hard_failure_without_handlers_ends_the_run(stage: Stage, held: Claim) -> None:
     assert stage.store.finish_step(held, FAILED, FAILS, claim_for=None)
     run = stage.run()
     assert (run["status"], run["failed_step"], run["error"], run["result"]) == ("failed", "a", ERROR, None)
@@ -282,18 +282,18 @@ def test_a_hard_failure_without_handlers_ends_the_run(stage: Stage, held: Held) 
 
 def test_after_its_handlers_the_run_ends_with_the_steps_error_and_not_the_handlers(stage: Stage) -> None:
     stage.store.finish_step(
-        stage.begin(), FAILED, Advance((FailRun(), Opening("!on_error", "handler"))), claim_for="e1"
+        stage.begin(), FAILED, Advance((FailRun(), OpenRow("!on_error", "handler"))), claim_for="e1"
     )
     broken = End("failed", error={"type": "HandlerBroke", "message": "x", "attempt": 1}, hard=True)
-    assert stage.store.finish_step(Held("r", "!on_error", 1), broken, Advance((EndRun("failed"),)), claim_for=None)
+    assert stage.store.finish_step(Claim("r", "!on_error", 1), broken, Advance((EndRun("failed"),)), claim_for=None)
     run = stage.run()
     assert (run["status"], run["failed_step"], run["error"]) == ("failed", "a", ERROR)
 
 
 def test_a_handler_that_comes_last_does_not_lend_the_run_its_result(stage: Stage) -> None:
     soft = End("failed", error=ERROR)
-    stage.store.finish_step(stage.begin(), soft, Advance((Opening("a!on_error", "soft_handler"),)), claim_for="e1")
-    assert stage.store.finish_step(Held("r", "a!on_error", 1), DONE, COMPLETES, claim_for=None)
+    stage.store.finish_step(stage.begin(), soft, Advance((OpenRow("a!on_error", "soft_handler"),)), claim_for="e1")
+    assert stage.store.finish_step(Claim("r", "a!on_error", 1), DONE, COMPLETES, claim_for=None)
     assert (stage.run()["status"], stage.run()["result"]) == ("completed", None)
     assert stage.step("a!on_error")["result"] == {"n": 1}
 
@@ -340,7 +340,7 @@ def test_a_released_attempt_is_not_used_up(stage: Stage, reason: Any, lost: int)
     assert token == step["execution_token"] == held.token + 1
     assert (step["status"], step["attempts"], step["lost"]) == ("pending", 1, lost)
     assert stage.now_plus("due_at") == pytest.approx(0, abs=4)
-    again = stage.store.claim_step(Held("r", "a", token), None, "e3")
+    again = stage.store.claim_step(Claim("r", "a", token), None, "e3")
     assert isinstance(again, Claimed)
     assert (again.attempt, again.lost) == (2, lost)
     assert [(a.outcome, a.attempt, a.executor) for a in _attempts(stage)] == [("failed", 1, "e1"), (reason, 2, "e2")]
@@ -352,7 +352,7 @@ def test_a_first_attempt_can_be_lost_and_lost_again(stage: Stage) -> None:
         token = stage.store.release_step(held, "lost")
         assert token is not None
         assert (stage.step()["attempts"], stage.step()["lost"]) == (0, times)
-        held = stage.claim(Held("r", "a", token))
+        held = stage.claim(Claim("r", "a", token))
     assert len(_attempts(stage)) == 3
 
 
@@ -470,7 +470,7 @@ def test_due_gives_at_most_the_limit_and_the_longest_waiting_first(stage: Stage)
     for name, seconds in (("older", 200), ("old", 100), ("young", 50)):
         stage.time_passes(0)
         stage.force(_earlier(stage, "rival_runs", "id = :name"), name=name, seconds=seconds)
-    look = Look(limit=2, backoff=10, backoff_max=600)
+    look = SweepOptions(limit=2, backoff=10, backoff_max=600)
     assert {due.run_id for due in stage.store.due(look)} == {"older", "old"}
     stage.time_passes(0.1)
     assert {due.run_id for due in stage.store.due(look)} == {"young"}
@@ -559,7 +559,7 @@ def test_an_executor_that_comes_back_under_a_new_id_takes_along_what_nobody_has_
     kept, taken, other = stage.begin("kept", "old"), stage.begin("taken", "old"), stage.begin("other", "e2")
     token = stage.store.release_step(taken, "lost")
     assert token is not None
-    stage.claim(Held("taken", "a", token), "successor")
+    stage.claim(Claim("taken", "a", token), "successor")
     stage.store.finish_step(stage.begin("ended", "old"), DONE, COMPLETES, claim_for=None)
     assert stage.store.adopt_attempts("old", "new") == 1
     assert [a.held for a in stage.store.running_on("new")] == [kept]
@@ -656,7 +656,7 @@ def test_what_a_run_went_through_is_in_its_history(stage: Stage) -> None:
     held = stage.retried()
     token = stage.store.release_step(held, "lost")
     assert token is not None
-    stage.store.finish_step(stage.claim(Held("r", "a", token)), FAILED, FAILS, claim_for=None)
+    stage.store.finish_step(stage.claim(Claim("r", "a", token)), FAILED, FAILS, claim_for=None)
     with stage.database.transaction() as connection:
         assert [h.what for h in read_history(connection, "r")] == [
             "started", "claimed", "retried", "claimed", "taken_over", "claimed", "failed", "failing", "failed",

@@ -25,7 +25,7 @@ from rival_workers.definition.workflow import define_workflow
 from rival_workers.dev.servers import BrokerServer
 from rival_workers.engine.plan import Plan, StepNode
 from rival_workers.runtime import keeper as keeper_module
-from rival_workers.runtime.celery.worker import DeafWatch
+from rival_workers.runtime.celery.worker import StalledConsumerWatch
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 from tests.support.chaos import Ledger, start_many, wait_for_all
@@ -203,13 +203,13 @@ def test_rings_that_a_frozen_broker_did_not_take_are_rung_when_it_is_back(tmp_pa
     broker.start()
     settings = Settings(broker_url=broker.url, queue="q")
     doorbell, queue = open_doorbell(broker.url, "q"), Queue(settings)
-    assert doorbell.forgot(), "its first sight of a broker"
+    assert doorbell.check_epoch(), "its first sight of a broker"
     broker.freeze()
     assert not doorbell.ring([Ring("held", None, 0, "w", "v")])
     assert not doorbell.ring([Ring("skipped", "a", 1, "w", "v", countdown=5)])
     broker.thaw()
     time.sleep(1.1)  # the breaker's second
-    assert not doorbell.forgot(), "a broker that was frozen has not forgotten: what is queued is not rung again"
+    assert not doorbell.check_epoch(), "a broker that was frozen has not forgotten: what is queued is not rung again"
     assert set(queue.rings()) == {("held", None, 0), ("skipped", "a", 1)}
     doorbell.close()
     broker.stop()
@@ -340,7 +340,7 @@ class Clock:
 def test_a_worker_is_deaf_only_when_messages_waited_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("rival_workers.runtime.celery.worker.time.monotonic", clock)
-    watch = DeafWatch(60)
+    watch = StalledConsumerWatch(60)
 
     def look(messages: int, backlog: int | None, busy: bool = False, later: float = 31.0) -> bool:
         clock.at += later

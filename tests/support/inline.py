@@ -54,7 +54,7 @@ class CollectingDoorbell:
     def oldest(self) -> float:
         return self.age
 
-    def forgot(self) -> bool:
+    def check_epoch(self) -> bool:
         amnesia, self.amnesia = self.amnesia, False
         return amnesia
 

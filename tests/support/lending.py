@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from rival_client import Rival
 from rival_client.db.database import Clock, Database
-from rival_client.db.prepared import HotLine
+from rival_client.db.prepared import PreparedPool
 from rival_workers.store import DEFAULT_POOL, Store, open_store
 from rival_workers.store.postgres.store import PostgresStore
 
 
-class KeptLine(HotLine):
+class KeptLine(PreparedPool):
     """Whoever has used it leaves it connected."""
 
     def close(self) -> None:

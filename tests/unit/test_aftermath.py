@@ -11,7 +11,7 @@ from rival_workers import branch, for_each, loop, parallel, step, workflow
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine import paths
 from rival_workers.engine.plan import LoopNode, Plan
-from rival_workers.engine.rewind_range import Aftermath
+from rival_workers.engine.rewind_range import Downstream
 
 
 def work() -> None: ...
@@ -64,7 +64,7 @@ def is_below(path: str, scope: str) -> bool:
 @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=4, unique=True))
 def test_what_comes_after_several_steps_is_what_comes_after_each_of_them(steps: list[str]) -> None:
     each = {path: set(reference(PLAN, path)) for path in steps}
-    after = Aftermath(PLAN, steps)
+    after = Downstream(PLAN, steps)
     assert {row for row in ROWS if row in after} == set().union(*each.values())
     assert list(after.earliest) == [
         path for path in steps if not any(path in each[other] for other in steps if other != path)
@@ -72,5 +72,5 @@ def test_what_comes_after_several_steps_is_what_comes_after_each_of_them(steps: 
 
 
 def test_what_is_around_the_steps_is_known() -> None:
-    after = Aftermath(PLAN, ["both/turns[3]/k", "all[2]/v/m"])
+    after = Downstream(PLAN, ["both/turns[3]/k", "all[2]/v/m"])
     assert after.around == {"both", "both/turns", "both/turns[3]", "all", "all[2]", "all[2]/v"}

@@ -20,7 +20,7 @@ from rival_workers import (
 )
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import Close, EndRun, FailRun, Opening, Recall, Undone, Unwind
+from rival_workers.engine.effects import Close, EndRun, FailRun, OpenRow, Recall, Undone, Unwind
 from rival_workers.engine.interpreter import advance, config_of
 from rival_workers.engine.plan import FlowNode, Plan, StepConfig, StepNode
 from rival_workers.runtime.flow.calls import checked_options
@@ -126,7 +126,7 @@ def test_it_has_the_retries_and_the_timeout_of_its_step_and_nothing_of_its_being
 def test_a_plan_in_which_nothing_can_be_undone_fails_as_it_always_did() -> None:
     assert advance(plan_of(work), "work", HARD, "step").effects == (FailRun(), EndRun("failed"))
     kept = plan_of(workflow(define_workflow("v", [work]), propagate_failure=False), step(work, compensate=undo))
-    assert advance(kept, "v/work", HARD, "step").effects == (Close("v", "failed"), Opening("work", "step"))
+    assert advance(kept, "v/work", HARD, "step").effects == (Close("v", "failed"), OpenRow("work", "step"))
 
 
 def test_a_run_that_fails_is_unwound_after_the_steps_handler_and_before_its_own() -> None:
@@ -137,12 +137,12 @@ def test_a_run_that_fails_is_unwound_after_the_steps_handler_and_before_its_own(
     assert recall == Recall("b")
     assert isinstance(unwind, Unwind)
     assert (unwind.scope, list(unwind.compensations)) == ("", ["a"])
-    assert [effect.path for effect in unwind.then if isinstance(effect, Opening)] == ["!on_error"]
+    assert [effect.path for effect in unwind.then if isinstance(effect, OpenRow)] == ["!on_error"]
 
 
 def test_a_soft_failure_unwinds_nothing() -> None:
     plan = plan_of(step(work, name="a", compensate=undo), step(work, name="b"), step(work, name="c"))
-    assert advance(plan, "b", End("failed", error={}), "step").effects == (Opening("c", "step"),)
+    assert advance(plan, "b", End("failed", error={}), "step").effects == (OpenRow("c", "step"),)
 
 
 @pytest.mark.parametrize("end", [OK, HARD, End("skipped")])

@@ -139,7 +139,7 @@ def test_without_a_broker_a_ring_says_that_it_was_not_heard() -> None:
     silent: Any = open_doorbell(None, "rival")
     assert isinstance(silent, SilentDoorbell)
     assert not silent.ring([START])
-    assert (silent.backlog(), silent.forgot()) == (None, False)
+    assert (silent.backlog(), silent.check_epoch()) == (None, False)
 
 
 def test_a_broker_that_cannot_be_reached_is_no_error_and_is_remembered() -> None:

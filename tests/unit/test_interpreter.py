@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rival_client.model.payload import Json
 from rival_workers.engine.decisions import End, Failure, Retry, decide
-from rival_workers.engine.effects import Advance, EndRun, FailRun, Opening
+from rival_workers.engine.effects import Advance, EndRun, FailRun, OpenRow
 from rival_workers.engine.interpreter import advance, config_of, first
 from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.plan import Plan, StepConfig, StepNode
@@ -30,7 +30,7 @@ def follow(plan: Plan, path: str, end: End, *, failing: bool = False) -> tuple[s
 
 
 def read(found: Advance) -> tuple[str | None, str | None, bool]:
-    opened = [effect.path for effect in found.effects if isinstance(effect, Opening)]
+    opened = [effect.path for effect in found.effects if isinstance(effect, OpenRow)]
     ends = [effect.status for effect in found.effects if isinstance(effect, EndRun)]
     assert len(opened) + len(ends) == 1, "one step opens, or the run ends"
     return next(iter(opened), None), next(iter(ends), None), FailRun() in found.effects
@@ -77,13 +77,13 @@ def test_after_a_soft_failures_handler_the_plan_goes_on_however_the_handler_ends
 def test_the_first_step_opens_with_its_own_config() -> None:
     config = StepConfig(timeout=7)
     plan = Plan(nodes=(StepNode(name="a", config=config), StepNode(name="b")))
-    assert first(plan) == Advance((Opening("a", "step", config),))
+    assert first(plan) == Advance((OpenRow("a", "step", config),))
 
 
 def test_a_handler_is_opened_as_a_handler_without_timeout_and_is_never_retried() -> None:
     node = StepNode(name="a", config=StepConfig(timeout=7, max_attempts=5), on_error=True)
     opening = advance(Plan(nodes=(node,)), "a", HARD, "step").effects[-1]
-    assert isinstance(opening, Opening)
+    assert isinstance(opening, OpenRow)
     assert (opening.path, opening.kind, opening.config.timeout) == ("a!on_error", "handler", None)
     asks_for_more = Failure({}, behavior="retry", max_attempts=9)
     assert isinstance(decide(config_of(Plan(nodes=(node,)), "a!on_error"), 1, asks_for_more), End)

@@ -13,14 +13,14 @@ from rival_client.model.records import Step
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter, names, paths
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import Opening
-from rival_workers.engine.names import Sight
+from rival_workers.engine.effects import OpenRow
+from rival_workers.engine.names import NameScope
 from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import Plan
 from rival_workers.runtime.attempt.context import Context, Ended, RunInfo, Steps, StepState
 from rival_workers.runtime.attempt.step_transitions import Position
 from rival_workers.runtime.logs.stream import LogStream
-from rival_workers.store.interface import Claimed, Held
+from rival_workers.store.interface import Claim, Claimed
 
 ReadStep = Callable[[str, str], Step | None]
 #: What a row is about: an item of a for_each, the event that has come, the input that a flow goes on with.
@@ -41,7 +41,7 @@ class Attempt:
     ended: dict[str, Ended] = field(default_factory=dict)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> Claim:
         return self.position.held
 
     @property
@@ -50,19 +50,19 @@ class Attempt:
 
 
 def attempt_of(claimed: Claimed, definition: WorkflowDefinition, ended: dict[str, Ended] | None = None) -> Attempt:
-    held = Held(claimed.run_id, claimed.path, claimed.token)
+    held = Claim(claimed.run_id, claimed.path, claimed.token)
     position = Position(
         held, definition.name, definition.version, definition.plan, claimed.attempt, claimed.lost, claimed.kind
     )
     return Attempt(claimed, definition, position, {} if ended is None else ended)
 
 
-def begun(run_id: str, run_input: Any, opening: Opening, definition: WorkflowDefinition, token: int) -> Attempt:
+def begun(run_id: str, run_input: Any, opening: OpenRow, definition: WorkflowDefinition, token: int) -> Attempt:
     """The first step of a run, claimed by the statement that started it."""
     return attempt_of(_first_claim(run_id, opening, run_input, token), definition)
 
 
-def following(attempt: Attempt, end: End, opening: Opening, token: int) -> Attempt:
+def following(attempt: Attempt, end: End, opening: OpenRow, token: int) -> Attempt:
     """The next step, claimed by the commit that finished this one."""
     claimed = attempt.claimed
     attempt.ended[claimed.path] = Ended(end.status, end.result, end.state)
@@ -70,7 +70,7 @@ def following(attempt: Attempt, end: End, opening: Opening, token: int) -> Attem
     return attempt_of(first, attempt.definition, attempt.ended)
 
 
-def _first_claim(run_id: str, opening: Opening, run_input: Any, token: int) -> Claimed:
+def _first_claim(run_id: str, opening: OpenRow, run_input: Any, token: int) -> Claimed:
     """A step's first attempt, as an insert leaves it that begins with this token."""
     return Claimed(run_id, opening.path, token + 1, token + 1, attempt=1, lost=0, input=run_input, kind=opening.kind)
 
@@ -85,7 +85,7 @@ def context_of(
     failure = _failure(attempt, view, read_run) if reacts else NO_FAILURE
     return Context(
         run=RunInfo(claimed.run_id, definition.name, definition.version, path, claimed.attempt),
-        steps=Steps(Sight(plan, path), view, attempt.ended, definition.returns_at),
+        steps=Steps(NameScope(plan, path), view, attempt.ended, definition.returns_at),
         log=logs.open(claimed.run_id, definition.name, path, claimed.attempt),
         state=StepState(),
         read_input=lambda: _input(attempt, view, item),

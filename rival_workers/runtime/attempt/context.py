@@ -14,7 +14,7 @@ from rival_client.model.records import Step
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.results import Results, StepView
 from rival_workers.definition.returns import Returns
-from rival_workers.engine.names import Sight
+from rival_workers.engine.names import NameScope
 from rival_workers.runtime.logs.step_log import StepLog
 
 
@@ -64,7 +64,7 @@ class Steps(Results):
     """
 
     def __init__(
-        self, sight: Sight, load: Loader, ended: Mapping[str, Ended], returns_at: ReturnsAt = lambda _: None
+        self, sight: NameScope, load: Loader, ended: Mapping[str, Ended], returns_at: ReturnsAt = lambda _: None
     ) -> None:
         self._sight, self._load, self._ended, self._returns_at = sight, load, ended, returns_at
         self._seen: dict[str, StepView] = {}

@@ -15,7 +15,7 @@ from rival_workers.runtime.attempt.pipeline import AttemptPipeline
 from rival_workers.runtime.attempt.pipeline import Verdict as Verdict
 from rival_workers.runtime.attempt.telemetry import counters
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.store.interface import Begun, ClaimBy, Claimed, Delivered, Held, NotYet, WorkflowVersion
+from rival_workers.store.interface import BeginResult, Claim, ClaimBy, Claimed, Delivered, NotYet, WorkflowVersion
 
 log = logging.getLogger("rival.coordinator")
 
@@ -64,7 +64,7 @@ class Coordinator(AttemptPipeline):
             self._carry_on(first, self._deadline(), observed=True)
         return None
 
-    def _first(self, run_id: str, begun_run: Begun | None, definition: WorkflowDefinition) -> Attempt | None:
+    def _first(self, run_id: str, begun_run: BeginResult | None, definition: WorkflowDefinition) -> Attempt | None:
         opening = None if begun_run is None else begun_run.followed.claimed
         if begun_run is None or opening is None:
             return None
@@ -81,7 +81,7 @@ class Coordinator(AttemptPipeline):
             return Verdict("stale")
         timeout = interpreter.config_of(definition.plan, path).limit
         with self.executor.claiming():
-            claimed = self.store.claim_step(Held(run_id, path, token), timeout, self.executor.id, of=named)
+            claimed = self.store.claim_step(Claim(run_id, path, token), timeout, self.executor.id, of=named)
             claims = self._held(attempt_of(claimed, definition)) if isinstance(claimed, Claimed) else None
         if isinstance(claimed, NotYet):
             # What is far, since a beat has put it off, is the keeper's: no message waits that long.

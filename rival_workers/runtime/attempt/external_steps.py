@@ -13,17 +13,19 @@ from rival_client.model.records import Step
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED, RETRY
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success, timed_out
-from rival_workers.engine.heartbeat_limits import Pulse, deadline_error
+from rival_workers.engine.heartbeat_limits import HeartbeatState, deadline_error
 from rival_workers.errors import InvalidResult
 from rival_workers.runtime.attempt.attempts import Attempt
 from rival_workers.runtime.attempt.invoke import failure
-from rival_workers.runtime.attempt.outage import Patience
-from rival_workers.runtime.attempt.step_transitions import Moves
+from rival_workers.runtime.attempt.outage import OutageRetry
+from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.flow.signals import Suspend
 
 
 class External:
-    def __init__(self, moves: Moves, patience: Patience, read_step: Callable[[str, str], Step | None]) -> None:
+    def __init__(
+        self, moves: StepTransitions, patience: OutageRetry, read_step: Callable[[str, str], Step | None]
+    ) -> None:
         self._moves, self._patience, self._read_step = moves, patience, read_step
 
     def outcome(self, attempt: Attempt, call: Callable[[Attempt], Success | Failure]) -> Success | Failure:
@@ -56,7 +58,7 @@ def answered(step: Step, attempt: Attempt, returns: Returns | None) -> Success |
         return Failure({**said[FAILED], "attempt": number}, behavior, state=state)  # type: ignore[arg-type]
     pulse = None
     if step.due_at is not None and step.heartbeat_at is not None:
-        pulse = Pulse(step.heartbeat_at, step.due_at, step.due_at, beaten=True, progress=step.progress)
+        pulse = HeartbeatState(step.heartbeat_at, step.due_at, step.due_at, beaten=True, progress=step.progress)
     return timed_out(config, deadline_error(config, number, pulse), state)
 
 

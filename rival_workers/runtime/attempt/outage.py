@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_workers.runtime.executor import Executor
-from rival_workers.store.interface import Held, Store
+from rival_workers.store.interface import Claim, Store
 
 log = logging.getLogger("rival.patience")
 
@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
 Landed = Literal["at once", "later", "late"]
 
 
-class Patience:
+class OutageRetry:
     def __init__(self, seconds: float, store: Store, executor: Executor) -> None:
         self._seconds, self._store, self._executor = seconds, store, executor
 
@@ -40,7 +40,7 @@ class Patience:
             except DatabaseError as error:
                 pauses.wait(error)
 
-    def land(self, held: Held, status: str, commit: Callable[[bool], bool]) -> Landed:
+    def land(self, held: Claim, status: str, commit: Callable[[bool], bool]) -> Landed:
         """Commit an outcome. After a commit whose answer was lost, look before believing that it came too late: it
         may have landed. `commit` is told whether it is tried again.
         """
@@ -56,7 +56,7 @@ class Patience:
                 again = True
                 pauses.wait(error)
 
-    def _had_landed(self, held: Held, status: str) -> bool:
+    def _had_landed(self, held: Claim, status: str) -> bool:
         seen = self._store.token_of(held.run_id, held.path)
         if seen is None or seen[:2] != (status, held.token + 1):
             return False

@@ -25,11 +25,11 @@ from rival_workers.runtime.attempt.external_steps import External
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import Calling, call, error_record, failure
 from rival_workers.runtime.attempt.mismatches import Mismatches
-from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.runtime.attempt.outage import OutageRetry
 from rival_workers.runtime.attempt.reads import AttemptReads
 from rival_workers.runtime.attempt.release import AttemptRelease
 from rival_workers.runtime.attempt.step_heartbeat import Heartbeat
-from rival_workers.runtime.attempt.step_transitions import Moves, Position
+from rival_workers.runtime.attempt.step_transitions import Position, StepTransitions
 from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
@@ -42,7 +42,7 @@ from rival_workers.runtime.logs.failure_log import failed_attempt
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.stream import LogStream
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.interface import Claimed, Followed, Store
+from rival_workers.store.interface import Claimed, FinishResult, Store
 
 log = logging.getLogger("rival.coordinator")
 
@@ -68,13 +68,13 @@ class AttemptPipeline:
         self.settings, self.store, self.registry = settings, store, registry
         self.doorbell, self.executor = doorbell, executor
         self.observer: AttemptObserver = observer or NoObserver()
-        self.moves = Moves(settings, store, registry, doorbell)
+        self.moves = StepTransitions(settings, store, registry, doorbell)
         #: True from the moment on at which nothing new is begun in place; a pool's children share a switch.
         self.stopping: object = False
         #: How a step's function is called; a lab has a way of its own.
         self.calling: Calling = call
         executor.hand_back = lambda running: self.moves.release(running, "handed_back")
-        self._patience = Patience(settings.patience, store, executor)
+        self._patience = OutageRetry(settings.patience, store, executor)
         self._reads, self._release = AttemptReads(store, self._patience), AttemptRelease(self.moves, executor)
         self._external = External(self.moves, self._patience, self._reads.step)
         self._mismatches = Mismatches(store)
@@ -224,7 +224,7 @@ class AttemptPipeline:
             tell()
             return Verdict("retried", decision.error), None
         claim_for = self.executor.id if self._goes_on(deadline) else None
-        followed: list[Followed] = []
+        followed: list[FinishResult] = []
         after: list[Attempt] = []
 
         def commit(again: bool) -> bool:

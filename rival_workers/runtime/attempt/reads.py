@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from rival_client.errors import DatabaseError
 from rival_client.model.records import Step
-from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.runtime.attempt.outage import OutageRetry
 from rival_workers.runtime.flow.signals import OutOfReach
-from rival_workers.store.interface import Held, Store
+from rival_workers.store.interface import Claim, Store
 
 T = TypeVar("T")
 
 
 class AttemptReads:
-    def __init__(self, store: Store, patience: Patience) -> None:
+    def __init__(self, store: Store, patience: OutageRetry) -> None:
         self._store, self._patience = store, patience
 
     def step(self, run_id: str, path: str) -> Step | None:
@@ -29,7 +29,7 @@ class AttemptReads:
     def failure(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
         return self._kept(lambda: self._store.failure_of(run_id))
 
-    def is_over(self, held: Held) -> bool:
+    def is_over(self, held: Claim) -> bool:
         """While the database cannot be asked, the attempt goes on."""
         try:
             seen = self._store.token_of(held.run_id, held.path)

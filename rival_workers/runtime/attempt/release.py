@@ -13,7 +13,7 @@ from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from rival_workers.runtime.attempt.attempts import Attempt
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import error_record
-from rival_workers.runtime.attempt.step_transitions import Moves
+from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.executor import Executor
 from rival_workers.store.interface import RunningAttempt
 
@@ -24,7 +24,7 @@ _PRIVILEGE = "42501"
 
 
 class AttemptRelease:
-    def __init__(self, moves: Moves, executor: Executor) -> None:
+    def __init__(self, moves: StepTransitions, executor: Executor) -> None:
         self._moves, self._executor = moves, executor
 
     def release(self, attempt: Attempt, error: BaseException) -> None:

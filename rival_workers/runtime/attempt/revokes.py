@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rival_client.broker.doorbell import Doorbell
-from rival_workers.runtime.attempt.step_transitions import Moves
+from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.host import host_name
-from rival_workers.store.interface import Claimed, Held, NamedAttempt, Store
+from rival_workers.store.interface import Claim, Claimed, NamedAttempt, Store
 
 log = logging.getLogger("rival.revoke")
 
@@ -35,7 +35,13 @@ class Revoked:
 
 class Revocations:
     def __init__(
-        self, store: Store, moves: Moves, doorbell: Doorbell, near: float, worker: str, executor: Callable[[], str]
+        self,
+        store: Store,
+        moves: StepTransitions,
+        doorbell: Doorbell,
+        near: float,
+        worker: str,
+        executor: Callable[[], str],
     ) -> None:
         self._store, self._moves, self._doorbell = store, moves, doorbell
         self._near, self._worker, self._executor = near, worker, executor
@@ -84,7 +90,7 @@ class Revocations:
         claimed = self._store.claim_step(found.held, None, self._executor(), within=self._near)
         if not isinstance(claimed, Claimed):
             return None
-        held = Held(claimed.run_id, claimed.path, claimed.token)
+        held = Claim(claimed.run_id, claimed.path, claimed.token)
         return Revoked("attempt") if self._moves.revoke(found.running(held), task_id) else None
 
 

@@ -11,18 +11,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rival_workers.store.interface import Held, RunningAttempt
+from rival_workers.store.interface import Claim, RunningAttempt
 
 
-class HeldAttempts:
+class RunningAttempts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._local = threading.local()
         #: What each message that is being carried out holds.
-        self._messages: dict[object, set[Held]] = {}
+        self._messages: dict[object, set[Claim]] = {}
         self._claims: set[object] = set()
         #: Rows that are not held, with the claims that may be theirs.
-        self._suspects: dict[Held, set[object]] = {}
+        self._suspects: dict[Claim, set[object]] = {}
 
     @contextmanager
     def message(self) -> Iterator[None]:
@@ -38,12 +38,12 @@ class HeldAttempts:
             with self._lock:
                 del self._messages[mine]
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: Claim) -> None:
         """Within a message: from now on, until its outcome is committed or handed back, this process runs it."""
         with self._lock:
             self._messages[self._local.message].add(held)
 
-    def let_go(self, held: Held) -> None:
+    def let_go(self, held: Claim) -> None:
         with self._lock:
             self._messages[self._local.message].discard(held)
 
@@ -64,7 +64,7 @@ class HeldAttempts:
         return len(self._claims)
 
     @property
-    def all(self) -> set[Held]:
+    def all(self) -> set[Claim]:
         with self._lock:
             return set().union(*self._messages.values())
 

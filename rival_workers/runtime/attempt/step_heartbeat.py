@@ -14,7 +14,7 @@ from rival_workers.engine.plan import StepConfig, shortest
 from rival_workers.errors import StepMovedOn
 from rival_workers.runtime.attempt.timers import Alarm
 from rival_workers.runtime.flow.signals import OutOfReach
-from rival_workers.store.interface import Held, Store
+from rival_workers.store.interface import Claim, Store
 
 log = logging.getLogger("rival.heartbeats")
 
@@ -26,7 +26,7 @@ class Heartbeat:
     """The beats of one attempt."""
 
     def __init__(
-        self, held: Held, config: StepConfig, store: Store, timer: Callable[[], float], max_payload: int,
+        self, held: Claim, config: StepConfig, store: Store, timer: Callable[[], float], max_payload: int,
         before: Callable[[], Step | None] | None = None,
     ) -> None:  # fmt: skip
         """`before` reads the step's row as earlier attempts have left it; None: there were none."""

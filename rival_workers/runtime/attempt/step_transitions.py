@@ -25,7 +25,7 @@ from rival_workers.runtime.logs.failure_log import FailureLog, failed_attempt, t
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.tracebacks import function_location
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.interface import Due, Followed, Held, ReleaseReason, RunningAttempt, Store
+from rival_workers.store.interface import Claim, Due, FinishResult, ReleaseReason, RunningAttempt, Store
 
 log = logging.getLogger("rival.moves")
 
@@ -34,7 +34,7 @@ log = logging.getLogger("rival.moves")
 class Position:
     """A step that is about to move: what is held, and where in its plan it stands."""
 
-    held: Held
+    held: Claim
     workflow: str
     version: str
     plan: Plan
@@ -54,13 +54,13 @@ class Position:
         return Ring(self.held.run_id, path, token, self.workflow, self.version, attempt, lost, countdown)
 
 
-class Moves:
+class StepTransitions:
     def __init__(self, settings: WorkerSettings, store: Store, registry: Registry, doorbell: Doorbell) -> None:
         self._settings, self._store, self._registry, self._doorbell = settings, store, registry, doorbell
         self.failures = FailureLog(store.append_logs, Redaction.of(settings.redact))
         self._plans: dict[tuple[str, str], Plan] = {}
 
-    def finish(self, position: Position, end: End, *, claim_for: str | None) -> Followed | None:
+    def finish(self, position: Position, end: End, *, claim_for: str | None) -> FinishResult | None:
         """The step is over; what follows is claimed for `claim_for`, or rung. None: it had moved on before."""
         followed = self._store.finish_step(position.held, end, position.advance(end), claim_for=claim_for)
         if followed is None:
@@ -71,7 +71,7 @@ class Moves:
         self.ring(position, followed)
         return followed
 
-    def tell_end(self, position: Position, followed: Followed | None) -> None:
+    def tell_end(self, position: Position, followed: FinishResult | None) -> None:
         """Log the run if a commit has failed it."""
         run_id = position.held.run_id
         if followed is None or followed.ended_as != "failed":
@@ -81,7 +81,7 @@ class Moves:
         except DatabaseError as error:
             log.error("run %s of %s failed; its error could not be read: %s", run_id, position.workflow, error)
 
-    def ring(self, position: Position, followed: Followed) -> None:
+    def ring(self, position: Position, followed: FinishResult) -> None:
         """For all that a commit has opened and nobody goes on with."""
         rings = [position.ring(one.path, followed.token_of(one), countdown=one.delay) for one in followed.opened]
         if followed.woken is not None:
@@ -170,7 +170,7 @@ class Moves:
         plan = self._plan(due.workflow, due.version)
         if plan is None or due.path is None:
             return
-        held = Held(due.run_id, due.path, due.timeout_token, "timeout_token")
+        held = Claim(due.run_id, due.path, due.timeout_token, "timeout_token")
         self.time_out(Position(held, due.workflow, due.version, plan, due.attempts, due.lost, due.kind))
 
     def take_over(self, lost: RunningAttempt, error: dict[str, Any] | None = None) -> None:

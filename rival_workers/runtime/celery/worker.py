@@ -37,7 +37,7 @@ class Worker:
         self.settings, self.registry = settings, registry
         self.pool, self.concurrency, self.name = pool, concurrency, name
         self.app: Celery = make_app(settings, concurrency)
-        self._deaf = DeafWatch(settings.deaf_after)
+        self._deaf = StalledConsumerWatch(settings.deaf_after)
         self._member = Membership(self.app, settings, registry, forks=pool == "prefork", name=name)
         self._member.when_ready, self._member.when_leaving = self._when_ready, self._leave_in_time
         self._member.after_round = self._leave_if_deaf
@@ -86,7 +86,7 @@ class Worker:
         self._member.process.leave_after(self.settings.shutdown_grace, self.name)
 
 
-class DeafWatch:
+class StalledConsumerWatch:
     """Workers have gone deaf after a reconnect in several Celery releases: messages wait, none arrives."""
 
     def __init__(self, patience: float) -> None:

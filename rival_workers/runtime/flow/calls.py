@@ -24,7 +24,7 @@ from rival_workers.definition.steps import StepSpec, as_spec, checked_config, na
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
-from rival_workers.engine.replay import Mark
+from rival_workers.engine.replay import CheckpointRef
 from rival_workers.runtime.flow.keywords import split_keywords
 from rival_workers.runtime.flow.operations import (
     ChildOperation,
@@ -140,13 +140,13 @@ class FlowCalls:
         known = its_own if isinstance(its_own, WorkflowDefinition) else self._find_workflow(workflow_name(workflow))
         return None if known is None else known.its_returns
 
-    def result_of(self, spawn: Mark, run_id: str, returns: Returns | None) -> ChildOperation:
+    def result_of(self, spawn: CheckpointRef, run_id: str, returns: Returns | None) -> ChildOperation:
         """A wait for a child that was spawned."""
         self.scheduler.check()
         mark = self.scheduler.replay.result_of(spawn, self.scheduler.next_order)
         return ChildOperation(self.scheduler, mark, run_id, returns=returns)
 
-    def child_id(self, mark: Mark) -> str:
+    def child_id(self, mark: CheckpointRef) -> str:
         return bounded(f"{self._run_id}/{mark.path[len(self._flow) + 1 :]}", arguments.MAX_NAME)
 
     def payload(self, value: Any) -> Json:

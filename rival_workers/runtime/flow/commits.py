@@ -13,8 +13,8 @@ from rival_client.broker.message import Ring
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json
 from rival_workers.engine.plan import StepConfig
-from rival_workers.engine.replay import Checkpoint, Ending, Mark
-from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
+from rival_workers.runtime.attempt.outage import OutageRetry
 from rival_workers.runtime.attempt.step_transitions import Position
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.failpoints import failpoint
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 class AttemptPort:
     def __init__(
-        self, position: Position, store: Store, doorbell: Doorbell, patience: Patience, limits: TimeLimits,
+        self, position: Position, store: Store, doorbell: Doorbell, patience: OutageRetry, limits: TimeLimits,
         settings: WorkerSettings, failures: FailureLog,
     ) -> None:  # fmt: skip
         self._position, self._store, self._doorbell = position, store, doorbell
@@ -64,7 +64,7 @@ class AttemptPort:
     def began_at(self) -> float:
         return self._kept(lambda: self._store.flow_began_at(self._position.held))
 
-    def record(self, ending: Ending) -> float:
+    def record(self, ending: CheckpointWrite) -> float:
         """When it ended, by the database's clock."""
         state = self.state.unstored()
         ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.held, ending, state))
@@ -74,14 +74,14 @@ class AttemptPort:
         failpoint("after_checkpoint_commit")
         return ended_at
 
-    def suspend(self, ending: Ending | None, seconds: float | None, state: Json | None) -> None:
+    def suspend(self, ending: CheckpointWrite | None, seconds: float | None, state: Json | None) -> None:
         """The flow waits for so many seconds, or without a time; with how a checkpoint stands now. `state`: that of the
         flow, if it is not stored."""
         token = self._kept(lambda: self._store.suspend_step(self._position.held, ending, seconds, state))
         self._suspended(token, seconds)
 
     def commit(
-        self, next_order: int, endings: Sequence[Ending], waiting: Sequence[Operation],
+        self, next_order: int, endings: Sequence[CheckpointWrite], waiting: Sequence[Operation],
         given_up: Sequence[Operation], *, suspend: bool, retry_in: float | None, may_stop: bool = False,
     ) -> FlowProgress:  # fmt: skip
         """What the lanes have done, and what has ended for them."""
@@ -103,7 +103,7 @@ class AttemptPort:
             self._suspended(progress.token, progress.seconds)
         return progress
 
-    def spawn(self, mark: Mark, child: ChildRun) -> SpawnedChild:
+    def spawn(self, mark: CheckpointRef, child: ChildRun) -> SpawnedChild:
         state = self.state.unstored()
         spawned = self._kept(lambda: self._store.spawn_child(self._position.held, mark, child, state))
         if spawned is None:
@@ -166,7 +166,9 @@ def _begun(new: Sequence[Operation]) -> dict[str, list[Any]]:
     """The parts of a commit that begin to wait."""
     children = [one for one in new if isinstance(one, ChildOperation)]
     return {
-        "sleeps": [Ending(one.mark, "waiting", delay=one.seconds) for one in new if isinstance(one, SleepOperation)],
+        "sleeps": [
+            CheckpointWrite(one.mark, "waiting", delay=one.seconds) for one in new if isinstance(one, SleepOperation)
+        ],
         "waits": [EventWait(one.mark, one.waits_for, one.timeout) for one in new if isinstance(one, EventOperation)],
         "children": [
             ChildStart(one.mark, ChildRun(one.run_id, one.workflow, one.input))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from rival_client.model.payload import dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import Rule
-from rival_workers.engine.replay import Ending, Replay
+from rival_workers.engine.replay import CheckpointWrite, Replay
 from rival_workers.errors import ChildFailed
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.flow import step_limit
@@ -132,7 +132,7 @@ class BaseFlowContext(Context):
         if mark.found is not None:
             return mark.found.result
         value = make()
-        self.scheduler.guarded(lambda: self.port.record(Ending(mark, "completed", dump(value, what=name))))
+        self.scheduler.guarded(lambda: self.port.record(CheckpointWrite(mark, "completed", dump(value, what=name))))
         return value
 
     def _spawn(self, workflow: Any, input: Any) -> ChildHandle:

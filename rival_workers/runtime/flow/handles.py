@@ -11,7 +11,7 @@ from typing import Any, Generic, Self
 from typing_extensions import TypeVar
 
 from rival_workers.definition.returns import Returns
-from rival_workers.engine.replay import Mark
+from rival_workers.engine.replay import CheckpointRef
 from rival_workers.errors import NotInFlows
 from rival_workers.runtime.flow.calls import FlowCalls
 from rival_workers.runtime.flow.operations import Operation, State
@@ -60,11 +60,11 @@ class ChildHandle(str, Generic[T_co]):
     handle`. The child goes its own way all the same: it is not cancelled with its parent's wait."""
 
     _calls: FlowCalls
-    _spawn: Mark
+    _spawn: CheckpointRef
     _last: Operation | None
     _returns: Returns | None
 
-    def __new__(cls, calls: FlowCalls, spawn: Mark, run_id: str, returns: Returns | None = None) -> Self:
+    def __new__(cls, calls: FlowCalls, spawn: CheckpointRef, run_id: str, returns: Returns | None = None) -> Self:
         made = super().__new__(cls, run_id)
         made._calls, made._spawn, made._last, made._returns = calls, spawn, None, returns
         return made

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.replay import Checkpoint, Mark
+from rival_workers.engine.replay import Checkpoint, CheckpointRef
 from rival_workers.errors import ChildFailed, NotInFlows
 from rival_workers.runtime.flow.step import FlowStep
 
@@ -34,7 +34,7 @@ class Operation:
 
     why_not_json = "it holds a call on ctx that was not awaited"
 
-    def __init__(self, scheduler: FlowScheduler, mark: Mark) -> None:
+    def __init__(self, scheduler: FlowScheduler, mark: CheckpointRef) -> None:
         self.scheduler, self.mark = scheduler, mark
         self.state = State.NEW
         #: How it ended; the flow has received this.
@@ -115,7 +115,7 @@ class StepOperation(Operation):
 
 
 class SleepOperation(Operation):
-    def __init__(self, scheduler: FlowScheduler, mark: Mark, seconds: float) -> None:
+    def __init__(self, scheduler: FlowScheduler, mark: CheckpointRef, seconds: float) -> None:
         super().__init__(scheduler, mark)
         self.seconds = seconds
 
@@ -125,7 +125,7 @@ class SleepOperation(Operation):
 
 class EventOperation(Operation):
     def __init__(
-        self, scheduler: FlowScheduler, mark: Mark, waits_for: Sequence[WaitFor], timeout: float | None,
+        self, scheduler: FlowScheduler, mark: CheckpointRef, waits_for: Sequence[WaitFor], timeout: float | None,
         read: Callable[[dict[str, Any] | None], Any],
     ) -> None:  # fmt: skip
         """`read` makes the flow's value of the event; of None when it has not come in time."""
@@ -142,7 +142,7 @@ class ChildOperation(Operation):
     """A child that is started and waited for; or, without `workflow`, one that was spawned earlier."""
 
     def __init__(
-        self, scheduler: FlowScheduler, mark: Mark, run_id: str, workflow: str | None = None,
+        self, scheduler: FlowScheduler, mark: CheckpointRef, run_id: str, workflow: str | None = None,
         input: Json | None = None, returns: Returns | None = None,
     ) -> None:  # fmt: skip
         """`returns`: the type of the child's result."""

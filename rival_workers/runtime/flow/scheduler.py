@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rival_client.model.payload import load
-from rival_workers.engine.replay import Checkpoint, Ending, Mark, Replay
+from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite, Replay
 from rival_workers.errors import FlowStuck, NotInFlows
 from rival_workers.runtime.failpoints import asks_to_stop
 from rival_workers.runtime.flow.guard import FlowGuard
@@ -59,7 +59,7 @@ class FlowScheduler(FlowGuard):
 
     # -- what the flow asks for ---------------------------------------------------------------------------
 
-    def come_to(self, name: str, kind: str) -> Mark:
+    def come_to(self, name: str, kind: str) -> CheckpointRef:
         """The next checkpoint of the running lane."""
         self.check()
         return self.guarded(lambda: self.replay.come_to(name, kind, self.current_lane(), self.next_order), ValueError)
@@ -174,7 +174,7 @@ class FlowScheduler(FlowGuard):
         if self._is_alone():
             return self._call_here(self._to_run.popleft())
         if (nap := self._only_nap()) is not None:
-            return self._end_here(nap, Ending(nap.mark, "completed"))
+            return self._end_here(nap, CheckpointWrite(nap.mark, "completed"))
         endings = self._ended_steps()
         idle = not (self._to_run or self._threads or endings)
         if idle and not self.open:
@@ -221,7 +221,7 @@ class FlowScheduler(FlowGuard):
             return True
         return any(not one.is_stored or one.has_ended_unseen for one in self._waiting())
 
-    def _commit(self, endings: list[Ending], *, suspend: bool) -> bool:
+    def _commit(self, endings: list[CheckpointWrite], *, suspend: bool) -> bool:
         """Whether there is something to deliver. Raises Suspend when the flow waits now."""
         now = self._port.timer()
         retries = [one.due - now for one in self._open_steps() if one.due is not None]
@@ -260,7 +260,7 @@ class FlowScheduler(FlowGuard):
             raise Suspend
         return self._end_here(operation, ending)
 
-    def _end_here(self, operation: Operation, ending: Ending) -> None:
+    def _end_here(self, operation: Operation, ending: CheckpointWrite) -> None:
         ended_at = self._port.record(replace(ending, end_order=self.next_order))
         mark = operation.mark
         self._received.append(
@@ -270,7 +270,7 @@ class FlowScheduler(FlowGuard):
             )
         )  # fmt: skip
 
-    def _ended_steps(self) -> list[Ending]:
+    def _ended_steps(self) -> list[CheckpointWrite]:
         endings = []
         for operation, ending in self._threads.endings():
             if ending.delay is not None:

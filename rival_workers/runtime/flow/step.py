@@ -13,7 +13,7 @@ from rival_workers.definition.returns import known_returns_of
 from rival_workers.definition.steps import name_of
 from rival_workers.engine.decisions import Failure, Retry, Success, decide, timed_out
 from rival_workers.engine.plan import StepConfig
-from rival_workers.engine.replay import Checkpoint, Ending, Mark
+from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.errors import StepFailed
 from rival_workers.runtime.attempt.invoke import async_steps, ends_attempt, failure
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
@@ -25,7 +25,7 @@ EARLY = 0.005
 
 @dataclass(frozen=True)
 class FlowStep:
-    mark: Mark
+    mark: CheckpointRef
     function: Callable[..., Any]
     args: Sequence[Any]
     config: StepConfig
@@ -38,25 +38,25 @@ class FlowStep:
         return self.mark.found is not None and self.mark.found.is_over
 
     @property
-    def waiting(self) -> Ending | None:
+    def waiting(self) -> CheckpointWrite | None:
         """It is to be tried again, and its time has not come."""
         found = self.mark.found
         if found is None or (found.due_in or 0.0) <= EARLY:
             return None
-        return Ending(self.mark, found.status, error=found.error, attempts=found.attempts, delay=found.due_in)
+        return CheckpointWrite(self.mark, found.status, error=found.error, attempts=found.attempts, delay=found.due_in)
 
     @property
     def attempt(self) -> int:
         return 1 if self.mark.found is None else self.mark.found.attempts + 1
 
-    def call(self) -> Ending:
+    def call(self) -> CheckpointWrite:
         return self._ending(self._called())
 
-    def over_time(self, limit: FlowStepLimit) -> Ending:
+    def over_time(self, limit: FlowStepLimit) -> CheckpointWrite:
         """What becomes of it if it still runs now."""
         return self._ending(timed_out(self.config, limit.error(self.attempt)))
 
-    def result(self, ending: Ending | None = None) -> Any:
+    def result(self, ending: CheckpointWrite | None = None) -> Any:
         """What it has returned, now or before; StepFailed if it has failed for good."""
         mark, found = self.mark, self.mark.found
         if ending is not None:
@@ -92,11 +92,13 @@ class FlowStep:
                 raise
             return self.failures.redacted(failure(error, self.attempt, function=self.function))
 
-    def _ending(self, outcome: Success | Failure) -> Ending:
+    def _ending(self, outcome: Success | Failure) -> CheckpointWrite:
         decision = decide(self.config, self.attempt, outcome, random.random())
         if isinstance(outcome, Failure):
             self.failures.report(self.mark.path, self.attempt, self.config, outcome, decision)
         if isinstance(decision, Retry):
-            return Ending(self.mark, "waiting_retry", error=decision.error, attempts=self.attempt, delay=decision.delay)
+            return CheckpointWrite(
+                self.mark, "waiting_retry", error=decision.error, attempts=self.attempt, delay=decision.delay
+            )
         error = None if decision.error is None else {**decision.error, "soft": not decision.hard}
-        return Ending(self.mark, decision.status, decision.result, error, self.attempt)
+        return CheckpointWrite(self.mark, decision.status, decision.result, error, self.attempt)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from rival_workers.engine.heartbeat_limits import Pulse, timeout_error
+from rival_workers.engine.heartbeat_limits import HeartbeatState, timeout_error
 from rival_workers.engine.plan import StepConfig, shortest
 from rival_workers.runtime.attempt.timers import Alarm
 
@@ -49,10 +49,10 @@ class FlowStepLimit:
         )
         return shortest(*ends) or self._began
 
-    def _pulse(self) -> Pulse:
+    def _pulse(self) -> HeartbeatState:
         now, here = dt.datetime.now(dt.UTC), self._timer()
         last, limit = (now + dt.timedelta(seconds=at - here) for at in (self._last, self._limit()))
-        return Pulse(last, limit, now, beaten=self._last > self._began)
+        return HeartbeatState(last, limit, now, beaten=self._last > self._began)
 
 
 def beat() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rival_client.model.payload import Json
-from rival_workers.engine.replay import Ending
+from rival_workers.engine.replay import CheckpointWrite
 from rival_workers.runtime.flow.operations import StepOperation
 from rival_workers.runtime.flow.signals import Moved
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COMMIT_WAIT = 10.0
 
 
-def call_here(port: AttemptPort, operation: StepOperation, end_order: int, state: Json | None) -> Ending:
+def call_here(port: AttemptPort, operation: StepOperation, end_order: int, state: Json | None) -> CheckpointWrite:
     """In the flow's own thread. If the step is over its time, the flow goes on without this attempt. `state`: that of
     the flow, if it is not stored."""
     step = operation.step
@@ -34,7 +34,7 @@ def call_here(port: AttemptPort, operation: StepOperation, end_order: int, state
         order = end_order if ending.delay is None else None
         port.suspend(replace(ending, end_order=order), ending.delay or 0.0, state)
 
-    def call() -> Ending:
+    def call() -> CheckpointWrite:
         with port.limited(step.config, over_time):
             return step.call()
 
@@ -49,7 +49,7 @@ class Running:
     lock: threading.Lock = field(default_factory=threading.Lock)
     settled: bool = False
     ended_at: float = 0.0
-    end: Ending | BaseException | None = None
+    end: CheckpointWrite | BaseException | None = None
     committed: threading.Event = field(default_factory=threading.Event)
 
     def settle(self) -> bool:
@@ -89,9 +89,9 @@ class StepThreads:
             return False
         return True
 
-    def endings(self) -> list[tuple[StepOperation, Ending]]:
+    def endings(self) -> list[tuple[StepOperation, CheckpointWrite]]:
         """Of the steps that have ended since the last time. Raises what a step has raised in place of an outcome."""
-        found: list[tuple[StepOperation, Ending]] = []
+        found: list[tuple[StepOperation, CheckpointWrite]] = []
         while self._taken or not self._ended.empty():
             running = self._taken.pop(0) if self._taken else self._ended.get_nowait()
             if self._running.get(running.operation) is not running:
@@ -121,12 +121,12 @@ class StepThreads:
 
         try:
             with self._port.limited(step.config, over_time):
-                ending: Ending | BaseException = step.call()
+                ending: CheckpointWrite | BaseException = step.call()
         except BaseException as error:
             ending = error
         self._end(running, lambda: ending)
 
-    def _end(self, running: Running, how: Callable[[], Ending | BaseException]) -> bool:
+    def _end(self, running: Running, how: Callable[[], CheckpointWrite | BaseException]) -> bool:
         """False: it has ended before."""
         if not running.settle():
             return False

@@ -31,7 +31,7 @@ M = TypeVar("M", bound=BaseModel)
 Ts = TypeVarTuple("Ts")
 
 #: What a flow has begun, with its result.
-Begun = Handle[T] | ChildHandle[T]
+AnyHandle = Handle[T] | ChildHandle[T]
 
 
 class FlowContext(BaseFlowContext):
@@ -64,19 +64,19 @@ class FlowContext(BaseFlowContext):
         return self.scheduler.wait_here(self.calls.step(function, *args, **keywords))
 
     @overload
-    def gather(self, one: Begun[T1], two: Begun[T2], /) -> tuple[T1, T2]: ...  # type: ignore[overload-overlap]
+    def gather(self, one: AnyHandle[T1], two: AnyHandle[T2], /) -> tuple[T1, T2]: ...  # type: ignore[overload-overlap]
     @overload
     def gather(  # type: ignore[overload-overlap]
-        self, one: Begun[T1], two: Begun[T2], three: Begun[T3], /
+        self, one: AnyHandle[T1], two: AnyHandle[T2], three: AnyHandle[T3], /
     ) -> tuple[T1, T2, T3]: ...
     @overload
     def gather(  # type: ignore[overload-overlap]
-        self, one: Begun[T1], two: Begun[T2], three: Begun[T3], four: Begun[T4], /
+        self, one: AnyHandle[T1], two: AnyHandle[T2], three: AnyHandle[T3], four: AnyHandle[T4], /
     ) -> tuple[T1, T2, T3, T4]: ...
     @overload
-    def gather(self, *calls: Begun[T]) -> list[T]: ...
+    def gather(self, *calls: AnyHandle[T]) -> list[T]: ...
     @overload
-    def gather(self, *calls: Begun[Any] | Callee, **options: Unpack[FlowStepOptions]) -> list[Any]: ...
+    def gather(self, *calls: AnyHandle[Any] | Callee, **options: Unpack[FlowStepOptions]) -> list[Any]: ...
     def gather(self, *calls: Any, **options: Any) -> Any:
         """Several at once: each a function, a tuple of a function (or `ctx.call`, `ctx.sleep`, `ctx.await_event`) and
         its arguments, or a handle. All end before it does; then the first failure is raised. Options are for the
@@ -86,12 +86,12 @@ class FlowContext(BaseFlowContext):
         return [Handle(one).result() for one in operations]
 
     @overload
-    def first(self, one: Begun[T1], two: Begun[T2], /, *, cancel_others: bool = False) -> First[T1 | T2]: ...
+    def first(self, one: AnyHandle[T1], two: AnyHandle[T2], /, *, cancel_others: bool = False) -> First[T1 | T2]: ...
     @overload
-    def first(self, *calls: Begun[T], cancel_others: bool = False) -> First[T]: ...
+    def first(self, *calls: AnyHandle[T], cancel_others: bool = False) -> First[T]: ...
     @overload
     def first(
-        self, *calls: Begun[Any] | Callee, cancel_others: bool = False, **options: Unpack[FlowStepOptions]
+        self, *calls: AnyHandle[Any] | Callee, cancel_others: bool = False, **options: Unpack[FlowStepOptions]
     ) -> First[Any]: ...
     def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> First[Any]:
         """The same, until one of them has ended. The others go on, unless they are cancelled."""

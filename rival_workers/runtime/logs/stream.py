@@ -11,7 +11,7 @@ import logging
 import threading
 
 from rival_client.errors import DatabaseError, DatabaseRefused
-from rival_workers.runtime.attempt.outage import Patience
+from rival_workers.runtime.attempt.outage import OutageRetry
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.step_log import Append, StepLog
 
@@ -38,7 +38,7 @@ class LogStream:
         if waiting == 1 or waiting % BATCH == 0:
             self._register(written, urgent=waiting >= BATCH)
 
-    def finish(self, ended: StepLog, patience: Patience) -> None:
+    def finish(self, ended: StepLog, patience: OutageRetry) -> None:
         """The last of an attempt, before its outcome is committed."""
         ended.end()
         if not ended.waiting:

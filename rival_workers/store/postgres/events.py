@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rival_client.db.locks import SHARED_RUN_LOCK_SQL
-from rival_client.db.prepared import HotLine, Statement, Value
+from rival_client.db.prepared import PreparedPool, Statement, Value
 from rival_client.model.payload import load
-from rival_client.sql.wake import Woken
+from rival_client.sql.wake import ReadyStep
 from rival_workers.store.interface import ClaimBy, Claimed, Delivered
 from rival_workers.store.sql.locks import BETWEEN, KEYS, TOPICS
 
@@ -77,7 +77,7 @@ LOCK_EVENT = Statement.of("rival_lock_event", _LOCK)
 DELIVER_EVENT = Statement.of("rival_deliver_event", _DELIVER)
 
 
-def deliver(hot: HotLine, event_id: str, claim: ClaimBy | None, grace: float) -> Delivered | None:
+def deliver(hot: PreparedPool, event_id: str, claim: ClaimBy | None, grace: float) -> Delivered | None:
     """None: it is not the usual case, and the long way finds out which."""
     executor = None if claim is None else claim.executor
     values: dict[str, Value] = {"event_id": event_id, "grace": grace, "executor": executor, "workflows": _array(claim)}
@@ -86,7 +86,7 @@ def deliver(hot: HotLine, event_id: str, claim: ClaimBy | None, grace: float) ->
         return None
     run_id, path, token, workflow, version, claims = (text or "" for text in row[:6])
     if claims != "t":
-        return Delivered((Woken(run_id, path, int(token), workflow, version),))
+        return Delivered((ReadyStep(run_id, path, int(token), workflow, version),))
     timeout_token, attempts, lost = (int(text or 0) for text in row[6:9])
     claimed = Claimed(run_id, path, int(token), timeout_token, attempts, lost, load(row[9]), "wait", load(row[10]))
     return Delivered((), claimed, workflow, version)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from rival_client.db.locks import RUN_LOCK_SQL, SHARED_RUN_LOCK_SQL
-from rival_client.db.prepared import HotLine, Statement, Value
+from rival_client.db.prepared import PreparedPool, Statement, Value
 from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL
 from rival_client.model.payload import Json, load, serialise
 from rival_client.sql.history import REOPENINGS, as_json
-from rival_workers.engine.replay import Checkpoint, Ending
+from rival_workers.engine.replay import Checkpoint, CheckpointWrite
 from rival_workers.store.flow_records import EARLY, FlowCommit, FlowProgress
-from rival_workers.store.interface import Held
+from rival_workers.store.interface import Claim
 
 
 def _list(statuses: tuple[str, ...]) -> str:
@@ -177,7 +177,7 @@ RECEIVE_END = Statement.of("rival_receive_end", _RECEIVE)
 CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
 
 
-def record_checkpoint(hot: HotLine, held: Held, ending: Ending, state: Json | None) -> float | None:
+def record_checkpoint(hot: PreparedPool, held: Claim, ending: CheckpointWrite, state: Json | None) -> float | None:
     mark = ending.mark
     values: dict[str, Value] = {
         **_of(held), "path": mark.path, "kind": mark.kind, "number": mark.number,
@@ -190,7 +190,7 @@ def record_checkpoint(hot: HotLine, held: Held, ending: Ending, state: Json | No
     return None if row is None else float(row[0] or 0.0)
 
 
-def end_steps(hot: HotLine, held: Held, commit: FlowCommit) -> FlowProgress | None:
+def end_steps(hot: PreparedPool, held: Claim, commit: FlowCommit) -> FlowProgress | None:
     """None: the flow has moved on, or an earlier try has written some of them; the long way finds out."""
     in_order = sorted(commit.endings, key=lambda one: (-one.ago, one.mark.path))
     numbered = [replace(one, end_order=order) for order, one in enumerate(in_order, start=commit.next_order)]
@@ -203,7 +203,7 @@ def end_steps(hot: HotLine, held: Held, commit: FlowCommit) -> FlowProgress | No
     return FlowProgress(tuple(_checkpoint(one, ended_at) for one in numbered))
 
 
-def receive_end(hot: HotLine, held: Held, path: str, commit: FlowCommit) -> FlowProgress | None:
+def receive_end(hot: PreparedPool, held: Claim, path: str, commit: FlowCommit) -> FlowProgress | None:
     """None: it has not ended, an earlier try has received it, or the flow has moved on."""
     end_order, state = commit.next_order, commit.state
     detail = as_json({"end_order": end_order, "state": state})
@@ -219,7 +219,7 @@ def receive_end(hot: HotLine, held: Held, path: str, commit: FlowCommit) -> Flow
     return FlowProgress((received,))
 
 
-def _row(ending: Ending, flow_state: Json | None) -> dict[str, Any]:
+def _row(ending: CheckpointWrite, flow_state: Json | None) -> dict[str, Any]:
     mark, detail = ending.mark, {**ending.detail, "state": flow_state}
     return {
         "path": mark.path, "kind": mark.kind, "number": mark.number, "begun_after": mark.begun_after,
@@ -228,7 +228,7 @@ def _row(ending: Ending, flow_state: Json | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _checkpoint(ending: Ending, ended_at: float) -> Checkpoint:
+def _checkpoint(ending: CheckpointWrite, ended_at: float) -> Checkpoint:
     mark = ending.mark
     return Checkpoint(
         mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
@@ -236,11 +236,11 @@ def _checkpoint(ending: Ending, ended_at: float) -> Checkpoint:
     )  # fmt: skip
 
 
-def continue_flow(hot: HotLine, held: Held, its_input: Json, state: Json | None, grace: float) -> int | None:
+def continue_flow(hot: PreparedPool, held: Claim, its_input: Json, state: Json | None, grace: float) -> int | None:
     values: dict[str, Value] = {**_of(held), "input": its_input, "state": state, "grace": grace}
     row = hot.fetch_in_turn(LOCK_RUN, CONTINUE_FLOW, values)
     return None if row is None else int(row[0] or 0)
 
 
-def _of(held: Held) -> dict[str, Value]:
+def _of(held: Claim) -> dict[str, Value]:
     return {"run_id": held.run_id, "flow": held.path, "token": held.token}

@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from rival_client.db.database import Database
-from rival_client.db.prepared import HotLine, Statement
+from rival_client.db.prepared import PreparedPool, Statement
 from rival_client.model.payload import Json, load
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import Advance, Close, Join, Opening
+from rival_workers.engine.effects import Advance, Close, Join, OpenRow
 from rival_workers.engine.paths import is_handler
-from rival_workers.engine.replay import Ending
+from rival_workers.engine.replay import CheckpointWrite
 from rival_workers.store.flow_records import FlowCommit, FlowProgress
-from rival_workers.store.interface import Begun, ClaimBy, Claimed, Delivered, Followed, Held, NotYet, WorkflowVersion
+from rival_workers.store.interface import (
+    BeginResult,
+    Claim,
+    ClaimBy,
+    Claimed,
+    Delivered,
+    FinishResult,
+    NotYet,
+    WorkflowVersion,
+)
 from rival_workers.store.postgres import flows
 from rival_workers.store.postgres.events import deliver
 from rival_workers.store.postgres.statements import (
@@ -31,7 +40,7 @@ from rival_workers.store.sql_store import SqlStore
 class PostgresStore(SqlStore):
     def __init__(self, database: Database, **options: Any) -> None:
         super().__init__(database, **options)
-        self._hot = HotLine(database.url)
+        self._hot = PreparedPool(database.url)
 
     def close(self) -> None:
         self._hot.close()
@@ -39,15 +48,15 @@ class PostgresStore(SqlStore):
 
     def begin_run(
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
-    ) -> Begun | None:
+    ) -> BeginResult | None:
         opening = advance.next_leaf
         if claim_for is None or opening is None:
             return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of)
         row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_of(of), **_next(opening, claim_for)})
-        return None if row is None else Begun(load(row[0]), Followed(claimed=opening))
+        return None if row is None else BeginResult(load(row[0]), FinishResult(claimed=opening))
 
     def claim_step(
-        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        self, held: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
         within: float | None = None,
     ) -> Claimed | NotYet | None:  # fmt: skip
         if within is not None:
@@ -70,14 +79,14 @@ class PostgresStore(SqlStore):
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
         return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
 
-    def record_checkpoint(self, held: Held, ending: Ending, state: Json | None = None) -> float | None:
+    def record_checkpoint(self, held: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
         if ending.mark.found is not None:
             return super().record_checkpoint(held, ending, state)
         ended_at = flows.record_checkpoint(self._hot, held, ending, state)
         # Stale, or paused: then the flow stops with this checkpoint.
         return super().record_checkpoint(held, ending, state) if ended_at is None else ended_at
 
-    def commit_flow(self, held: Held, commit: FlowCommit) -> FlowProgress | None:
+    def commit_flow(self, held: Claim, commit: FlowCommit) -> FlowProgress | None:
         ended = None
         if commit.only_ends_steps:
             ended = flows.end_steps(self._hot, held, commit)
@@ -85,10 +94,10 @@ class PostgresStore(SqlStore):
             ended = flows.receive_end(self._hot, held, path, commit)
         return ended or super().commit_flow(held, commit)
 
-    def continue_flow(self, held: Held, its_input: Json, state: Json | None = None) -> int | None:
+    def continue_flow(self, held: Claim, its_input: Json, state: Json | None = None) -> int | None:
         return flows.continue_flow(self._hot, held, its_input, state, self.ring_grace)
 
-    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
+    def finish_step(self, held: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
         opening = advance.next_leaf
         if not _is_plain(held, end) or not (opening or (advance.completes_run and not _may_be_a_child(held.run_id))):
             followed = self._finish_lane(held, end, advance, claim_for)
@@ -101,15 +110,17 @@ class PostgresStore(SqlStore):
         # Stale, or paused: then what follows is opened, and not claimed.
         return followed or super().finish_step(held, end, advance, claim_for=claim_for)
 
-    def _finish_plain(self, given: dict[str, Any], opening: Opening | None, claim_for: str | None) -> Followed | None:
+    def _finish_plain(
+        self, given: dict[str, Any], opening: OpenRow | None, claim_for: str | None
+    ) -> FinishResult | None:
         if opening is None:
-            return self._hot_finish(FINISH_AND_COMPLETE, given, Followed(run_ended=True))
+            return self._hot_finish(FINISH_AND_COMPLETE, given, FinishResult(run_ended=True))
         given |= _next(opening, claim_for)
         if claim_for is not None:
-            return self._hot_finish(FINISH_AND_CLAIM, given, Followed(claimed=opening))
-        return self._hot_finish(FINISH_AND_OPEN, given | {"grace": self.ring_grace}, Followed(opened=(opening,)))
+            return self._hot_finish(FINISH_AND_CLAIM, given, FinishResult(claimed=opening))
+        return self._hot_finish(FINISH_AND_OPEN, given | {"grace": self.ring_grace}, FinishResult(opened=(opening,)))
 
-    def _finish_lane(self, held: Held, end: End, advance: Advance, claim_for: str | None) -> Followed | None:
+    def _finish_lane(self, held: Claim, end: End, advance: Advance, claim_for: str | None) -> FinishResult | None:
         """None: it is no lane of a for_each, or the last one, or stale."""
         lane = _lane_of(advance) if _is_plain(held, end) else None
         if lane is None:
@@ -124,15 +135,17 @@ class PostgresStore(SqlStore):
         if row is None:
             return None
         if row[0] is None:
-            return Followed()
+            return FinishResult()
         begun = opening.at_item(join, int(row[0]))
-        return Followed(opened=(begun,)) if claim_for is None else Followed(claimed=begun)
+        return FinishResult(opened=(begun,)) if claim_for is None else FinishResult(claimed=begun)
 
-    def _hot_finish(self, statement: Statement, parameters: dict[str, Any], followed: Followed) -> Followed | None:
+    def _hot_finish(
+        self, statement: Statement, parameters: dict[str, Any], followed: FinishResult
+    ) -> FinishResult | None:
         return None if self._hot.fetch(statement, parameters) is None else followed
 
 
-def _lane_of(advance: Advance) -> tuple[str, str, Opening] | None:
+def _lane_of(advance: Advance) -> tuple[str, str, OpenRow] | None:
     """The item that ends, the composite it belongs to, and the one step that opens for the next item."""
     match advance.effects:
         case (Close(path=item, status="completed"), Join(path=join, stops=False, each=(opening,))):
@@ -145,7 +158,7 @@ def _may_be_a_child(run_id: str) -> bool:
     return "/" in run_id
 
 
-def _is_plain(held: Held, end: End) -> bool:
+def _is_plain(held: Claim, end: End) -> bool:
     """The happy path: a step's first attempt that succeeded."""
     return held.token == 1 and end.status != "failed" and not is_handler(held.path)
 
@@ -154,7 +167,7 @@ def _of(of: WorkflowVersion | None) -> dict[str, Any]:
     return {"workflow": of and of.workflow, "version": of and of.version}
 
 
-def _next(opening: Opening, executor: str | None) -> dict[str, Any]:
+def _next(opening: OpenRow, executor: str | None) -> dict[str, Any]:
     return {
         "next_path": opening.path,
         "next_kind": opening.kind,

@@ -16,13 +16,13 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, inser
 from rival_client.db.tables import STEP_TERMINAL, after, now, runs, steps, waits
 from rival_client.model.payload import NULL, Json
 from rival_client.model.transitions import run_sources, step_sources
-from rival_client.sql.history import Telling
+from rival_client.sql.history import HistoryWriter
 from rival_client.sql.orphans import leave_awaited
-from rival_client.sql.wake import Woken, run_stops, wake_parent
+from rival_client.sql.wake import ReadyStep, run_stops, wake_parent
 from rival_workers.engine import effects as fx
-from rival_workers.engine.effects import Effect, Opening
-from rival_workers.store.interface import NEVER_RUNG, Followed
-from rival_workers.store.sql.compensations import Unwinding
+from rival_workers.engine.effects import Effect, OpenRow
+from rival_workers.store.interface import NEVER_RUNG, FinishResult
+from rival_workers.store.sql.compensations import CompensationsSql
 from rival_workers.store.sql.composite_results import CompositeResults
 from rival_workers.store.sql.events import Waiting, begin_wait
 from rival_workers.store.sql.guards import after_or_never
@@ -44,7 +44,7 @@ class Outcome:
 
 
 @dataclass
-class Following:
+class EffectsSql:
     """Applies effects; afterwards it knows what has opened."""
 
     connection: Connection
@@ -53,17 +53,17 @@ class Following:
     ring_grace: float
     near: float
     max_payload: int
-    telling: Telling
+    telling: HistoryWriter
     #: The exclusive lock of the run is held.
     alone: bool = False
     #: What rows that are opened again were about before, by their paths.
     carried: dict[str, Any] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
-    opened: list[Opening] = field(default_factory=list)
-    claimed: Opening | None = None
+    opened: list[OpenRow] = field(default_factory=list)
+    claimed: OpenRow | None = None
     ended_as: str | None = None
     #: The flow that has waited for this run.
-    woken: Woken | None = None
+    woken: ReadyStep | None = None
 
     @cached_property
     def _run(self) -> tuple[int, bool]:
@@ -78,25 +78,27 @@ class Following:
         return CompositeResults(self.connection, self.run_id, self.max_payload)
 
     @property
-    def _unwinding(self) -> Unwinding:
-        return Unwinding(self.connection, self.run_id, self._run[0], self.telling)
+    def _unwinding(self) -> CompensationsSql:
+        return CompensationsSql(self.connection, self.run_id, self._run[0], self.telling)
 
-    def _token(self, opening: Opening) -> int:
+    def _token(self, opening: OpenRow) -> int:
         return self._run[0] if opening.token is None else opening.token
 
     def apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._apply(effect)
 
-    def conclude(self) -> Followed:
+    def conclude(self) -> FinishResult:
         """All is applied: it is told, and what must be rung is known."""
         self.telling.write()
         token = self._run[0] if self.claimed or self.opened else 0
-        return Followed(self.claimed, tuple(self.opened), self.ended_as is not None, self.woken, token, self.ended_as)
+        return FinishResult(
+            self.claimed, tuple(self.opened), self.ended_as is not None, self.woken, token, self.ended_as
+        )
 
     def _apply(self, effect: Effect) -> None:
         match effect:
-            case Opening():
+            case OpenRow():
                 self._open(effect)
             case fx.Close():
                 self._close(effect)
@@ -136,7 +138,7 @@ class Following:
 
     # -- opening ------------------------------------------------------------------------------------------
 
-    def _open(self, opening: Opening) -> None:
+    def _open(self, opening: OpenRow) -> None:
         token = self._token(opening)
         row = {
             "run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now(),
@@ -145,7 +147,7 @@ class Following:
         opened = self._opened_as(opening)
         self.connection.execute(insert(steps).values({**row, **opened}))
 
-    def _opened_as(self, opening: Opening) -> dict[str, Any]:
+    def _opened_as(self, opening: OpenRow) -> dict[str, Any]:
         if not opening.is_leaf:
             lanes = opening.lanes
             self.telling.add("opened", opening.path, kind=opening.kind)
@@ -160,7 +162,7 @@ class Following:
         begin = self._starting(opening, **item) if opening.delay <= 0 else self._until(opening, opening.delay, **item)
         return {**begin, **item}
 
-    def _until(self, opening: Opening, seconds: float | None, **item: Any) -> dict[str, Any]:
+    def _until(self, opening: OpenRow, seconds: float | None, **item: Any) -> dict[str, Any]:
         """Waiting for a time, or for something that has no time."""
         stopped = run_stops(self.connection, self.run_id, opening.path)
         self.telling.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
@@ -174,7 +176,7 @@ class Following:
             "ring_at": after(seconds + (self.ring_grace if rung else -LEAD)),
         }  # fmt: skip
 
-    def _starting(self, opening: Opening, **item: Any) -> dict[str, Any]:
+    def _starting(self, opening: OpenRow, **item: Any) -> dict[str, Any]:
         """Claimed at once, if nothing else is and somebody goes on; left to a message otherwise."""
         token, paused = self._token(opening), self._run[1]
         if self.claim_for is None or self.claimed is not None or paused:
@@ -206,7 +208,7 @@ class Following:
         for index in range(lanes):
             self._open_item(effect.path, effect.each, index)
 
-    def _open_item(self, path: str, each: tuple[Opening, ...], index: int) -> None:
+    def _open_item(self, path: str, each: tuple[OpenRow, ...], index: int) -> None:
         for opening in each:
             self._open(opening.at_item(path, index))
 

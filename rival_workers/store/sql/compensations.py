@@ -16,9 +16,9 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select
 from rival_client.db.tables import now, steps
 from rival_client.model.payload import Json, serialise
 from rival_client.model.transitions import step_sources
-from rival_client.sql.history import Telling
+from rival_client.sql.history import HistoryWriter
 from rival_workers.engine import effects as fx
-from rival_workers.engine.effects import Effect, Opening
+from rival_workers.engine.effects import Effect, OpenRow
 from rival_workers.engine.paths import COMPENSATION, place_of
 from rival_workers.engine.plan import StepConfig
 from rival_workers.store.sql.scopes import begins
@@ -30,12 +30,12 @@ Compensations = Mapping[str, StepConfig]
 
 
 @dataclass
-class Unwinding:
+class CompensationsSql:
     connection: Connection
     run_id: str
     #: What new rows begin with.
     token: int
-    telling: Telling
+    telling: HistoryWriter
 
     def begin(self, effect: fx.Unwind) -> tuple[Effect, ...]:
         """What follows now: the first compensation, or, where there is nothing to undo, what comes after the last."""
@@ -70,9 +70,9 @@ class Unwinding:
         self._update(row.path, values)
         return (self._turn_of(steps_kept[row.opened % AT_ONCE], effect.compensations),)
 
-    def _turn_of(self, step: str, compensations: Compensations) -> Opening:
+    def _turn_of(self, step: str, compensations: Compensations) -> OpenRow:
         path = step + COMPENSATION
-        return Opening(path, "compensation", compensations[place_of(step)], token=self._forget_cancelled(path))
+        return OpenRow(path, "compensation", compensations[place_of(step)], token=self._forget_cancelled(path))
 
     def _forget_cancelled(self, path: str) -> int | None:
         """A workflow's unwinding that was cancelled when something beside it failed is taken over by the run's. The

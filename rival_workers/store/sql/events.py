@@ -13,11 +13,11 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 from rival_client.db.database import Database
 from rival_client.db.locks import share_run
 from rival_client.db.tables import deliveries, events, now, steps, waits
-from rival_client.sql.history import Telling
-from rival_client.sql.wake import Woken, end_checkpoint, wake
+from rival_client.sql.history import HistoryWriter
+from rival_client.sql.wake import ReadyStep, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.event_match import holds
-from rival_workers.store.interface import ClaimBy, Delivered, DueEvent, Look
+from rival_workers.store.interface import ClaimBy, Delivered, DueEvent, SweepOptions
 from rival_workers.store.sql.guards import any_is_past, backed_off, chosen
 from rival_workers.store.sql.locks import BETWEEN as BETWEEN
 from rival_workers.store.sql.locks import KEYS as KEYS
@@ -42,7 +42,7 @@ class TopicsNeeded(Exception):
 
 
 def begin_wait(
-    connection: Connection, waiting: Waiting, waits_for: Sequence[WaitFor], telling: Telling
+    connection: Connection, waiting: Waiting, waits_for: Sequence[WaitFor], telling: HistoryWriter
 ) -> dict[str, Any] | None:
     """Of the events that are there already and fit one of these, the one sent first: it is this step's from now on.
     None: the step is entered as waiting. TopicNeeded: the lock of a topic is taken by another transaction, and must be
@@ -59,7 +59,7 @@ def begin_wait(
     return None
 
 
-def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, telling: Telling) -> dict[str, Any]:
+def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, telling: HistoryWriter) -> dict[str, Any]:
     if event.delivery == "one":
         connection.execute(
             update(events)
@@ -79,7 +79,7 @@ def by_event(event_id: str) -> str:
 FLOW_WAIT = "flow_wait"
 
 
-class Eventing:
+class EventsSql:
     database: Database
     ring_grace: float
 
@@ -90,7 +90,7 @@ class Eventing:
         as there are events, and so each has its turn, in the order in which they were sent.
         """
         # An event for many runs is a transaction for each of them: so none needs the locks of two runs at once.
-        woken: list[Woken] = []
+        woken: list[ReadyStep] = []
         delivery = _Delivery(event_id)
         while not delivery.is_over:
             try:
@@ -103,7 +103,7 @@ class Eventing:
                 woken += [woken_now] if woken_now else []
         return Delivered(tuple(woken))
 
-    def _deliver_to_next(self, connection: Connection, delivery: _Delivery) -> tuple[_Delivery, Woken | None]:
+    def _deliver_to_next(self, connection: Connection, delivery: _Delivery) -> tuple[_Delivery, ReadyStep | None]:
         """One transaction of a delivery. A wait for several topics, or for any key, gets the event that was sent first:
         that may be another one, whose own message is still on its way."""
         event, locked = _to_deliver(connection, delivery)
@@ -115,22 +115,22 @@ class Eventing:
         given = one is not None and first is event and event.delivery == "one"
         return replace(delivery, event_id=event.id, last=row, is_over=given), one
 
-    def _wake_if_waiting(self, connection: Connection, event: Row[Any], row: Row[Any]) -> Woken | None:
+    def _wake_if_waiting(self, connection: Connection, event: Row[Any], row: Row[Any]) -> ReadyStep | None:
         share_run(connection, row.run_id)
         kind = _kind_that_takes(connection, row)
         return None if kind is None else self._wake(connection, event, row, kind)
 
-    def _wake(self, connection: Connection, event: Row[Any], row: Row[Any], kind: str) -> Woken | None:
+    def _wake(self, connection: Connection, event: Row[Any], row: Row[Any], kind: str) -> ReadyStep | None:
         """The event is the wait's. None: nobody need be rung for; a flow whose time is up at this very moment runs
         already, and finds it."""
-        telling, by = Telling(connection, row.run_id), by_event(event.id)
+        telling, by = HistoryWriter(connection, row.run_id), by_event(event.id)
         delivered = _hand_over(connection, event, Waiting(row.run_id, row.path), telling)
         telling.write()
         if kind == FLOW_WAIT:
             return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, by=by, result=delivered)
         return wake(connection, row.run_id, row.path, self.ring_grace, by, item=delivered)
 
-    def due_events(self, look: Look) -> list[DueEvent]:
+    def due_events(self, look: SweepOptions) -> list[DueEvent]:
         """Events that nobody has looked at; each is put off by a backoff at once, as any row that is due."""
         due = (
             select(events.c.id)

@@ -13,19 +13,19 @@ from rival_client.model.payload import Json
 from rival_client.sql.external_steps import ATTEMPT, HEARTBEAT
 from rival_client.sql.history import tell
 from rival_client.sql.wake import run_stops
-from rival_workers.engine.heartbeat_limits import Pulse
+from rival_workers.engine.heartbeat_limits import HeartbeatState
 from rival_workers.engine.plan import StepConfig
-from rival_workers.store.interface import NEVER_RUNG, Beaten, Held
+from rival_workers.store.interface import NEVER_RUNG, BeatResult, Claim
 from rival_workers.store.sql.apply_effects import LEAD
 from rival_workers.store.sql.guards import after_or_never, guard, step_leaves_running
 
 
-class Outside:
+class ExternalStepsSql:
     database: Database
     ring_grace: float
     near: float
 
-    def suspend_outside(self, held: Held, attempt: int, config: StepConfig, state: Json | None) -> int | None:
+    def suspend_outside(self, held: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None:
         """The function has returned, and somebody outside has the word. Its new token; None: it has moved on, perhaps
         since the answer was quicker.
         """
@@ -59,7 +59,7 @@ class Outside:
             "rings": 0 if rung else NEVER_RUNG,
         }  # fmt: skip
 
-    def beat_step(self, held: Held, config: StepConfig, progress: Json | None) -> Beaten | None:
+    def beat_step(self, held: Claim, config: StepConfig, progress: Json | None) -> BeatResult | None:
         """The attempt lives, and has so long again. None: it has moved on, or its time was up: no beat revives it."""
         values: dict[str, Any] = {"heartbeat_at": now()} | ({} if progress is None else {"progress": progress})
         if config.heartbeat is not None and not config.is_external:
@@ -76,9 +76,9 @@ class Outside:
             row = connection.execute(statement).first()
         if row is None:
             return None
-        return Beaten(None if row.timeout_at is None else (row.timeout_at - row.now).total_seconds())
+        return BeatResult(None if row.timeout_at is None else (row.timeout_at - row.now).total_seconds())
 
-    def pulse_of(self, run_id: str, path: str) -> Pulse | None:
+    def pulse_of(self, run_id: str, path: str) -> HeartbeatState | None:
         """The last sign of life of a running step."""
         columns = (steps.c.started_at, steps.c.heartbeat_at, steps.c.timeout_at, steps.c.progress, now().label("now"))
         with self.database.autocommit() as connection:
@@ -86,7 +86,9 @@ class Outside:
         if row is None or row.timeout_at is None:
             return None
         beaten = row.heartbeat_at is not None and row.heartbeat_at > row.started_at
-        return Pulse(row.heartbeat_at if beaten else row.started_at, row.timeout_at, row.now, beaten, row.progress)
+        return HeartbeatState(
+            row.heartbeat_at if beaten else row.started_at, row.timeout_at, row.now, beaten, row.progress
+        )
 
 
 def _limit(heartbeat: float, timeout: float | None) -> Any:

@@ -26,7 +26,7 @@ from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, deliveries, even
 from rival_client.model.payload import Json, load, serialise
 from rival_client.sql.orphans import leave_awaited
 from rival_client.sql.wake import child_error
-from rival_workers.engine.replay import Checkpoint, Ending, Mark
+from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import (
     EARLY,
     ChildStart,
@@ -36,7 +36,7 @@ from rival_workers.store.flow_records import (
     FlowPaused,
     FlowProgress,
 )
-from rival_workers.store.interface import Held
+from rival_workers.store.interface import Claim
 from rival_workers.store.sql.events import Waiting, begin_wait
 from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes
 from rival_workers.store.sql.locks import lock_topics
@@ -44,12 +44,12 @@ from rival_workers.store.sql.locks import lock_topics
 _ENDED = ("completed", "skipped", "failed")
 
 
-class FlowCommits:
+class FlowCommitsSql:
     database: Database
     ring_grace: float
     near: float
 
-    def commit_flow(self, held: Held, commit: FlowCommit) -> FlowProgress | None:
+    def commit_flow(self, held: Claim, commit: FlowCommit) -> FlowProgress | None:
         """None: the flow has moved on. Safe to repeat: what is over stays as it is, with its order."""
         with self.database.transaction() as connection:
             lock_topics(connection, [wait for one in commit.waits for wait in one.waits_for])
@@ -76,7 +76,7 @@ def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[s
     return {row.id: row for row in connection.execute(wanted.order_by(runs.c.id).with_for_update(read=True))}
 
 
-def _lock_rows(connection: Connection, held: Held, commit: FlowCommit) -> dict[str, _Row]:
+def _lock_rows(connection: Connection, held: Claim, commit: FlowCommit) -> dict[str, _Row]:
     """The rows that this commit is about, as they stay until it changes them; also those that an earlier try of it has
     written. New sleeps need none: their insert leaves a row that is there alone."""
     others: list[Any] = [*commit.endings, *commit.waits, *commit.children, *commit.child_waits]
@@ -135,7 +135,7 @@ class _Arrival:
     at: dt.datetime
     row: _Row
     #: Of a step that ended in this attempt.
-    ending: Ending | None = None
+    ending: CheckpointWrite | None = None
 
 
 class _Applying:
@@ -189,7 +189,7 @@ class _Applying:
         started = [self._start(one) for one in commit.children if one.mark.path not in self._rows]
         return tuple(one for one in started if one is not None)
 
-    def _opened(self, ending: Ending, item: Any = None) -> None:
+    def _opened(self, ending: CheckpointWrite, item: Any = None) -> None:
         """The checkpoint waits, or has ended already."""
         is_new = ending.mark.path not in self._rows
         (self._flow.begin if is_new else self._flow.write)(ending, item)
@@ -210,9 +210,9 @@ class _Applying:
         waiting = Waiting(self._run_id, one.mark.path, token)
         event = begin_wait(self._connection, waiting, one.waits_for, self._flow.telling)
         if event is not None:
-            self._opened(Ending(one.mark, "completed", Json(serialise(event))))
+            self._opened(CheckpointWrite(one.mark, "completed", Json(serialise(event))))
         else:
-            self._opened(Ending(one.mark, "waiting", delay=one.timeout))
+            self._opened(CheckpointWrite(one.mark, "waiting", delay=one.timeout))
 
     def _start(self, one: ChildStart) -> str | None:
         child = self._flow.start_child(one.mark, one.child, awaited=True)
@@ -224,13 +224,13 @@ class _Applying:
     def _wait_for_child(self, one: ChildWait) -> None:
         child = self._children.get(one.run_id)
         if child is not None and child.status not in RUN_TERMINAL:
-            self._opened(Ending(one.mark, "waiting"), item=one.run_id)
+            self._opened(CheckpointWrite(one.mark, "waiting"), item=one.run_id)
             return
         error = child_error(one.run_id, child)
         result = None if error or child is None else Json(serialise(child.result))
-        self._opened(Ending(one.mark, "failed" if error else "completed", result, error), item=one.run_id)
+        self._opened(CheckpointWrite(one.mark, "failed" if error else "completed", result, error), item=one.run_id)
 
-    def _give_up(self, mark: Mark) -> None:
+    def _give_up(self, mark: CheckpointRef) -> None:
         """No lane waits for it any more. An event that it got, and that its lane has not seen, goes back."""
         row = self._rows.get(mark.path)
         if row is None or row.status == "cancelled":
@@ -276,7 +276,7 @@ class _Applying:
                     due_in = left if due_in is None else min(left, due_in)
         return sorted(arrivals, key=lambda one: (one.at, one.row.path)), due_in
 
-    def _of_step(self, ending: Ending) -> _Arrival:
+    def _of_step(self, ending: CheckpointWrite) -> _Arrival:
         mark, here = ending.mark, self._flow.now
         before = self._rows.get(mark.path)
         if before is None or before.status not in STEP_TERMINAL:
@@ -298,7 +298,7 @@ class _Applying:
             received.append(row)
         return tuple(row.checkpoint for row in sorted(received, key=lambda one: one.end_order or 0))
 
-    def _received(self, row: _Row, ending: Ending | None) -> _Row:
+    def _received(self, row: _Row, ending: CheckpointWrite | None) -> _Row:
         if ending is not None:
             self._flow.write(replace(ending, end_order=row.end_order))
             return row

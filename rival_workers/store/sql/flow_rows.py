@@ -16,12 +16,12 @@ from rival_client.db.tables import STEP_TERMINAL, after, now, runs, steps, waits
 from rival_client.errors import UnknownWorkflow
 from rival_client.model.payload import Json, serialise
 from rival_client.sql import runs as run_statements
-from rival_client.sql.history import Telling
+from rival_client.sql.history import HistoryWriter
 from rival_client.sql.wake import run_stops
 from rival_client.sql.workflows import current_workflow, workflow_names
-from rival_workers.engine.replay import Ending, Mark
+from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, SpawnedChild
-from rival_workers.store.interface import NEVER_RUNG, Held
+from rival_workers.store.interface import NEVER_RUNG, Claim
 from rival_workers.store.sql.apply_effects import LEAD
 from rival_workers.store.sql.guards import guard, step_leaves_running
 
@@ -40,8 +40,8 @@ class RingTimes:
 @dataclass
 class FlowTransaction:
     connection: Connection
-    held: Held
-    telling: Telling
+    held: Claim
+    telling: HistoryWriter
     #: The database's clock.
     now: dt.datetime
     times: RingTimes
@@ -50,7 +50,7 @@ class FlowTransaction:
     state: Json | None = None
 
     @classmethod
-    def of(cls, connection: Connection, held: Held, times: RingTimes, state: Json | None) -> Self | None:
+    def of(cls, connection: Connection, held: Claim, times: RingTimes, state: Json | None) -> Self | None:
         """None: the flow has moved on without this attempt. What a flow does resets its count of losses. `state`: that
         of the flow, if it has changed."""
         row = connection.execute(
@@ -61,7 +61,7 @@ class FlowTransaction:
         ).first()
         if row is None:
             return None
-        telling = Telling(connection, held.run_id, row.executor_id)
+        telling = HistoryWriter(connection, held.run_id, row.executor_id)
         return cls(connection, held, telling, row.now, times, row.paused, state)
 
     def tell(self, what: str, path: str, **detail: Any) -> None:
@@ -78,7 +78,7 @@ class FlowTransaction:
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
-    def write(self, ending: Ending, item: Any = None) -> bool:
+    def write(self, ending: CheckpointWrite, item: Any = None) -> bool:
         """The checkpoint's row: new, with a token that none before it at its path had, or one that waited for another
         try. What is over stays as it is."""
         changes = self._changes(ending)
@@ -87,19 +87,19 @@ class FlowTransaction:
         )
         return self._written(statement, ending, item)
 
-    def begin(self, ending: Ending, item: Any = None) -> bool:
+    def begin(self, ending: CheckpointWrite, item: Any = None) -> bool:
         """The same for a checkpoint that begins to wait. A row that is there already stays: the commit is repeated."""
         statement = self._insert(ending, item, self._changes(ending)).on_conflict_do_nothing()
         return self._written(statement, ending, item)
 
-    def _changes(self, ending: Ending) -> dict[str, Any]:
+    def _changes(self, ending: CheckpointWrite) -> dict[str, Any]:
         return {
             "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
             "completed_at": self.now if ending.status in STEP_TERMINAL else None,
             "due_at": None if ending.delay is None else after(ending.delay), "end_order": ending.end_order,
         }  # fmt: skip
 
-    def _insert(self, ending: Ending, item: Any, changes: dict[str, Any]) -> Any:
+    def _insert(self, ending: CheckpointWrite, item: Any, changes: dict[str, Any]) -> Any:
         mark = ending.mark
         dialect: Any = postgresql if self.connection.dialect.name == "postgresql" else sqlite
         return dialect.insert(steps).values(
@@ -108,7 +108,7 @@ class FlowTransaction:
             item=item, **changes,
         )  # fmt: skip
 
-    def _written(self, statement: Any, ending: Ending, item: Any) -> bool:
+    def _written(self, statement: Any, ending: CheckpointWrite, item: Any) -> bool:
         written = self.connection.execute(statement.returning(steps.c.path)).first() is not None
         if written:
             self.tell(ending.what, ending.mark.path, **ending.detail, item=item)
@@ -141,12 +141,12 @@ class FlowTransaction:
 
     # -- children -----------------------------------------------------------------------------------------
 
-    def start_child(self, mark: Mark, child: ChildRun, *, awaited: bool) -> SpawnedChild:
+    def start_child(self, mark: CheckpointRef, child: ChildRun, *, awaited: bool) -> SpawnedChild:
         """The child run is there with its checkpoint. One that an earlier try of the flow has started keeps its id."""
         workflow = current_workflow(self.connection, child.workflow)
         if workflow is None:
             error = _error(UnknownWorkflow(child.workflow, workflow_names(self.connection)))
-            self.write(Ending(mark, "failed", error=error))
+            self.write(CheckpointWrite(mark, "failed", error=error))
             return SpawnedChild(None, error)
         new = next(
             one for one in self._child_ids(child)
@@ -156,8 +156,9 @@ class FlowTransaction:
             update(runs).where(runs.c.id == new).values(parent_run_id=self.held.run_id, parent_path=mark.path)
         )
         self.telling.add("child", mark.path, run_id=new, workflow=child.workflow, awaited=awaited)
-        self.write(Ending(mark, "waiting" if awaited else "completed", None if awaited else Json(serialise(new))),
-                   item=new if awaited else None)  # fmt: skip
+        result = None if awaited else Json(serialise(new))
+        write = CheckpointWrite(mark, "waiting" if awaited else "completed", result)
+        self.write(write, item=new if awaited else None)
         return SpawnedChild(new)
 
     def _child_ids(self, child: ChildRun) -> Any:
@@ -172,7 +173,7 @@ def new_state(state: Json | None) -> dict[str, Any]:
 
 
 def leave(
-    connection: Connection, held: Held, seconds: float | None, times: RingTimes, state: Json | None = None
+    connection: Connection, held: Claim, seconds: float | None, times: RingTimes, state: Json | None = None
 ) -> Row[Any] | None:
     """The flow's step waits: for a time, or without one for something else. None: it has moved on."""
     rung = seconds is not None and seconds <= times.near
@@ -187,7 +188,7 @@ def leave(
     ).first()  # fmt: skip
 
 
-def lock_leaves(connection: Connection, held: Held, paths: list[str]) -> None:
+def lock_leaves(connection: Connection, held: Claim, paths: list[str]) -> None:
     """Before the flow's own row: see the lock order in `flow_commits`."""
     if paths:
         leaves = select(steps.c.path).where(steps.c.run_id == held.run_id, steps.c.path.in_(paths))

@@ -24,10 +24,10 @@ from rival_client.db.tables import (
     waits,
 )
 from rival_client.model.payload import Json
-from rival_client.sql.history import REOPENINGS, Telling, tell
-from rival_workers.engine.replay import Checkpoint, Ending, Mark
+from rival_client.sql.history import REOPENINGS, HistoryWriter, tell
+from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
-from rival_workers.store.interface import Held
+from rival_workers.store.interface import Claim
 from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, new_state
 from rival_workers.store.sql.guards import chosen, step_leaves_running
 from rival_workers.store.sql.scopes import below
@@ -55,7 +55,7 @@ def checkpoint_of(row: Any) -> Checkpoint:
     )  # fmt: skip
 
 
-class Flowing:
+class FlowsSql:
     database: Database
     ring_grace: float
     near: float
@@ -76,14 +76,14 @@ class Flowing:
         checkpoints = [checkpoint_of(row) for row in found if row.path != flow]
         return StoredFlow(checkpoints, next((row.state for row in found if row.path == flow), None))
 
-    def flow_began_at(self, held: Held) -> float:
+    def flow_began_at(self, held: Claim) -> float:
         """When the flow's row was made: where the clock of an async flow starts."""
         with self.database.autocommit() as connection:
             at = (steps.c.run_id == held.run_id, steps.c.path == held.path)
             began: Any = connection.scalar(select(steps.c.created_at).where(*at))
             return float(began.timestamp())
 
-    def record_checkpoint(self, held: Held, ending: Ending, state: Json | None = None) -> float | None:
+    def record_checkpoint(self, held: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
         """When it ended, by the database's clock; None: the flow has moved on without this attempt. `state`: that of
         the flow, if it has changed; here and below."""
         with self.database.transaction() as connection:
@@ -105,7 +105,7 @@ class Flowing:
         return float(ended_at.timestamp())
 
     def suspend_step(
-        self, held: Held, ending: Ending | None, seconds: float | None, state: Json | None = None
+        self, held: Claim, ending: CheckpointWrite | None, seconds: float | None, state: Json | None = None
     ) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
         with self.database.transaction() as connection:
@@ -115,14 +115,16 @@ class Flowing:
             left = leave(connection, held, seconds, self.ring_times, state)
             if left is None:
                 return None
-            telling = Telling(connection, held.run_id, left.executor_id)
+            telling = HistoryWriter(connection, held.run_id, left.executor_id)
             flow = FlowTransaction(connection, held, telling, left.now, self.ring_times, state=state)
             if ending is not None:
                 flow.write(ending)
             flow.tell_suspended(seconds)
             return int(left.execution_token)
 
-    def spawn_child(self, held: Held, mark: Mark, child: ChildRun, state: Json | None = None) -> SpawnedChild | None:
+    def spawn_child(
+        self, held: Claim, mark: CheckpointRef, child: ChildRun, state: Json | None = None
+    ) -> SpawnedChild | None:
         """The child run is there with the checkpoint, which does not wait for it. None: the flow has moved on."""
         with self.database.transaction() as connection:
             share_run(connection, held.run_id)
@@ -150,7 +152,7 @@ class Flowing:
             ).first()
         return None if row is None else (row.token, row.workflow, row.version)
 
-    def continue_flow(self, held: Held, its_input: Json, state: Json | None = None) -> int | None:
+    def continue_flow(self, held: Claim, its_input: Json, state: Json | None = None) -> int | None:
         """The flow begins anew with another input: what it has done is gone, and its run goes on. Its state stays
         visible until its next checkpoint."""
         with self.database.transaction() as connection:
@@ -176,7 +178,7 @@ class Flowing:
             self._forget_children(connection, held)
             return int(row.execution_token)
 
-    def _forget_children(self, connection: Connection, held: Held) -> None:
+    def _forget_children(self, connection: Connection, held: Claim) -> None:
         """Those that have ended are no part of what is to come: a run that goes on for ever must not keep them all."""
         its_own = and_(runs.c.parent_path >= f"{held.path}/", runs.c.parent_path < f"{held.path}0")
         ended = (

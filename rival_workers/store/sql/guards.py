@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func,
 from rival_client.db.tables import RUN_TERMINAL, after, attempts, in_status, now, one_of, runs, steps
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql.recovery import chosen as chosen
-from rival_workers.store.interface import Due, Held, Look, RunningAttempt, WorkflowVersion
+from rival_workers.store.interface import Claim, Due, RunningAttempt, SweepOptions, WorkflowVersion
 
 ATTEMPT_COLUMNS = (
     steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id, steps.c.started_at,
@@ -28,11 +28,11 @@ RUNNING = (
 
 
 def running_of(row: Any) -> RunningAttempt:
-    held = Held(row.run_id, row.path, row.execution_token)
+    held = Claim(row.run_id, row.path, row.execution_token)
     return RunningAttempt(held, row.attempts, row.lost, row.executor_id, row.workflow, row.version, row.kind)
 
 
-def guard(held: Held, verb: str) -> Any:
+def guard(held: Claim, verb: str) -> Any:
     """Token and status, always both."""
     return and_(
         steps.c.run_id == held.run_id,
@@ -42,7 +42,7 @@ def guard(held: Held, verb: str) -> Any:
     )
 
 
-def step_leaves_running(held: Held, verb: str, status: str) -> Update:
+def step_leaves_running(held: Claim, verb: str, status: str) -> Update:
     return (
         update(steps)
         .where(guard(held, verb))
@@ -94,7 +94,7 @@ def due_of(row: Row[Any]) -> Due:
     return Due(*fields)
 
 
-def backed_off(rings: Any, look: Look) -> Any:
+def backed_off(rings: Any, look: SweepOptions) -> Any:
     """Doubling, up to the maximum; 2 ** rings as a CASE since SQLite may lack power()."""
     delays = [min(look.backoff * 2.0**n, look.backoff_max) for n in range(12)]
     steps_up = ((rings <= n, after(literal(delay))) for n, delay in enumerate(delays))
@@ -102,7 +102,7 @@ def backed_off(rings: Any, look: Look) -> Any:
 
 
 def record_attempt(
-    connection: Connection, held: Held, step: Row[Any], outcome: str, error: dict[str, Any] | None,
+    connection: Connection, held: Claim, step: Row[Any], outcome: str, error: dict[str, Any] | None,
     attempt: int | None = None,
 ) -> None:  # fmt: skip
     connection.execute(

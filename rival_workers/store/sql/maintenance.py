@@ -11,7 +11,7 @@ from rival_client.db.database import Database
 from rival_client.db.tables import after, executors, now, runs, schedules, steps
 from rival_client.sql.history import tell
 from rival_client.sql.recovery import make_due
-from rival_workers.store.interface import Due, ExecutorRow, Held, Look, RunningAttempt
+from rival_workers.store.interface import Claim, Due, ExecutorRow, RunningAttempt, SweepOptions
 from rival_workers.store.sql.guards import RUNNING, any_is_past, backed_off, chosen, due_of, guard, running_of
 
 _ANYTHING_DUE = select(or_(any_is_past(runs.c.ring_at), any_is_past(steps.c.ring_at)))
@@ -24,10 +24,10 @@ _NEXT_LOOK = select(
 )
 
 
-class Keeping:
+class MaintenanceSql:
     database: Database
 
-    def due(self, look: Look) -> list[Due]:
+    def due(self, look: SweepOptions) -> list[Due]:
         """What must be looked at now. Each row is put off by a backoff at once, so that several keepers share the
         work and a row that nobody can help is not looked at in every round.
         """
@@ -46,7 +46,7 @@ class Keeping:
         times = [at for at in (row.of_runs, row.of_steps, row.of_schedules) if at is not None]
         return (min(times) - row.now).total_seconds() if times else None
 
-    def _due_runs(self, connection: Connection, look: Look) -> list[Row[Any]]:
+    def _due_runs(self, connection: Connection, look: SweepOptions) -> list[Row[Any]]:
         due = (
             select(runs.c.id)
             .where(runs.c.ring_at <= now())
@@ -68,7 +68,7 @@ class Keeping:
             )
         )  # fmt: skip
 
-    def _due_steps(self, connection: Connection, look: Look) -> list[Row[Any]]:
+    def _due_steps(self, connection: Connection, look: SweepOptions) -> list[Row[Any]]:
         due = (
             select(steps.c.run_id, steps.c.path)
             .where(steps.c.ring_at <= now())
@@ -112,7 +112,7 @@ class Keeping:
         place = tuple_(steps.c.run_id, steps.c.path)
         if after is not None:
             attempts = attempts.where(place > tuple_(literal(after[0]), literal(after[1])))
-        with self.database.by_index() as connection:
+        with self.database.without_seqscan() as connection:
             found = connection.execute(attempts.order_by(steps.c.run_id, steps.c.path).limit(limit))
             return [running_of(row) for row in found]
 
@@ -149,12 +149,12 @@ class Keeping:
         """What still runs under an executor's old id goes on under its new one: a database that was away for longer
         than a lease is no reason to start everything again.
         """
-        with self.database.by_index() as connection:
+        with self.database.without_seqscan() as connection:
             found = [running_of(row) for row in connection.execute(RUNNING.where(steps.c.executor_id == executor))]
         # One row at a time: several would have to be locked in an order.
         return sum(self._adopt(attempt.held, executor, successor) for attempt in found)
 
-    def _adopt(self, held: Held, executor: str, successor: str) -> bool:
+    def _adopt(self, held: Claim, executor: str, successor: str) -> bool:
         with self.database.transaction() as connection:
             adopted = connection.execute(
                 update(steps)

@@ -19,7 +19,7 @@ from rival_client.db.locks import lock_run
 from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.errors import NotPossible, RivalError
 from rival_client.model.transitions import run_sources, step_sources
-from rival_client.sql.history import Telling, tell
+from rival_client.sql.history import HistoryWriter, tell
 from rival_client.sql.orphans import leave_awaited, leave_started_by
 from rival_client.sql.wake import run_awakes
 from rival_client.sql.workflows import workflow_version
@@ -28,12 +28,12 @@ from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import REACTIONS, Advance
 from rival_workers.engine.paths import is_compensation
 from rival_workers.engine.plan import Plan
-from rival_workers.engine.rewind import Cut, Revived, Row
+from rival_workers.engine.rewind import Revived, RewindPlan, Row
 from rival_workers.engine.rewind_flows import culprits_of
-from rival_workers.store.interface import Followed, Held
+from rival_workers.store.interface import Claim, FinishResult
 from rival_workers.store.reopened_children import children_of, children_to_retry
 from rival_workers.store.sql import refusals
-from rival_workers.store.sql.apply_effects import Following, Outcome
+from rival_workers.store.sql.apply_effects import EffectsSql, Outcome
 from rival_workers.store.sql.guards import guard
 from rival_workers.store.sql.locks import in_lock_order
 from rival_workers.store.sql.scopes import below
@@ -67,8 +67,8 @@ class Operated:
 
     workflow: str
     version: str
-    followed: Followed = field(default_factory=Followed)
-    cut: Cut = field(default_factory=Cut)
+    followed: FinishResult = field(default_factory=FinishResult)
+    cut: RewindPlan = field(default_factory=RewindPlan)
     #: The token of a run that must be begun.
     begin: int | None = None
     #: The runs that the steps of the cut had started.
@@ -78,13 +78,13 @@ class Operated:
     retried_children: tuple[str, ...] = ()
 
 
-class Operating:
+class OperatorSql:
     database: Database
     ring_grace: float
     near: float
     max_payload: int
 
-    def reopen_run(self, run_id: str, order: Order, cut: Callable[[Plan, list[Row]], Cut]) -> Operated:
+    def reopen_run(self, run_id: str, order: Order, cut: Callable[[Plan, list[Row]], RewindPlan]) -> Operated:
         """A retry or a rewind. With `dry_run` nothing is changed."""
 
         def once(connection: Connection, alone: bool) -> Operated:
@@ -110,7 +110,7 @@ class Operating:
     # -- retry, rewind ------------------------------------------------------------------------------------
 
     def _reopen(
-        self, connection: Connection, run_id: str, order: Order, choose: Callable[[Plan, list[Row]], Cut]
+        self, connection: Connection, run_id: str, order: Order, choose: Callable[[Plan, list[Row]], RewindPlan]
     ) -> Operated:
         run = lock_run(connection, run_id)
         if run.status not in run_sources(f"{order.verb}_run"):
@@ -142,7 +142,7 @@ class Operating:
         tell(connection, run.id, None, "retry_run", by=order.by, reason=order.reason)
         return Operated(run.workflow, run.version, begin=run.token + 1)
 
-    def _apply(self, connection: Connection, run_id: str, cut: Cut, order: Order) -> Followed:
+    def _apply(self, connection: Connection, run_id: str, cut: RewindPlan, order: Order) -> FinishResult:
         what = f"{order.verb}_run" if order.verb in _REOPENING else "retry_run"
         tell(
             connection, run_id, order.step, what, by=order.by, reason=order.reason, undone=cut.undone,
@@ -160,9 +160,9 @@ class Operating:
         following.apply(cut.opens)
         return following.conclude()
 
-    def _whole(self, connection: Connection, run_id: str, order: Order) -> Following:
+    def _whole(self, connection: Connection, run_id: str, order: Order) -> EffectsSql:
         limits = (self.ring_grace, self.near, self.max_payload)
-        return Following(connection, run_id, None, *limits, Telling(connection, run_id, order.by), alone=True)
+        return EffectsSql(connection, run_id, None, *limits, HistoryWriter(connection, run_id, order.by), alone=True)
 
     # -- skip, set_result ---------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Operating:
             raise NotPossible(order.verb, run_id, refusals.checkpoint(order.verb, path, flow))
         connection.execute(
             update(steps)
-            .where(guard(Held(run_id, path, step.execution_token), "settle_step"))
+            .where(guard(Claim(run_id, path, step.execution_token), "settle_step"))
             .values(
                 status=end.status, result=end.result, error=None, completed_at=now(), ring_at=None, timeout_at=None,
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
@@ -205,10 +205,10 @@ class Operating:
         following.apply(advance(plan, path, end, step.kind).effects)
         return Operated(run.workflow, run.version, following.conclude())
 
-    def _reopened_for(self, connection: Connection, run: Any, plan: Plan, order: Order) -> Followed:
+    def _reopened_for(self, connection: Connection, run: Any, plan: Plan, order: Order) -> FinishResult:
         """A run that has stopped at the step is opened again, and the step with it."""
         if run.status not in run_sources("retry_run"):
-            return Followed()
+            return FinishResult()
         with _told(order.verb, run.id):
             cut = rewind.retry(plan, _rows(connection, run.id))
         stopped = [one.path for one in cut.opens]
@@ -265,7 +265,7 @@ def _highest_token(connection: Connection, run_id: str, paths: Sequence[str]) ->
     return max((token or 0 for row in found for token in row), default=0)
 
 
-def _carried(connection: Connection, run_id: str, cut: Cut, order: Order) -> dict[str, Any]:
+def _carried(connection: Connection, run_id: str, cut: RewindPlan, order: Order) -> dict[str, Any]:
     """The inputs that flows have continued with: one that goes on with its checkpoints goes on with its input, too."""
     rewound = order.step if order.verb == "rewind" else None
     flows = [one.path for one in cut.opens if one.kind == "flow" and one.path != rewound]

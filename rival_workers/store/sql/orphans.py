@@ -8,7 +8,7 @@ from rival_client.sql import orphans as orphan_statements
 from rival_client.sql import runs as run_statements
 
 
-class Orphaning:
+class OrphansSql:
     database: Database
 
     def orphans(self, limit: int, after: str = "") -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from rival_workers.store.sql.events import delete_deliveries
 from rival_workers.store.sql.guards import chosen
 
 
-class Retaining:
+class RetentionSql:
     database: Database
 
     def retentions(self, default: float) -> list[tuple[str, float]]:

@@ -10,11 +10,11 @@ from rival_client.db.database import Database
 from rival_client.db.locks import lock_run
 from rival_client.db.tables import runs, steps
 from rival_client.sql import runs as run_statements
-from rival_client.sql.wake import Woken, wake_parent
-from rival_workers.store.interface import Held, NamedAttempt
+from rival_client.sql.wake import ReadyStep, wake_parent
+from rival_workers.store.interface import Claim, NamedAttempt
 
 
-class Revoking:
+class RevokesSql:
     database: Database
     ring_grace: float
 
@@ -32,11 +32,11 @@ class Revoking:
         )
         with self.database.autocommit() as connection:
             return [
-                NamedAttempt(Held(run_id, path, token), status, *rest)
+                NamedAttempt(Claim(run_id, path, token), status, *rest)
                 for run_id, path, status, token, *rest in connection.execute(found)
             ]
 
-    def cancel_unbegun(self, run_id: str, by: str) -> tuple[bool, Woken | None]:
+    def cancel_unbegun(self, run_id: str, by: str) -> tuple[bool, ReadyStep | None]:
         """Cancel a run that is still pending, and wake the flow that waits for it."""
         with self.database.transaction() as connection:
             # Most ids name no run; those need no lock.

@@ -36,7 +36,7 @@ _COLUMNS = (
 _AGAIN = 50
 
 
-class Scheduling:
+class SchedulesSql:
     database: Database
     ring_grace: float
     max_payload: int

@@ -16,23 +16,23 @@ from rival_client.model.payload import NULL
 from rival_client.model.records import Step
 from rival_client.model.transitions import run_sources
 from rival_client.sql import run_reads
-from rival_client.sql.history import Telling, tell
+from rival_client.sql.history import HistoryWriter, tell
 from rival_client.sql.wake import run_awakes
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_reaction
 from rival_workers.store.interface import (
     NEVER_RUNG,
-    Begun,
+    BeginResult,
+    Claim,
     Claimed,
-    Followed,
-    Held,
+    FinishResult,
     NotYet,
     ReleaseReason,
     RunningAttempt,
     WorkflowVersion,
 )
-from rival_workers.store.sql.apply_effects import LEAD, Following, Outcome
+from rival_workers.store.sql.apply_effects import LEAD, EffectsSql, Outcome
 from rival_workers.store.sql.guards import (
     ATTEMPT_COLUMNS,
     RUNNING,
@@ -53,7 +53,7 @@ EARLY = 0.005
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
 
 
-class Moving:
+class StepTransitionsSql:
     database: Database
     ring_grace: float
     near: float
@@ -61,10 +61,10 @@ class Moving:
 
     def begin_run(
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
-    ) -> Begun | None:
+    ) -> BeginResult | None:
         """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message."""
 
-        def once(connection: Connection, alone: bool) -> Begun | None:
+        def once(connection: Connection, alone: bool) -> BeginResult | None:
             columns = (runs.c.workflow, runs.c.version, runs.c.input)
             run = connection.execute(run_leaves_pending(run_id, token, of).returning(*columns)).first()
             if run is None:
@@ -72,12 +72,12 @@ class Moving:
             following = self._following(connection, run_id, claim_for, alone, by=claim_for)
             following.telling.add("started", workflow=run.workflow, version=run.version, input=run.input)
             following.apply(advance.effects)
-            return Begun(run.input, following.conclude())
+            return BeginResult(run.input, following.conclude())
 
         return in_lock_order(self.database, run_id, once)
 
     def claim_step(
-        self, held: Held, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        self, held: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
         within: float | None = None,
     ) -> Claimed | NotYet | None:  # fmt: skip
         """`within`: so many seconds before it is due."""
@@ -109,7 +109,7 @@ class Moving:
             token, timeout_token, attempt, lost, kind = step
             return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, run_input, kind)
 
-    def _too_early(self, connection: Connection, held: Held, of: WorkflowVersion | None) -> NotYet | None:
+    def _too_early(self, connection: Connection, held: Claim, of: WorkflowVersion | None) -> NotYet | None:
         row = connection.execute(
             select(steps.c.due_at, now().label("now"))
             .join(runs, runs.c.id == steps.c.run_id)
@@ -117,17 +117,17 @@ class Moving:
         ).first()
         return None if row is None else NotYet((row.due_at - row.now).total_seconds())
 
-    def finish_step(self, held: Held, end: End, advance: Advance, *, claim_for: str | None) -> Followed | None:
+    def finish_step(self, held: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
         """The step is over, and what follows from that has happened. None: it had moved on before."""
 
-        def once(connection: Connection, alone: bool) -> Followed | None:
+        def once(connection: Connection, alone: bool) -> FinishResult | None:
             return self._finish(connection, held, end, advance, claim_for, alone)
 
         return in_lock_order(self.database, held.run_id, once)
 
     def _finish(
-        self, connection: Connection, held: Held, end: End, advance: Advance, claim_for: str | None, alone: bool
-    ) -> Followed | None:
+        self, connection: Connection, held: Claim, end: End, advance: Advance, claim_for: str | None, alone: bool
+    ) -> FinishResult | None:
         verb = "finish_step" if held.guard == "execution_token" else "time_out_finish"
         step = connection.execute(
             step_leaves_running(held, verb, end.status)
@@ -149,11 +149,11 @@ class Moving:
 
     def _following(
         self, connection: Connection, run_id: str, claim_for: str | None, alone: bool = False, *, by: str | None
-    ) -> Following:
+    ) -> EffectsSql:
         limits = (self.ring_grace, self.near, self.max_payload)
-        return Following(connection, run_id, claim_for, *limits, Telling(connection, run_id, by), alone)
+        return EffectsSql(connection, run_id, claim_for, *limits, HistoryWriter(connection, run_id, by), alone)
 
-    def retry_step(self, held: Held, retry: Retry, *, rung: bool) -> int | None:
+    def retry_step(self, held: Claim, retry: Retry, *, rung: bool) -> int | None:
         """`rung`: the caller rings with a countdown. Otherwise the keeper does, shortly before it is due."""
         verb = "retry_step" if held.guard == "execution_token" else "time_out_retry"
         with self.database.transaction() as connection:
@@ -168,7 +168,7 @@ class Moving:
             if step is None:
                 return None
             record_attempt(connection, held, step, retry.outcome, retry.error)
-            told = Telling(connection, held.run_id, _who(held, step, retry.outcome))
+            told = HistoryWriter(connection, held.run_id, _who(held, step, retry.outcome))
             if retry.outcome != "failed":
                 told.add(retry.outcome, held.path, error=retry.error)
             told.add(
@@ -177,7 +177,7 @@ class Moving:
             told.write()
             return int(step.execution_token)
 
-    def release_step(self, held: Held, reason: ReleaseReason) -> int | None:
+    def release_step(self, held: Claim, reason: ReleaseReason) -> int | None:
         """The attempt is given up without using one up: it will be started again."""
         lost = 1 if reason == "lost" else 0
         with self.database.transaction() as connection:
@@ -211,7 +211,7 @@ class Moving:
         else:
             statement = (
                 update(steps)
-                .where(guard(Held(run_id, path, token), "park_step"), run_goes_on(run_id, of))
+                .where(guard(Claim(run_id, path, token), "park_step"), run_goes_on(run_id, of))
                 .values(parked=reason, ring_at=after(delay))
             )
         with self.database.transaction() as connection:
@@ -250,12 +250,12 @@ class Moving:
         return None if row is None else (row.status, row.execution_token, row.executor_id)
 
     def running_on(self, executor: str) -> list[RunningAttempt]:
-        with self.database.by_index() as connection:
+        with self.database.without_seqscan() as connection:
             found = connection.execute(RUNNING.where(steps.c.executor_id == executor))
             return [running_of(row) for row in found]
 
 
-def _who(held: Held, step: Row[Any], outcome: str) -> str | None:
+def _who(held: Claim, step: Row[Any], outcome: str) -> str | None:
     """The attempt itself, or whoever has ended it from outside."""
     if held.guard == "timeout_token":
         return TIMER

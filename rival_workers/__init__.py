@@ -2,14 +2,16 @@
 
 Each name is imported when it is first used. This keeps the pytest plugin, the command line and the embedded servers'
 supervisor from loading the engine, Celery and Alembic.
+
+PYTEST_DONT_REWRITE: the package has a pytest plugin, but no assertions of tests; pytest warns without this marker when
+the package was imported before pytest.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rival_client import __version__ as __version__
-
 if TYPE_CHECKING:
+    from rival_client import __version__ as __version__
     from rival_workers.definition.builder import create_workflow
     from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
     from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
@@ -164,6 +166,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("rival_client").__version__
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -134,18 +134,15 @@ _LATE = (
 
 
 def _import_all() -> None:
+    import rival_workers
     from rival_workers.cli.main import COMMANDS
 
     commands = {f"cli.{module}" for module in COMMANDS.values()}
-    for module in (
-        *commands,
-        "runtime.worker_main",
-        "runtime.careful_redis",
-        "library",
-        "testing",
-        "dev.inproc_worker",
-    ):
+    others = {"runtime.celery.worker_main", "runtime.celery.redis_transport", "testing.lab", "dev.inproc_worker"}
+    for module in commands | others:
         importlib.import_module(f"rival_workers.{module}")
+    for name in rival_workers.__all__:
+        getattr(rival_workers, name)
     for late in _LATE:
         importlib.import_module(late)
 

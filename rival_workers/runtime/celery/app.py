@@ -37,7 +37,7 @@ def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
         task_publish_retry=False, broker_pool_limit=10,
         broker_connection_retry_on_startup=True, broker_connection_max_retries=None,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_consumer="rival_workers.runtime.celery.consumer:PatientConsumer",
+        worker_consumer="rival_workers.runtime.celery.consumer:FastReconnectConsumer",
         worker_hijack_root_logger=False, worker_redirect_stdouts=False,
         worker_enable_remote_control=True, task_track_started=False,
         broker_transport=CAREFUL_REDIS if _is_redis(settings) else None,

@@ -18,7 +18,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -39,7 +39,7 @@ INTERNAL = {
         "beats", "call_function", "failed_step_name", "previous", "read_event", "read_input", "read_item", "token",
         "undoes",
     },
-    "FlowContext": {"call_function", "calls", "find_workflow", "port", "rules", "scheduler"},
+    "FlowContext": {"call_function", "calls", "find_workflow", "of", "port", "rules", "scheduler"},
     "StepLog": {"end", "give_up", "is_muted", "store", "waiting"},
     "Steps": {"at"},
     "Handle": {"operation"},
@@ -141,7 +141,7 @@ class Documented:
 
 HANDLES = sys.modules[Started.__module__]
 BUILDER = type(create_workflow("x"))
-START = sys.modules[rival_workers.Handle.__module__].Start
+START = get_type_hints(FlowContext.start.fget)["return"]
 CLASSES = [
     Documented(Rival, "client.md", "`Rival`"),
     Documented(Started, "client.md", "`Started`"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from pydantic import BaseModel
@@ -58,8 +58,15 @@ class AsyncFlowContext(BaseFlowContext):
     def step(
         self, function: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[FlowStepOptions]
     ) -> Call[T]: ...
-    def step(self, function: Any, *args: Any, **keywords: Any) -> Any:  # type: ignore[misc]
-        return self.calls.step(function, *args, **keywords)
+    def step(  # type: ignore[misc]
+        self,
+        function: Any,
+        *args: Any,
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> Any:
+        return self.calls.step(function, *args, name=name, options=options, **keywords)
 
     @overload
     def gather(self, one: Awaitable[T1], two: Awaitable[T2], /) -> Call[tuple[T1, T2]]: ...  # type: ignore[overload-overlap]
@@ -146,9 +153,14 @@ class AsyncFlowContext(BaseFlowContext):
         self, topic: Sequence[Topic], *, timeout: Duration | None, **which: Unpack[EventFilter]
     ) -> Call[Received | None]: ...
     def await_event(
-        self, topic: Topic | Sequence[Topic], *, timeout: Duration | None = None, **which: Unpack[EventFilter]
+        self,
+        topic: Topic | Sequence[Topic],
+        *,
+        key: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
     ) -> Any:
-        return self.calls.await_event(topic, timeout=timeout, **which)
+        return self.calls.await_event(topic, key=key, where=where, timeout=timeout)
 
     @overload
     def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> Call[T]: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from pydantic import BaseModel
@@ -39,8 +39,15 @@ class Start:
     def step(
         self, function: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[FlowStepOptions]
     ) -> Handle[T]: ...
-    def step(self, function: Any, *args: Any, **keywords: Any) -> Any:  # type: ignore[misc]
-        return self._begun(self._calls.step(function, *args, **keywords))
+    def step(  # type: ignore[misc]
+        self,
+        function: Any,
+        *args: Any,
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> Any:
+        return self._begun(self._calls.step(function, *args, name=name, options=options, **keywords))
 
     @overload
     def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> Handle[T]: ...
@@ -76,9 +83,14 @@ class Start:
         self, topic: Sequence[Topic], *, timeout: Duration | None, **which: Unpack[EventFilter]
     ) -> Handle[Received | None]: ...
     def await_event(
-        self, topic: Topic | Sequence[Topic], *, timeout: Duration | None = None, **which: Unpack[EventFilter]
+        self,
+        topic: Topic | Sequence[Topic],
+        *,
+        key: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
     ) -> Handle:
-        return self._begun(self._calls.await_event(topic, timeout=timeout, **which))
+        return self._begun(self._calls.await_event(topic, key=key, where=where, timeout=timeout))
 
     def _begun(self, operation: Operation) -> Handle:
         self._calls.scheduler.start(operation)

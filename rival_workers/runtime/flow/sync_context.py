@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from pydantic import BaseModel
@@ -57,11 +57,18 @@ class FlowContext(BaseFlowContext):
     ) -> T: ...
     @overload
     def step(self, function: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[FlowStepOptions]) -> T: ...
-    def step(self, function: Any, *args: Any, **keywords: Any) -> Any:  # type: ignore[misc]
+    def step(  # type: ignore[misc]
+        self,
+        function: Any,
+        *args: Any,
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> Any:
         """Call the function once, however often the flow is replayed; its result is what it returned then. Keywords are
         the function's parameters, or options of a step: max_attempts, backoff, timeout, … With `options` they are the
         function's alone."""
-        return self.scheduler.wait_here(self.calls.step(function, *args, **keywords))
+        return self.scheduler.wait_here(self.calls.step(function, *args, name=name, options=options, **keywords))
 
     @overload
     def gather(self, one: AnyHandle[T1], two: AnyHandle[T2], /) -> tuple[T1, T2]: ...  # type: ignore[overload-overlap]
@@ -124,11 +131,16 @@ class FlowContext(BaseFlowContext):
         self, topic: Sequence[Topic], *, timeout: Duration | None, **which: Unpack[EventFilter]
     ) -> Received | None: ...
     def await_event(
-        self, topic: Topic | Sequence[Topic], *, timeout: Duration | None = None, **which: Unpack[EventFilter]
+        self,
+        topic: Topic | Sequence[Topic],
+        *,
+        key: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
     ) -> Any:
         """Stop until an event comes; its payload, as the model if the topic is one. None only when the time is up: an
         event without a payload is a `Received`, and so is the first that comes of several topics."""
-        return self.scheduler.wait_here(self.calls.await_event(topic, timeout=timeout, **which))
+        return self.scheduler.wait_here(self.calls.await_event(topic, key=key, where=where, timeout=timeout))
 
     @overload
     def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> T: ...

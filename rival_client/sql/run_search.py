@@ -10,6 +10,7 @@ import base64
 import binascii
 import datetime as dt
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -130,6 +131,15 @@ def list_runs(
         statement = _with_status(statement, wanted, limit + 1)
     found = [run_of(row) for row in connection.execute(statement).mappings()]
     return Runs(found[:limit], str(Cursor.of(found[limit - 1])) if len(found) > limit else None)
+
+
+def run_ids(connection: Connection, beginning: str, limit: int) -> list[str]:
+    """Ids that begin with the given text, in their order; without a text, those of the newest runs."""
+    if not beginning:
+        return list(connection.scalars(_newest(select(runs.c.id), runs, limit)))
+    # A range of the primary key, whose ids compare byte by byte.
+    begins = (runs.c.id >= beginning, runs.c.id < beginning + chr(sys.maxunicode))
+    return list(connection.scalars(select(runs.c.id).where(*begins).order_by(runs.c.id).limit(limit)))
 
 
 def _conditions(connection: Connection, chosen: RunFilter) -> Iterator[ColumnElement[bool]]:

@@ -1,5 +1,5 @@
 """`python -m rival_workers.cli` is `rival`."""
 
-from rival_workers.cli.main import cli
+from rival_workers.cli.entry import main
 
-cli()
+main()

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rival_client.sql.events import TopicCount
+from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input
 from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
@@ -17,7 +18,7 @@ from rival_workers.cli.output import console, json_option, one_line, print_json,
 @click.argument("topic")
 @click.argument("value", metavar="[JSON]", callback=json_input, required=False)
 @click.option("--key", help="Only for steps that wait for this key, or for any.")
-@click.option("--run-id", help="Only for this run.")
+@click.option("--run-id", shell_complete=complete_runs, help="Only for this run.")
 @click.option("--all", "to_all", is_flag=True, help="For everybody who waits, not only for the one that waits longest.")
 @click.option(
     "--expires", type=click.FloatRange(min=0), metavar="SECONDS", help="How long it is kept (RIVAL_EVENT_RETENTION)."

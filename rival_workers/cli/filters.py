@@ -14,11 +14,14 @@ import click
 
 from rival_client.db.tables import RUN_STATUSES
 from rival_client.sql.run_search import RunFilter
+from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.inputs import fields, since
 
 _TIME = "90s, 15m, 2h, 7d or an ISO time"
 _OPTIONS = (
-    click.option("--workflow", metavar="NAME", help="Only runs of this workflow."),
+    click.option(
+        "--workflow", metavar="NAME", shell_complete=complete_workflows, help="Only runs of this workflow."
+    ),
     click.option("--status", multiple=True, type=click.Choice(RUN_STATUSES), help="Only this status, or several."),
     click.option("--since", metavar="TIME", callback=since, help=f"Only runs created since then: {_TIME}."),
     click.option("--until", metavar="TIME", callback=since, help="Only runs created before then."),
@@ -30,7 +33,7 @@ _OPTIONS = (
     ),
     click.option("--result", metavar="KEY=VALUE", multiple=True, callback=fields, help="The same for the result."),
     click.option("--error", metavar="TEXT", help="Only runs whose error has this in its type or message."),
-    click.option("--parent", metavar="RUN", help="Only child runs of this one."),
+    click.option("--parent", metavar="RUN", shell_complete=complete_runs, help="Only child runs of this one."),
     click.option("--paused/--not-paused", default=None, help="Only runs that stand still, or only such as do not."),
 )  # fmt: skip
 _NAMES = [field.name for field in dataclasses.fields(RunFilter)]

@@ -13,6 +13,7 @@ from rival_client.db.tables import RUN_TERMINAL
 from rival_client.model.records import LogEntry
 from rival_client.sql.logs import LEVELS
 from rival_client.sql.run_reads import read_status
+from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.output import console, one_line, print_json_line, printable, time_text
 from rival_workers.cli.tracebacks import indented
@@ -25,7 +26,7 @@ _EVERY = 0.5
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @click.option("--step", metavar="PATH", help="Only this step, and what belongs to it.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="Only this level and above.")
 @click.option("--follow", "-f", "follows", is_flag=True, help="Go on until the run has ended.")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from rival_client import __version__
 from rival_client.errors import RivalError, did_you_mean
@@ -46,6 +47,7 @@ COMMANDS = {
     "doctor": "doctor.command",
     "db": "database",
     "demo": "demo.command",
+    "completion": "completion",
 }
 
 
@@ -68,6 +70,12 @@ class Cli(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._summary(ctx, name)) for name in COMMANDS])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Click would load every command to find out whether it is hidden."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=SUMMARIES.get(name)) for name in COMMANDS if name.startswith(incomplete)]
 
     def _summary(self, ctx: click.Context, name: str) -> str:
         known = SUMMARIES.get(name)

@@ -11,11 +11,12 @@ from rival_client.api.bulk import Verb
 from rival_client.api.client import Rival
 from rival_client.model.records import Reopened
 from rival_workers.cli.bulk import DONE, Asked, in_bulk, tell, verb_options
+from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_given
 from rival_workers.cli.output import print_json
 
-run_argument = click.argument("run_id", metavar="[RUN]", required=False)
+run_argument = click.argument("run_id", metavar="[RUN]", required=False, shell_complete=complete_runs)
 step_argument = click.argument("step", metavar="[STEP]", required=False)
 step_option = click.option("--step", "step_name", metavar="STEP", help="The step, for runs chosen by a filter.")
 reason_option = click.option("--reason", required=True, help="Why, for the history.")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rival_client.errors import UnknownWorkflow
 from rival_client.model.records import WorkflowInfo
+from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival, resolved
 from rival_workers.cli.load_check import workflow_plans
 from rival_workers.cli.output import console, json_option, print_json, printable
@@ -39,7 +40,7 @@ class Drawn:
 
 
 @click.command()
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_workflows)
 @click.argument("versions", nargs=-1, metavar="[OLD [NEW]]")
 @click.option("--version", "version", metavar="V", help="This version (or its beginning) instead of the newest.")
 @click.option("--diff", is_flag=True, help="What changed from version OLD to NEW. Default: the last change.")

@@ -12,6 +12,7 @@ from rival_client.db.tables import RUN_ACTIVE
 from rival_client.model.records import Run, RunResult, WorkflowInfo
 from rival_client.sql.run_search import RunFilter
 from rival_workers.cli import show as showing
+from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.filters import filter_options, typed
 from rival_workers.cli.inputs import json_input
@@ -39,7 +40,7 @@ timeout_option = click.option(
 
 
 @click.command()
-@click.argument("workflow", metavar="NAME")
+@click.argument("workflow", metavar="NAME", shell_complete=complete_workflows)
 @click.argument("value", metavar="[JSON]", callback=json_input, required=False)
 @click.option("--run-id", help="The run's id; starting the same id and input twice starts one run.")
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result. Exit code 1 unless the run completes.")
@@ -61,7 +62,7 @@ def run(workflow: str, value: Any, run_id: str | None, waits: bool, timeout: flo
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @timeout_option
 @json_option
 def wait(run_id: str, timeout: float, as_json: bool) -> int:
@@ -116,7 +117,7 @@ def _row(run: Run) -> tuple[Any, ...]:
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @click.option("--all", "every", is_flag=True, help="Each iteration of what repeats and each traceback, also of many.")
 @click.option("--history", is_flag=True, help="Also what happened to the run, in order.")
 @click.option("--timeline", is_flag=True, help="Also when each step waited and ran, as bars.")

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 
 from rival_client.model.cron import CatchUp
+from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input
 from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
@@ -20,7 +21,7 @@ def schedule() -> None:
 
 @schedule.command()
 @click.argument("name")
-@click.argument("workflow")
+@click.argument("workflow", shell_complete=complete_workflows)
 @click.argument("when")
 @click.argument("value", metavar="[JSON]", callback=json_input, required=False)
 @click.option("--timezone", default="UTC", help="In which the cron expression is read, as in Europe/Berlin.")
@@ -55,7 +56,7 @@ def _when(text: str) -> str | float:
 
 
 @schedule.command("ls")
-@click.option("--workflow", help="Only of this workflow.")
+@click.option("--workflow", shell_complete=complete_workflows, help="Only of this workflow.")
 @json_option
 def list_(workflow: str | None, as_json: bool) -> int:
     """List schedules."""

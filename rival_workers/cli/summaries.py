@@ -32,5 +32,6 @@ SUMMARIES = {
     "flower": "Watch every attempt in Flower, beside `rival dev` or on RIVAL_BROKER_URL.",
     "doctor": "Check database, schema, broker, workers, clocks and settings.",
     "db": "The database's schema.",
+    "completion": "Print the completion script of SHELL: bash, zsh or fish.",
     "demo": "See durable runs live: retries, a timeout, a cancel, and a worker killed in the middle of a step.",
 }

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from rival_client.sql.run_family import DEPTH, WIDTH, RunNode
+from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.output import console, json_option, print_json, seconds_text, status_text, table
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @click.option("--below", is_flag=True, help="Only RUN and what it has started, not what it comes from.")
 @click.option("--depth", type=click.IntRange(min=0), default=DEPTH, help="So many levels down.")
 @click.option("--width", type=click.IntRange(min=1), default=WIDTH, help="So many child runs of each.")

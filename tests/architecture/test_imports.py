@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from rival_workers.cli.entry import EXTRA
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rival_client", "rival_workers")
@@ -157,7 +161,7 @@ import sys
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {blocked!r}:
-            raise ImportError(f"{{name}} is not installed")
+            raise ModuleNotFoundError(f"{{name}} is not installed", name=name)
 sys.meta_path.insert(0, Blocker())
 {statement}
 """
@@ -195,6 +199,21 @@ def test_help_does_not_wait_for_what_the_commands_need() -> None:
     not_there = {"celery", "alembic", "sqlalchemy", "psycopg", "redis", "kombu"}
     done = run_without(not_there, "from rival_workers.cli.main import cli; cli(['--help'])")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("missing", "args"), [("click", []), ("rich", ["ls"]), ("alembic", ["db", "upgrade"])])
+def test_a_command_whose_packages_are_missing_says_what_to_install(missing: str, args: list[str]) -> None:
+    given = f"import os; os.environ['RIVAL_DATABASE_URL'] = 'sqlite://'; sys.argv = ['rival', *{args}]"
+    done = run_without({missing}, f"{given}\nfrom rival_workers.cli.entry import main; main()")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert missing in done.stderr
+    assert "pip install 'rival-workflows[workers]'" in done.stderr
+
+
+def test_the_command_knows_the_packages_of_the_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [Requirement(one).name for one in project["optional-dependencies"]["workers"]]
+    assert {name.replace("-", "_") for name in names} == EXTRA
 
 
 def test_the_blocker_blocks() -> None:

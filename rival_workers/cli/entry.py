@@ -1,0 +1,21 @@
+"""Starts `rival`. It imports nothing of the extra `workers` itself, so that it can say what to install."""
+
+from __future__ import annotations
+
+import sys
+
+INSTALL = "pip install 'rival-workflows[workers]'"
+#: The modules of the extra `workers`; a test compares them with pyproject.toml.
+EXTRA = frozenset({"alembic", "celery", "click", "httpcore", "httpx", "rich", "typing_extensions"})
+
+
+def main() -> None:
+    """The console script. Exit code 1 and one line on stderr when the extra is not installed."""
+    try:
+        from rival_workers.cli.main import cli
+
+        cli()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA:
+            raise
+        sys.exit(f"rival: this command needs the extra `workers` ({error.name} is not installed): {INSTALL}")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from rival_client.model.rebuild import rebuild
 from rival_workers import StepError
@@ -17,6 +14,7 @@ from tests.contract.test_lost_answers import lose_answer
 from tests.support.flows import define, finish, run
 from tests.support.histories import assert_histories_tell_all
 from tests.support.inline import Inline
+from tests.support.round_trips import round_trips
 
 
 def start(inline: Inline, body: Any, **options: Any) -> None:
@@ -159,32 +157,12 @@ def test_what_has_not_changed_is_not_written_again(inline: Inline) -> None:
     assert carrying(inline) == [("f/one", "completed", state), ("f", "completed", state)]
 
 
-@contextmanager
-def counted(inline: Inline, done: list[str]) -> Iterator[None]:
-    """The statements and commits of the block: those of the hot line, too."""
-    engine, hot = inline.store.database.engine, getattr(inline.store, "_hot", None)
-    hooks: dict[str, Any] = {
-        "before_cursor_execute": lambda *args: done.append(args[2]), "commit": lambda _: done.append("commit"),
-    }  # fmt: skip
-    for name, hook in hooks.items():
-        event.listen(engine, name, hook)
-    real = hot.fetch if hot is not None else None
-    if hot is not None:
-        hot.fetch = lambda *args: (done.append(args[0].sql), real(*args))[1]
-    yield
-    if hot is not None:
-        del hot.fetch
-    for name, hook in hooks.items():
-        event.remove(engine, name, hook)
-
-
 def test_a_changed_state_costs_a_checkpoint_no_statement_and_no_commit(inline: Inline) -> None:
     counts: dict[bool, int] = {}
 
     def body(ctx: Any, input: Any) -> Any:
         ctx.step(lambda: 1, name="first")
-        done: list[str] = []
-        with counted(inline, done):
+        with round_trips(inline.store) as done:
             for number in range(5):
                 if input:
                     ctx.state.number = number

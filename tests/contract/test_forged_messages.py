@@ -37,7 +37,7 @@ def test_a_run_begins_only_under_its_own_workflow_and_version(
 ) -> None:
     stage.add_run()
     before = stage.everything()
-    assert stage.store.begin_run("r", 0, first(PLAN), claim_for=claim_for, of=wrong) is None
+    assert stage.store.begin_run("r", 0, first(PLAN), claim_for=claim_for, of=wrong) == RIGHT
     assert stage.everything() == before
     assert stage.store.begin_run("r", 0, first(PLAN), claim_for=claim_for, of=RIGHT) is not None
 
@@ -45,7 +45,7 @@ def test_a_run_begins_only_under_its_own_workflow_and_version(
 def test_a_step_is_claimed_only_under_its_runs_workflow_and_version(stage: Stage, wrong: WorkflowVersion) -> None:
     held = stage.begin(executor=None)
     before = stage.everything()
-    assert stage.store.claim_step(held, None, "e1", of=wrong) is None
+    assert stage.store.claim_step(held, None, "e1", of=wrong) == RIGHT
     assert stage.everything() == before
     assert isinstance(stage.store.claim_step(held, None, "e1", of=RIGHT), Claimed)
 
@@ -54,7 +54,7 @@ def test_a_claim_that_comes_too_early_says_so_to_its_own_workflow_only(stage: St
     token = stage.store.retry_step(stage.begin(), Retry(30, ERROR), rung=True)
     held = Claim("r", "a", token or 0)
     before = stage.everything()
-    assert stage.store.claim_step(held, None, "e1", of=wrong) is None
+    assert stage.store.claim_step(held, None, "e1", of=wrong) == RIGHT
     assert stage.everything() == before
     assert isinstance(stage.store.claim_step(held, None, "e1", of=RIGHT), NotYet)
 
@@ -63,8 +63,8 @@ def test_a_step_and_a_run_are_parked_only_under_their_own_workflow(stage: Stage,
     held = stage.begin(executor=None)
     stage.add_run("new")
     before = stage.everything()
-    assert not stage.store.park("r", held.path, held.token, "unknown here", 15.0, of=wrong)
-    assert not stage.store.park("new", None, 0, "unknown here", 15.0, of=wrong)
+    assert stage.store.park("r", held.path, held.token, "unknown here", 15.0, of=wrong) == RIGHT
+    assert stage.store.park("new", None, 0, "unknown here", 15.0, of=wrong) == RIGHT
     assert stage.everything() == before
     assert stage.store.park("r", held.path, held.token, "unknown here", 15.0, of=RIGHT)
     assert stage.store.park("new", None, 0, "unknown here", 15.0, of=RIGHT)

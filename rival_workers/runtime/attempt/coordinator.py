@@ -51,10 +51,9 @@ class Coordinator(AttemptPipeline):
             plan = interpreter.first(definition.plan)
             begun_run = self.store.begin_run(run_id, token, plan, claim_for=claim_for, of=named)
             first = self._first(run_id, begun_run, definition)
-        if begun_run is None:
+        if not isinstance(begun_run, BeginResult):
             log.debug("run %s: stale start", run_id)
-            self._mismatches.check(run_id, None, named)
-            return None
+            return self._mismatches.report(run_id, None, named, begun_run)
         followed = begun_run.followed
         self.doorbell.ring([
             Ring(run_id, opening.path, followed.token, workflow, version, countdown=opening.delay)
@@ -64,9 +63,10 @@ class Coordinator(AttemptPipeline):
             self._carry_on(first, self._deadline(), observed=True)
         return None
 
-    def _first(self, run_id: str, begun_run: BeginResult | None, definition: WorkflowDefinition) -> Attempt | None:
-        opening = None if begun_run is None else begun_run.followed.claimed
-        if begun_run is None or opening is None:
+    def _first(
+        self, run_id: str, begun_run: BeginResult | WorkflowVersion | None, definition: WorkflowDefinition
+    ) -> Attempt | None:
+        if not isinstance(begun_run, BeginResult) or (opening := begun_run.followed.claimed) is None:
             return None
         return self._held(begun(run_id, begun_run.input, opening, definition, begun_run.followed.token))
 
@@ -90,7 +90,7 @@ class Coordinator(AttemptPipeline):
             return Verdict("stale")
         if claims is None:
             log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)
-            self._mismatches.check(run_id, path, named)
+            self._mismatches.report(run_id, path, named, None if isinstance(claimed, Claimed) else claimed)
             return Verdict("stale")
         failpoint("after_claim_commit")
         return self._carry_on(claims, self._deadline(), observed=False)
@@ -132,8 +132,9 @@ class Coordinator(AttemptPipeline):
             f"worker has {named.workflow!r} at version {known[0]}, not {named.version}" if known
             else f"worker does not have workflow {named.workflow!r}"
         )  # fmt: skip
-        if not self.store.park(run_id, path, token, reason, PARK_SECONDS, of=named):
-            self._mismatches.check(run_id, path, named)
+        parked = self.store.park(run_id, path, token, reason, PARK_SECONDS, of=named)
+        if parked is not True:
+            self._mismatches.report(run_id, path, named, parked or None)
             return
         counters["parked"] += 1
         log.warning("run %s step %s is parked: %s (%d so far)", run_id, path or "(start)", reason, counters["parked"])

@@ -77,7 +77,7 @@ class AttemptPipeline:
         self._patience = OutageRetry(settings.patience, store, executor)
         self._reads, self._release = AttemptReads(store, self._patience), AttemptRelease(self.moves, executor)
         self._external = External(self.moves, self._patience, self._reads.step)
-        self._mismatches = Mismatches(store)
+        self._mismatches = Mismatches()
         self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
         self.limits = TimeLimits(before_kill=self._logs.flush)
 

@@ -53,7 +53,10 @@ WITH run AS (
     RETURNING id, workflow, version, input
 ), step AS ({_CLAIMED_STEP.format(source="id", path=_NEXT, table="run")}
 ), told AS ({_tell(_STARTED, _CLAIMED_NEXT, table="run", source="id", actor="%(executor)s")})
-SELECT input FROM run
+SELECT input, NULL, NULL FROM run
+UNION ALL
+SELECT NULL, workflow, version FROM rival_runs
+WHERE id = %(run_id)s AND NOT EXISTS (SELECT FROM run) AND NOT {_IS_OF.format(run="rival_runs")}
 """
 
 _CLAIM = f"""

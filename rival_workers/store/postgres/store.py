@@ -48,17 +48,21 @@ class PostgresStore(SqlStore):
 
     def begin_run(
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
-    ) -> BeginResult | None:
+    ) -> BeginResult | WorkflowVersion | None:
         opening = advance.next_leaf
         if claim_for is None or opening is None:
             return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of)
         row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_of(of), **_next(opening, claim_for)})
-        return None if row is None else BeginResult(load(row[0]), FinishResult(claimed=opening))
+        if row is None:
+            return None
+        if row[1] is not None and row[2] is not None:
+            return WorkflowVersion(row[1], row[2])
+        return BeginResult(load(row[0]), FinishResult(claimed=opening))
 
     def claim_step(
         self, held: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
         within: float | None = None,
-    ) -> Claimed | NotYet | None:  # fmt: skip
+    ) -> Claimed | NotYet | WorkflowVersion | None:  # fmt: skip
         if within is not None:
             return super().claim_step(held, timeout, executor, of=of, within=within)
         parameters: dict[str, Any] = {

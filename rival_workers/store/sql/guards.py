@@ -58,6 +58,15 @@ def is_of(of: WorkflowVersion | None) -> ColumnElement[bool]:
     return true() if of is None else and_(runs.c.workflow == of.workflow, runs.c.version == of.version)
 
 
+def other_than(connection: Connection, run_id: str, of: WorkflowVersion | None) -> WorkflowVersion | None:
+    """The run's own workflow and version, if a message names another."""
+    if of is None:
+        return None
+    row = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).first()
+    its_own = of if row is None else WorkflowVersion(row.workflow, row.version)
+    return None if its_own == of else its_own
+
+
 def run_leaves_pending(run_id: str, token: int, of: WorkflowVersion | None) -> Update:
     return (
         update(runs)

@@ -39,6 +39,7 @@ from rival_workers.store.sql.guards import (
     after_or_never,
     guard,
     is_of,
+    other_than,
     record_attempt,
     run_goes_on,
     run_leaves_pending,
@@ -61,14 +62,15 @@ class StepTransitionsSql:
 
     def begin_run(
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
-    ) -> BeginResult | None:
-        """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message."""
+    ) -> BeginResult | WorkflowVersion | None:
+        """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message. A
+        WorkflowVersion, here and in `claim_step`: nothing was done, since the run is of this one and not `of` that."""
 
-        def once(connection: Connection, alone: bool) -> BeginResult | None:
+        def once(connection: Connection, alone: bool) -> BeginResult | WorkflowVersion | None:
             columns = (runs.c.workflow, runs.c.version, runs.c.input)
             run = connection.execute(run_leaves_pending(run_id, token, of).returning(*columns)).first()
             if run is None:
-                return None
+                return other_than(connection, run_id, of)
             following = self._following(connection, run_id, claim_for, alone, by=claim_for)
             following.telling.add("started", workflow=run.workflow, version=run.version, input=run.input)
             following.apply(advance.effects)
@@ -79,7 +81,7 @@ class StepTransitionsSql:
     def claim_step(
         self, held: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
         within: float | None = None,
-    ) -> Claimed | NotYet | None:  # fmt: skip
+    ) -> Claimed | NotYet | WorkflowVersion | None:  # fmt: skip
         """`within`: so many seconds before it is due."""
         # What waits without a time is woken by what it waits for, never by a message.
         startable = and_(steps.c.due_at.is_(None), steps.c.status != "waiting")
@@ -98,7 +100,7 @@ class StepTransitionsSql:
             share_run(connection, held.run_id)
             step = connection.execute(statement).first()
             if step is None:
-                return self._too_early(connection, held, of)
+                return self._too_early(connection, held, of) or other_than(connection, held.run_id, of)
             # A timer's row is claimed as it waits; with it the whole run may have.
             run_awakes(connection, held.run_id)
             if step.kind == "wait":
@@ -198,8 +200,9 @@ class StepTransitionsSql:
 
     def park(
         self, run_id: str, path: str | None, token: int, reason: str, delay: float, *, of: WorkflowVersion | None = None
-    ) -> bool:
-        """Nobody here can run it: say why, and look again later. The token stays, so that others may take it."""
+    ) -> bool | WorkflowVersion:
+        """Nobody here can run it: say why, and look again later. The token stays, so that others may take it. False:
+        it has moved on. A WorkflowVersion: as in `begin_run`."""
         if path is None:
             statement = (
                 update(runs)
@@ -215,12 +218,7 @@ class StepTransitionsSql:
                 .values(parked=reason, ring_at=after(delay))
             )
         with self.database.transaction() as connection:
-            return connection.execute(statement).rowcount == 1
-
-    def workflow_of(self, run_id: str) -> WorkflowVersion | None:
-        with self.database.autocommit() as connection:
-            row = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).first()
-        return None if row is None else WorkflowVersion(row.workflow, row.version)
+            return connection.execute(statement).rowcount == 1 or other_than(connection, run_id, of) or False
 
     # -- reading, for attempts ----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 RivalError
 ├── ConfigurationError        a setting is missing or makes no sense
+│   └── InvalidSetting        a setting has a value that cannot be used; `.variable` names it
 ├── InvalidArgument           an argument has a wrong type or value; also a ValueError
 ├── UnknownWorkflow           nobody has registered that name
 ├── InvalidInput              the input does not fit the workflow's schema; `.problems` lists all of it
@@ -51,6 +52,14 @@ class RivalError(Exception):
 
 class ConfigurationError(RivalError):
     pass
+
+
+class InvalidSetting(ConfigurationError):
+    """`variable` names it in the environment. `shown`: the value, short and without secrets."""
+
+    def __init__(self, variable: str, shown: str, expected: str) -> None:
+        super().__init__(f"{variable}={shown} is not {expected}.")
+        self.variable, self.expected = variable, expected
 
 
 class InvalidArgument(RivalError, ValueError):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from rival_client.errors import ConfigurationError
 from rival_client.model.masking import masked as masked
 from rival_client.model.payload import DEFAULT_LIMIT
+from rival_client.setting_rules import BROKER_URL, DATABASE_URL, Seconds, Whole, Words, check, read, setting
 
+_DAY = 86_400.0
+#: Bytes of one value that Postgres can store.
+_MOST_BYTES = 2**30 - 1
 #: Environment names per setting, first one set wins.
 _NAMES = {
     "database_url": ("RIVAL_DATABASE_URL", "DATABASE_URL"),
@@ -23,32 +27,36 @@ class Settings:
     """Every field can be given as RIVAL_<FIELD> in the environment."""
 
     # Not in the repr, which ends up in logs: a URL may have a password.
-    database_url: str | None = field(default=None, repr=False)
-    broker_url: str | None = field(default=None, repr=False)
+    database_url: str | None = setting(None, DATABASE_URL, repr=False)
+    broker_url: str | None = setting(None, BROKER_URL, repr=False)
     #: The Celery queue that doorbells go to.
-    queue: str = "rival"
+    queue: str = setting("rival", Words(may_be_blank=False))
     #: What the broker's keys begin with: the `global_keyprefix` of a Celery app that it is shared with.
-    key_prefix: str = ""
+    key_prefix: str = setting("", Words())
     #: Bytes of one input or result.
-    max_payload: int = DEFAULT_LIMIT
+    max_payload: int = setting(DEFAULT_LIMIT, Whole(1, _MOST_BYTES, " of bytes"))
     #: Seconds after which a ring is held to be lost and the keeper looks.
-    ring_grace: float = 10.0
+    ring_grace: float = setting(10.0, Seconds(0.001, _DAY))
     #: Seconds for which an event that nobody waits for is kept, unless its sender says otherwise.
-    event_retention: float = 7 * 24 * 3600.0
+    event_retention: float = setting(7 * _DAY, Seconds())
     #: How many events that nobody waits for a topic may keep; more are refused. 0: any number.
-    max_events_per_topic: int = 10_000
+    max_events_per_topic: int = setting(10_000, Whole())
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> Self:
-        """Settings from the environment, with the arguments that are not None on top."""
+        """Settings from the environment, with the arguments that are not None on top. InvalidSetting names the
+        variable whose value cannot be used; a variable that an argument replaces is not read."""
         env = os.environ if environ is None else environ
-        values: dict[str, Any] = {}
+        values = {name: value for name, value in given.items() if value is not None}
         for one in fields(cls):
-            raw = _first(env, _NAMES.get(one.name, (f"RIVAL_{one.name.upper()}",)))
-            if raw is not None:
-                values[one.name] = _parse(one.name, raw, one.default)
-        values.update({name: value for name, value in given.items() if value is not None})
+            variable = _first(env, _NAMES.get(one.name, (f"RIVAL_{one.name.upper()}",)))
+            if variable is not None and one.name not in values:
+                values[one.name] = read(variable, env[variable], one.metadata["rule"])
         return cls(**values)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            check(one.name, getattr(self, one.name), one.metadata["rule"])
 
     def with_(self, **changes: Any) -> Self:
         return replace(self, **changes)
@@ -63,16 +71,4 @@ class Settings:
 
 
 def _first(env: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    return next((env[name] for name in names if env.get(name)), None)
-
-
-def _parse(name: str, raw: str, default: Any) -> Any:
-    if isinstance(default, bool):
-        return raw.strip().lower() in ("1", "true", "yes", "on")
-    kind = type(default) if isinstance(default, int | float) else str
-    try:
-        return kind(raw)
-    except ValueError:
-        raise ConfigurationError(
-            f"RIVAL_{name.upper()}={raw!r} is not a number. Give seconds or bytes, e.g. {default}."
-        ) from None
+    return next((name for name in names if env.get(name)), None)

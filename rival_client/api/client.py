@@ -70,10 +70,13 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         bell: ChangeBell | None = None,
     ) -> None:
         arguments.urls(database_url, broker_url)
-        base = Settings.from_env() if settings is None else arguments.instance("settings", settings, Settings)
-        self.settings = base.with_(
-            database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
-        )
+        if settings is None:
+            self.settings = Settings.from_env(database_url=database_url or None, broker_url=broker_url or None)
+        else:
+            base = arguments.instance("settings", settings, Settings)
+            self.settings = base.with_(
+                database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
+            )
         self.database = database or Database(self.settings.require_database())
         broker, prefix = self.settings.broker_url, self.settings.key_prefix
         self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix)

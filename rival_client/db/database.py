@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Dialect, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.util import LRUCache
@@ -44,7 +44,7 @@ def sqlalchemy_url(url: str) -> str:
     if scheme.split("+")[0] in ("postgres", "postgresql"):
         return f"postgresql+psycopg{sep}{rest}"
     if scheme.split("+")[0] == "sqlite":
-        return url
+        return f"sqlite{sep}{rest}"
     raise ConfigurationError(
         f"{masked(url)!r} is neither Postgres nor SQLite. Give postgresql://… or sqlite:///file.db."
     )
@@ -122,9 +122,10 @@ class Database:
             raise translated(self.url, error) from error
 
 
-def _backend(url: str) -> str:
+def parsed_url(url: str) -> URL:
+    """ConfigurationError if it is not the URL of a database that Rival can use."""
     try:
-        return make_url(url).get_backend_name()
+        return make_url(sqlalchemy_url(url))
     except (ArgumentError, ValueError):
         raise ConfigurationError(
             f"{masked(url)!r} is not a database URL. Give postgresql://user:password@host:5432/name."
@@ -135,7 +136,7 @@ def _engine(url: str, pool_size: int) -> Engine:
     options: dict[str, Any] = {
         "json_serializer": serialise, "json_deserializer": json.loads, "hide_parameters": True,
     }  # fmt: skip
-    if _backend(url) == "sqlite":
+    if parsed_url(url).get_backend_name() == "sqlite":
         return _knowing(create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options))
     return create_engine(
         url,

@@ -63,12 +63,12 @@ def text(argument: str, value: object, most: int = MAX_TEXT, *, may_be_blank: bo
         raise InvalidArgument(argument, f"{shown(value)} has {len(plain):,} characters; give at most {most:,}.")
     if "\x00" in plain:
         raise InvalidArgument(argument, f"{shown(value)} holds a NUL character; leave it out.")
-    if not _is_unicode(plain):
+    if not is_unicode(plain):
         raise InvalidArgument(argument, f"{shown(value)} holds a lone surrogate, which is not Unicode; leave it out.")
     return plain
 
 
-def _is_unicode(plain: str) -> bool:
+def is_unicode(plain: str) -> bool:
     try:
         plain.encode()
     except UnicodeEncodeError:

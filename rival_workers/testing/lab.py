@@ -5,7 +5,6 @@ decisions are those of a fleet; only time and delivery are the lab's.
 from __future__ import annotations
 
 import datetime as dt
-import math
 import time
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +35,9 @@ HORIZON_DAYS = 3650
 HORIZON = HORIZON_DAYS * 86_400.0
 MOST_MESSAGES = 100_000
 
+#: A continuation that no test outlasts.
+_DAY = 86_400.0
+
 
 class Lab(Staging):
     """Use it as a context manager, or through the `rival_lab` fixture.
@@ -55,7 +57,7 @@ class Lab(Staging):
     ) -> None:
         super().__init__()
         # Wall time must not decide what a test sees: a message goes on in place always, or never.
-        settings.setdefault("continuation_budget", math.inf if continuation else 0.0)
+        settings.setdefault("continuation_budget", _DAY if continuation else 0.0)
         own = WorkerSettings(**settings)
         self._directory = TemporaryDirectory(prefix="rival-lab-")
         file = Path(self._directory.name) / "lab.db"

@@ -35,9 +35,22 @@ def test_a_database_that_is_down_is_said_at_once_in_one_line_without_its_passwor
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "postgresql://u:s3cret@host:port/x", "nonsense"])
 def test_a_url_that_is_none_is_said(bare: Cli, url: str) -> None:
-    answer = bare("ls", code=1, RIVAL_DATABASE_URL=url)
+    answer = bare("ls", code=2, RIVAL_DATABASE_URL=url)
     assert "postgresql://" in answer.err
     assert "s3cret" not in answer.err
+
+
+@pytest.mark.parametrize("args", [("ls",), ("worker", "-w", "flows.py"), ("dev",), ("demo",), ("plan", "flows.py")])
+@pytest.mark.parametrize("value", ["nan", "-1", "soon", "9" * 5000])
+def test_a_setting_that_cannot_be_used_is_said_in_a_line(bare: Cli, args: tuple[str, ...], value: str) -> None:
+    answer = bare(*args, code=2, RIVAL_RING_GRACE=value)
+    assert answer.err.count("\n") == 1
+    assert f"RIVAL_RING_GRACE='{value[:50]}" in answer.err
+    assert "seconds from 0.001 to 86,400" in answer.err
+
+
+def test_a_setting_that_cannot_be_used_is_said_in_json(bare: Cli) -> None:
+    assert bare("ls", "--json", code=2, RIVAL_MAX_PAYLOAD="1 MB").error["type"] == "InvalidSetting"
 
 
 def test_a_database_without_tables_names_the_cure_and_the_cure_works(bare: Cli, empty_url: str) -> None:

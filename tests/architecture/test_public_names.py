@@ -16,7 +16,7 @@ CLIENT = [
     "AsyncRival", "AsyncStarted", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
     "DatabaseBusy", "DatabaseError", "DatabaseRefused", "DatabaseUnavailable",
     "EventRecord", "HistoryEntry", "InvalidArgument", "InvalidInput",
-    "InvalidPayload", "InvalidToken", "LastError", "LogEntry", "NotPossible",
+    "InvalidPayload", "InvalidSetting", "InvalidToken", "LastError", "LogEntry", "NotPossible",
     "RebuiltRun", "RebuiltStep", "Recovery", "Reopened", "Rival",
     "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
     "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",

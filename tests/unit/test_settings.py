@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from rival_client import ConfigurationError
+from rival_client import ConfigurationError, InvalidSetting, Rival
 from rival_client.db.database import libpq_url, sqlalchemy_url
 from rival_client.settings import Settings, masked
 from rival_workers.settings import WorkerSettings
+
+PG, REDIS = "postgresql://me:x@h/db", "redis://h:6379/0"
 
 
 def test_without_anything_the_defaults_hold() -> None:
@@ -22,10 +25,10 @@ def test_without_anything_the_defaults_hold() -> None:
 @pytest.mark.parametrize(
     ("env", "database", "broker"),
     [
-        ({"DATABASE_URL": "d", "CELERY_BROKER_URL": "b"}, "d", "b"),
-        ({"RIVAL_DATABASE_URL": "rd", "DATABASE_URL": "d", "RIVAL_BROKER_URL": "rb", "CELERY_BROKER_URL": "b"},
-         "rd", "rb"),
-        ({"RIVAL_DATABASE_URL": "", "DATABASE_URL": "d", "RIVAL_BROKER_URL": ""}, "d", None),
+        ({"DATABASE_URL": PG, "CELERY_BROKER_URL": REDIS}, PG, REDIS),
+        ({"RIVAL_DATABASE_URL": PG, "DATABASE_URL": "d", "RIVAL_BROKER_URL": REDIS, "CELERY_BROKER_URL": "b"},
+         PG, REDIS),
+        ({"RIVAL_DATABASE_URL": "", "DATABASE_URL": PG, "RIVAL_BROKER_URL": ""}, PG, None),
     ],
 )  # fmt: skip
 def test_rivals_own_names_come_before_the_common_ones_and_empty_is_not_set(
@@ -57,17 +60,151 @@ def test_arguments_come_before_the_environment_and_none_is_not_given() -> None:
     assert (settings.lease, settings.queue) == (9.0, "env")
 
 
-@pytest.mark.parametrize("name", ["RIVAL_LEASE", "RIVAL_MAX_LOST", "RIVAL_RING_GRACE", "RIVAL_MAX_PAYLOAD"])
-@pytest.mark.parametrize("value", ["soon", "1.5.2", "10s"])
-def test_a_bad_number_names_its_variable_and_its_value(name: str, value: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name}='{value}' is not a number"):
-        WorkerSettings.from_env({name: value})
+#: Settings by what they are; a new one must be added here.
+NUMBERS = {
+    "max_payload", "ring_grace", "event_retention", "max_events_per_topic", "lease", "continuation_budget", "near",
+    "keeper_interval", "max_lost", "retention", "shutdown_grace", "patience", "deaf_after",
+}  # fmt: skip
+URLS = {"database_url", "broker_url"}
+TEXTS = {"queue", "key_prefix", "failpoint", "redact"}
+OTHERS = {"workflows", "allow_shell", "log_format"}
+NOT_NUMBERS = [
+    "soon",
+    "1.5.2",
+    "10s",
+    "-1",
+    "-0.5",
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "9" * 30,
+    "9" * 5000,
+    "1\x00",
+    " ",
+    "0x10",
+]
+NOT_URLS = [
+    "nonsense", "h:5432/db", "mysql://me:s3cret@h/db", "postgresql://me:s3cret@h:port/db",
+    "postgresql://me:s3cret@h:99999999/db", "postgres\x00://me:s3cret@h/db", "redis://:s3cret@h:port/0",
+    "redis://:s3cret@h:70000/0", "localhost:6379", "reddis://:s3cret@h/0", "redis://:s3cret@h/0;nonsense",
+    "\udcff://h", f"redis://:s3cret@{'h' * 10_000}/0", "redis://[::1/0", "http://me:s3cret@h/",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("lease", ["1.9", "0", "-3", "nan"])
+def refused(name: str, value: str) -> InvalidSetting:
+    """The error for the value of a setting's variable: it names both and what is expected, in a line."""
+    variable = f"RIVAL_{name.upper()}"
+    with pytest.raises(InvalidSetting) as caught:
+        WorkerSettings.from_env({variable: value})
+    message = str(caught.value)
+    assert message.startswith(f"{variable}=")
+    assert caught.value.variable == variable
+    assert message.endswith(f" is not {caught.value.expected}.")
+    assert message.isprintable()
+    assert len(message) < 400
+    return caught.value
+
+
+def test_each_setting_is_of_a_known_kind() -> None:
+    assert {field.name for field in fields(WorkerSettings)} == NUMBERS | URLS | TEXTS | OTHERS
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+@pytest.mark.parametrize("value", NOT_NUMBERS, ids=lambda value: value[:8].encode().hex())
+def test_a_number_that_makes_no_sense_is_refused(name: str, value: str) -> None:
+    assert "number" in str(refused(name, value))
+    if len(value) < 10 and value.isprintable():
+        assert f"={value!r} is not" in str(refused(name, value))
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, "7", True, None])
+def test_a_number_that_is_given_as_an_argument_is_checked_too(name: str, value: Any) -> None:
+    with pytest.raises(InvalidSetting, match=f"RIVAL_{name.upper()}="):
+        WorkerSettings(**{name: value})
+
+
+@pytest.mark.parametrize("lease", ["1.9", "0"])
 def test_a_lease_below_two_seconds_is_refused(lease: str) -> None:
-    with pytest.raises(ConfigurationError, match="is too short"):
-        WorkerSettings.from_env({"RIVAL_LEASE": lease})
+    assert "a busy machine loses its own leases" in str(refused("lease", lease))
+
+
+@pytest.mark.parametrize("value", ["0", "false", "No", "OFF", "False"])
+def test_a_flag_can_be_off(value: str) -> None:
+    assert WorkerSettings.from_env({"RIVAL_ALLOW_SHELL": value}).allow_shell is False
+
+
+@pytest.mark.parametrize("value", ["1", "true", "Yes", "ON", "True"])
+def test_a_flag_can_be_on(value: str) -> None:
+    assert WorkerSettings.from_env({"RIVAL_ALLOW_SHELL": value}).allow_shell is True
+
+
+@pytest.mark.parametrize("value", ["maybe", "2", "\x00", "y" * 9999])
+def test_a_flag_that_is_neither_on_nor_off_is_refused(value: str) -> None:
+    assert "a flag" in str(refused("allow_shell", value))
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS | {"workflows"}))
+@pytest.mark.parametrize("value", ["a\x00b", "x" * 40_000], ids=["nul", "long"])
+def test_a_text_that_no_server_takes_is_refused(name: str, value: str) -> None:
+    assert "a usable text" in str(refused(name, value))
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_bytes_that_are_not_unicode_are_refused_except_in_names_of_files(name: str) -> None:
+    assert "a usable text" in str(refused(name, "\udcff"))
+    assert WorkerSettings.from_env({"RIVAL_WORKFLOWS": "\udcff.py"}).workflow_paths == ["\udcff.py"]
+
+
+def test_a_queue_has_a_name_and_a_log_a_known_format() -> None:
+    assert "1 to 200 characters" in str(refused("queue", "  "))
+    assert "one of console, json" in str(refused("log_format", "xml"))
+
+
+@pytest.mark.parametrize("url", NOT_URLS, ids=range(len(NOT_URLS)))
+@pytest.mark.parametrize("name", sorted(URLS))
+def test_a_url_that_is_none_is_refused_without_showing_its_password(name: str, url: str) -> None:
+    if (name, url.partition(":")[0]) == ("broker_url", "postgresql"):
+        url = url.replace("postgresql", "amqp")
+    error = refused(name, url)
+    assert "s3cret" not in str(error)
+    assert ("postgresql://" in error.expected) == (name == "database_url")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h", "rediss://:p@h:6380/1", "unix:///run/redis.sock", "amqp://me:p@h:5672//", "memory://",
+        "sentinel://a:26379;sentinel://b:26379", "sqs://", "redis+socket:///run/redis.sock", "my.transport:Own://h",
+        "redis://[::1]:6379/0", "redis://me:p%40ss@h/0", "pgmq://me:p@h:5432/db",
+    ],
+)  # fmt: skip
+def test_brokers_of_every_kind_are_taken(url: str) -> None:
+    assert Settings.from_env({"RIVAL_BROKER_URL": url}).broker_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///db?host=/run/pg", "postgres://me@h", "sqlite:///app.db", "sqlite://", "postgresql://",
+        "postgresql+asyncpg://me:p%40ss@[::1]:5432/db?sslmode=require", "postgresql://me:p@ss@h/db",
+    ],
+)  # fmt: skip
+def test_databases_of_both_kinds_are_taken(url: str) -> None:
+    assert Settings.from_env({"RIVAL_DATABASE_URL": url}).database_url == url
+
+
+def test_an_error_names_the_variable_that_the_url_came_from() -> None:
+    with pytest.raises(InvalidSetting, match=r"^DATABASE_URL='mysql://me:\*\*\*@h/db' is not a database URL"):
+        Settings.from_env({"DATABASE_URL": "mysql://me:secret@h/db"})
+
+
+def test_a_variable_that_an_argument_replaces_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "mysql://me:secret@h/db")
+    monkeypatch.setenv("CELERY_BROKER_URL", "nonsense")
+    with Rival("sqlite://", "memory://") as rival:
+        assert (rival.settings.database_url, rival.settings.broker_url) == ("sqlite://", "memory://")
 
 
 def test_a_missing_database_says_what_to_set() -> None:

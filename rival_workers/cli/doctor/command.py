@@ -40,6 +40,8 @@ def doctor(as_json: bool) -> int:
 
 def examine() -> Iterator[Check]:
     settings = yield from _settings()
+    if settings is None:
+        return
     yield from check_broker(settings)
     if not settings.database_url:
         advice = "set RIVAL_DATABASE_URL (postgresql://…), or start `rival dev` in this folder"
@@ -56,16 +58,23 @@ def examine() -> Iterator[Check]:
         database.dispose()
 
 
-def _settings() -> Generator[Check, None, WorkerSettings]:
-    """The settings, and what is wrong with them. Where workers would refuse them, the checks go on with the URLs."""
+def _settings() -> Generator[Check, None, WorkerSettings | None]:
+    """The settings, and what is wrong with them. Where only workers would refuse them, the checks go on."""
     try:
         settings = resolved(WorkerSettings)
     except ConfigurationError as error:
         yield Check("settings", "fail", str(error), "correct it: workers do not start with it")
-        known = resolved(Settings)
-        return WorkerSettings(database_url=known.database_url, broker_url=known.broker_url, queue=known.queue)
+        return _settings_of_producers()
     yield from check_settings(settings)
     return settings
+
+
+def _settings_of_producers() -> WorkerSettings | None:
+    try:
+        known = resolved(Settings)
+    except ConfigurationError:
+        return None
+    return WorkerSettings(database_url=known.database_url, broker_url=known.broker_url, queue=known.queue)
 
 
 def _examine_database(database: Database) -> Iterator[Check]:

@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 
-from rival_client.errors import RivalError
+from rival_client.errors import InvalidSetting, RivalError
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import default_registry
 from rival_workers.runtime.celery.worker import Worker
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         worker.run(loglevel=options.loglevel, events=options.events)
     except RivalError as error:
         print(f"rival worker: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, InvalidSetting) else 1
     return 0
 
 

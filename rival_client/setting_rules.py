@@ -1,0 +1,207 @@
+"""Rules for the values of settings: ranges of numbers, flags, texts that every server accepts, URLs that can be parsed.
+An error names the variable, shows the value without secrets and says what is expected. Does not read the environment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from rival_client.model.arguments import MAX_INT, MAX_NAME, MAX_SECONDS, MAX_TEXT, is_unicode, shown
+from rival_client.errors import ConfigurationError, InvalidSetting
+from rival_client.model.masking import masked
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class Rule(Protocol):
+    #: What a valid value is, to end a sentence with.
+    @property
+    def expected(self) -> str: ...
+
+    def parse(self, raw: str) -> Any:
+        """The value that a variable's text means; ValueError if it means none."""
+
+    def allows(self, value: Any) -> bool: ...
+
+    def shown(self, value: Any) -> str: ...
+
+
+def setting(default: Any, rule: Rule, *, repr: bool = True) -> Any:
+    """A field of the settings with the rule for its values."""
+    return field(default=default, repr=repr, metadata={"rule": rule})
+
+
+def read(variable: str, raw: str, rule: Rule) -> Any:
+    """The value of a variable; InvalidSetting if it is not a valid one."""
+    try:
+        value = rule.parse(raw)
+    except ValueError:
+        raise InvalidSetting(variable, rule.shown(raw), rule.expected) from None
+    if not rule.allows(value):
+        raise InvalidSetting(variable, rule.shown(raw), rule.expected)
+    return value
+
+
+def check(name: str, value: Any, rule: Rule) -> None:
+    """The same for a value that was given as an argument. URLs are checked by what opens them."""
+    if not isinstance(rule, Url) and not rule.allows(value):
+        raise InvalidSetting(f"RIVAL_{name.upper()}", rule.shown(value), rule.expected)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    least: float = 0.0
+    most: float = MAX_SECONDS
+    because: str = ""
+
+    @property
+    def expected(self) -> str:
+        return f"a number of seconds from {self.least:g} to {self.most:,.0f}{self.because}"
+
+    def parse(self, raw: str) -> float:
+        return float(raw)
+
+    def allows(self, value: Any) -> bool:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and not math.isnan(value) and self.least <= value <= self.most
+
+    def shown(self, value: Any) -> str:
+        return shown(value)
+
+
+@dataclass(frozen=True)
+class Whole:
+    least: int = 0
+    most: int = MAX_INT
+    of: str = ""
+
+    @property
+    def expected(self) -> str:
+        return f"a whole number{self.of} from {self.least:,} to {self.most:,}"
+
+    def parse(self, raw: str) -> int:
+        return int(raw)
+
+    def allows(self, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
+
+    def shown(self, value: Any) -> str:
+        return shown(value)
+
+
+@dataclass(frozen=True)
+class Flag:
+    expected: str = f"a flag: give one of {', '.join(_TRUE)} or one of {', '.join(_FALSE)}"
+
+    def parse(self, raw: str) -> bool:
+        word = raw.strip().lower()
+        if word not in _TRUE + _FALSE:
+            raise ValueError(word)
+        return word in _TRUE
+
+    def allows(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+    def shown(self, value: Any) -> str:
+        return shown(value)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    options: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        return f"one of {', '.join(self.options)}"
+
+    def parse(self, raw: str) -> str:
+        return raw
+
+    def allows(self, value: Any) -> bool:
+        return isinstance(value, str) and value in self.options
+
+    def shown(self, value: Any) -> str:
+        return shown(value)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Text. `of_files`: names of files may hold bytes that are not Unicode, which Python writes as surrogates."""
+
+    most: int = MAX_NAME
+    may_be_blank: bool = True
+    of_files: bool = False
+
+    @property
+    def expected(self) -> str:
+        least = "at most" if self.may_be_blank else "1 to"
+        return f"a usable text: give {least} {self.most:,} characters of Unicode without NUL"
+
+    def parse(self, raw: str) -> str:
+        return raw
+
+    def allows(self, value: Any) -> bool:
+        if not isinstance(value, str) or len(value) > self.most or "\x00" in value:
+            return False
+        return (self.may_be_blank or bool(value.strip())) and (self.of_files or is_unicode(value))
+
+    def shown(self, value: Any) -> str:
+        return shown(value)
+
+
+@dataclass(frozen=True)
+class Url:
+    """Of a server. It is only parsed: whether the server answers shows later."""
+
+    expected: str
+    parses: Callable[[str], bool]
+
+    def parse(self, raw: str) -> str:
+        return raw
+
+    def allows(self, value: Any) -> bool:
+        if not isinstance(value, str) or len(value) > MAX_TEXT or "\x00" in value or not is_unicode(value):
+            return False
+        try:
+            return self.parses(value)
+        except (ConfigurationError, ValueError):
+            return False
+
+    def shown(self, value: Any) -> str:
+        return shown(masked(value))
+
+
+def _is_database(url: str) -> bool:
+    from rival_client.db.database import parsed_url  # SQLAlchemy, which takes longer than all of this
+
+    port = parsed_url(url).port
+    return port is None or 0 < port < 65_536
+
+
+def _is_broker(url: str) -> bool:
+    """One, or several with semicolons between them."""
+    return all(_is_one_broker(one) for one in url.split(";"))
+
+
+def _is_one_broker(url: str) -> bool:
+    from kombu.transport import TRANSPORT_ALIASES
+
+    scheme, separator, _ = url.partition("://")
+    # "module:Class" is a transport of the user's own; redis-py takes the path of a socket as unix://.
+    known = scheme.partition("+")[0] in TRANSPORT_ALIASES or scheme == "unix" or ":" in scheme or "." in scheme
+    # The port is parsed when it is read.
+    return bool(separator) and known and (urlsplit(url).port or 1) > 0
+
+
+DATABASE_URL = Url(
+    "a database URL: give postgresql://user:password@host:5432/name or sqlite:///file.db",
+    _is_database,
+)
+BROKER_URL = Url(
+    "a broker URL: give redis://user:password@host:6379/0 or amqp://user:password@host:5672//",
+    _is_broker,
+)

@@ -14,7 +14,7 @@ import pytest
 
 from rival_workers import StepError
 from tests.support.flows import Calls, define, finish, rows, run
-from tests.support.inline import Inline
+from tests.support.inline import Inline, opened
 
 calls = Calls()
 
@@ -106,16 +106,23 @@ def test_the_first_of_several_tasks_is_the_same_in_a_replay(inline: Inline) -> N
 # -- asyncio's ways to wait -------------------------------------------------------------------------------
 
 
-def test_a_step_that_is_given_up_leaves_its_result_behind(inline: Inline) -> None:
+@pytest.mark.parametrize("url", ["file_url", "postgres_url"])
+def test_a_step_that_is_given_up_leaves_its_result_behind(request: pytest.FixtureRequest, url: str) -> None:
+    """With a real clock on both stores: the timer comes while the step runs, which ends after it."""
+    given_up = threading.Event()
+
+    def slow() -> bool:
+        return given_up.wait(60)
+
     async def body(ctx: Any) -> Any:
         try:
-            first = await asyncio.wait_for(ctx.step(once, "slow", "slow", 0.6), 0.1)
+            first = await asyncio.wait_for(ctx.step(slow), 0.1)
         except TimeoutError:
             first = "timeout"
-        return [first, await asyncio.wait_for(ctx.step(once, "quick"), 5), await ctx.sleep(0.05)]
+            given_up.set()
+        return [first, await asyncio.wait_for(ctx.step(once, "quick"), 60), await ctx.sleep(0.05)]
 
-    # Both clocks are real here: the timer must come while the step runs.
-    if inline.clock is None:
+    with opened(lambda: Inline(request.getfixturevalue(url))) as inline:
         assert run(inline, body) == ["timeout", "quick", None]
 
 

@@ -1,5 +1,6 @@
 """Every operator verb against runs that move, on Postgres and in many threads: no deadlock, each verb takes effect or
-says why not, and every run ends as its history says. RIVAL_STRESS_SECONDS makes it longer, RIVAL_STRESS_SEED another.
+says why not, and every run ends as its history says. In the midst of it each verb is applied to a run of its own, where
+it must take effect. RIVAL_STRESS_OPERATIONS makes it longer, RIVAL_STRESS_SEED another.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any
 
 import psycopg
@@ -26,13 +26,13 @@ from rival_client.errors import RunNotFound
 from rival_client.model.completion_token import CompletionToken
 from rival_workers import flow, for_each, parallel, step, wait_event_step
 from tests.support.inline import CollectingDoorbell, Inline
+from tests.support.workers import wait_until
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
-SECONDS = float(os.environ.get("RIVAL_STRESS_SECONDS", "4"))
+#: Of each operator: a number of operations and not of seconds, so that a slow machine does the same.
+OPERATIONS = int(os.environ.get("RIVAL_STRESS_OPERATIONS", "60"))
 SEED = int(os.environ.get("RIVAL_STRESS_SEED", "1"))
-#: A slow machine goes on until each of these has taken effect at least once.
-NEEDED = {"cancel", "pause", "resume", "rewind", "send_event", "complete_step", "fail_step"}
 _STALE = str(CompletionToken("gone", "f[0]/ask", 1))
 WORKERS, OPERATORS, WIDTH = 6, 3, 150
 
@@ -98,6 +98,9 @@ def _define(inline: Inline, tokens: deque[str]) -> list[str]:
 
     inline.define("flowing", flow("fl", register=False)(body))
     inline.define("asking", _asking(tokens), step(lambda: 3, name="last"))
+    alone = step(lambda: None, name="ask", execution_mode="external", max_attempts=3, backoff="none")
+    inline.define("alone", step(lambda: 1, name="first"), alone, step(lambda: 2, name="last"))
+    inline.define("listening", wait_event_step("alone", key=lambda run: run.run_id, name="w"))
     return ["wide", "joined", "flowing", "asking"]
 
 
@@ -111,11 +114,12 @@ def _asking(tokens: deque[str]) -> Any:
     return for_each("f", items=lambda: list(range(24)), do=[asked, step(lambda: 1, name="b")], concurrency=8)
 
 
-def _asked(inline: Inline) -> list[str]:
+def _asked(inline: Inline, which: Any) -> list[str]:
     columns = select(steps.c.run_id, steps.c.path, steps.c.execution_token)
+    waiting = (steps.c.kind == "external", steps.c.status == "waiting", which)
     with inline.store.database.autocommit() as connection:
-        found = connection.execute(columns.where(steps.c.kind == "external", steps.c.status == "waiting")).all()
-    return [str(CompletionToken(row.run_id, row.path, row.execution_token - 1)) for row in found] or [_STALE]
+        found = connection.execute(columns.where(*waiting)).all()
+    return [str(CompletionToken(row.run_id, row.path, row.execution_token - 1)) for row in found]
 
 
 def _verbs(inline: Inline, dice: random.Random, tokens: deque[str]) -> dict[str, Callable[[str, str], object]]:
@@ -123,7 +127,8 @@ def _verbs(inline: Inline, dice: random.Random, tokens: deque[str]) -> dict[str,
 
     def a_token() -> str:
         """Of a step that waits for an answer, or one that was handed out before and may be stale."""
-        return dice.choice(_asked(inline) if dice.random() < 0.7 else [*tokens] or [_STALE])
+        known = _asked(inline, steps.c.run_id.not_in(OWN)) if dice.random() < 0.7 else [*tokens]
+        return dice.choice(known or [_STALE])
 
     return {
         "cancel": lambda run_id, path: rival.cancel(run_id),
@@ -142,15 +147,12 @@ def _verbs(inline: Inline, dice: random.Random, tokens: deque[str]) -> dict[str,
 
 
 def _operate(
-    inline: Inline, seed: int, until: float, run_ids: list[str], tokens: deque[str], counts: Counter[str],
-    bad: list[Any],
-) -> None:  # fmt: skip
+    inline: Inline, seed: int, run_ids: list[str], tokens: deque[str], counts: Counter[str], bad: list[Any]
+) -> None:
     dice = random.Random(seed)
     verbs = _verbs(inline, dice, tokens)
-    # Each verb once, in another order each time: also a slow machine comes to all of them.
-    rounds = (verb for _ in count() for verb in dice.sample(list(verbs), len(verbs)))
-    while time.monotonic() < until or (not _taken(counts) >= NEEDED and time.monotonic() < until + 30):
-        run_id, verb = dice.choice(run_ids), next(rounds)
+    for number in range(OPERATIONS):
+        run_id, verb = dice.choice(run_ids), list(verbs)[number % len(verbs)]
         with inline.store.database.autocommit() as connection:
             paths = list(connection.scalars(select(steps.c.path).where(steps.c.run_id == run_id))) or ["f"]
         try:
@@ -162,9 +164,35 @@ def _operate(
         time.sleep(dice.uniform(0, 0.02))
 
 
-def _taken(counts: Counter[str]) -> set[str]:
-    """The verbs that have taken effect."""
-    return {what.partition(":")[0] for what in list(counts) if what.endswith("True")}
+#: Runs that only `_apply_each_verb` touches: what they are like in the end.
+OWN = {
+    "own-cancel": "cancelled", "own-pause": "completed", "own-rewind": "completed", "own-complete": "completed",
+    "own-fail": "failed", "own-event": "completed",
+}  # fmt: skip
+
+
+def _apply_each_verb(inline: Inline) -> None:
+    """Each verb takes effect on a run that waits for it, whatever happens to the others meanwhile."""
+    rival = inline.rival
+    for run_id in OWN:
+        rival.run("listening" if run_id == "own-event" else "alone", {}, run_id=run_id)
+    tokens = {run_id: _wait_for_token(inline, run_id) for run_id in OWN if run_id != "own-event"}
+    assert rival.cancel("own-cancel")
+    assert not rival.complete_step(tokens["own-cancel"], 1), "its token is stale"
+    assert rival.pause("own-pause")
+    assert rival.resume("own-pause")
+    assert rival.rewind("own-rewind", "first").opened == ("first",)
+    assert rival.complete_step(tokens["own-pause"], 1)
+    assert rival.complete_step(tokens["own-complete"], 1)
+    assert rival.fail_step(tokens["own-fail"], "no", retry=False)
+    rival.send_event("alone", 1, key="own-event")
+    assert rival.complete_step(_wait_for_token(inline, "own-rewind"), 1)
+
+
+def _wait_for_token(inline: Inline, run_id: str) -> str:
+    found = list[str]()
+    wait_until(lambda: found.extend(_asked(inline, steps.c.run_id == run_id)) or found, 60, f"{run_id} waits")
+    return found[0]
 
 
 def _deadlocks(url: str) -> int:
@@ -200,13 +228,13 @@ def test_every_verb_beside_moving_runs_takes_effect_and_never_deadlocks(database
     fleet = Fleet(inline, doorbell)
     counts: Counter[str] = Counter()
     bad: list[Any] = []
-    until = time.monotonic() + SECONDS
     operators = [
-        threading.Thread(target=_operate, args=(inline, SEED * 100 + n, until, run_ids, tokens, counts, bad))
+        threading.Thread(target=_operate, args=(inline, SEED * 100 + n, run_ids, tokens, counts, bad))
         for n in range(OPERATORS)
     ]
     for one in operators:
         one.start()
+    _apply_each_verb(inline)
     for one in operators:
         one.join()
     _finish(inline, tokens)
@@ -219,6 +247,7 @@ def test_every_verb_beside_moving_runs_takes_effect_and_never_deadlocks(database
             .where(runs.c.completed_at.is_not(None), steps.c.status.not_in(STEP_TERMINAL))
         ).all()
     assert still_open == []
+    assert {run_id: inline.rival.state(run_id).status for run_id in OWN} == OWN
     inline.close()
     assert _deadlocks(database_url) == before
-    assert _taken(counts) >= NEEDED, counts
+    assert counts.total() == OPERATIONS * OPERATORS, counts

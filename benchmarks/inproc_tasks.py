@@ -1,0 +1,52 @@
+"""The transport of library mode alone: plain Celery tasks per second through the in-process worker, on each pool.
+
+`python -m benchmarks.inproc_tasks 20000` needs no server.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import uuid
+from typing import Literal
+
+from celery import Celery
+
+from benchmarks.lines import emit
+from rival_workers.dev import inproc_transport
+from rival_workers.dev.inproc_worker import InprocWorker
+
+NAME = "rival"
+LIMIT_S = 300.0
+
+
+def tasks_per_second(pool: Literal["threads", "solo"], count: int) -> float:
+    """All are published before the worker starts."""
+    inproc_transport.register()
+    name = uuid.uuid4().hex
+    app = Celery(name, broker=f"rival-inproc://{name}/", set_as_current=False)
+    app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1)
+    done, over, lock = [0], threading.Event(), threading.Lock()
+
+    def note() -> None:
+        with lock:
+            done[0] += 1
+            if done[0] == count:
+                over.set()
+
+    task = app.task(name="note", shared=False)(note)
+    for _ in range(count):
+        task.delay()
+    worker = InprocWorker(app, pool=pool)
+    began = time.monotonic()
+    worker.start()
+    assert over.wait(LIMIT_S), f"only {done[0]} of {count} tasks in {LIMIT_S:g} s"
+    took = time.monotonic() - began
+    worker.stop()
+    return count / took
+
+
+if __name__ == "__main__":
+    for pool in ("threads", "solo"):
+        emit(NAME, f"inproc_tasks_per_s_{pool}", [tasks_per_second(pool, int(sys.argv[1]))])  # type: ignore[arg-type]

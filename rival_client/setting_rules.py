@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from rival_client.model.arguments import MAX_INT, MAX_NAME, MAX_SECONDS, MAX_TEXT, is_unicode, shown
 from rival_client.errors import ConfigurationError, InvalidSetting
+from rival_client.model.arguments import MAX_INT, MAX_NAME, MAX_SECONDS, MAX_TEXT, is_unicode, shown
 from rival_client.model.masking import masked
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

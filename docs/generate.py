@@ -14,8 +14,8 @@ _HEAD = """# State machines
 Made from `rival_client/model/transitions.py` by `python docs/generate.py`. Do not edit it by hand.
 
 A transition is one statement or one transaction. Its guard is in the `WHERE`: the row must be in one of the states
-under "from" and the caller must hold the row's current token. Otherwise nothing changes, and the caller is told so.
-Every transition but parking and a heartbeat moves the token on. Terminal states have no way out, except by an
+under "from" and the caller must hold the row's current token. Otherwise nothing changes, and the operation reports it.
+Every transition except parking and a heartbeat increments the token. Terminal states are final, except for an
 operator's retry or rewind.
 """
 

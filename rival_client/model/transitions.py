@@ -43,11 +43,11 @@ STEP_TRANSITIONS: dict[str, Transition] = {
         _t("release_step", "running", "pending", "execution_token",
            "lost with its executor or handed back; does not use up an attempt"),
         _t("suspend_step", "running", "waiting pending", "execution_token",
-           "a flow waits for a time, an event or a child, or begins anew; an external step waits for somebody outside; "
+           "a flow waits for a time, an event or a child, or starts over; an external step waits for its answer; "
            "does not use up an attempt"),
         _t("answer_step", "running waiting", "pending", "completion_token",
-           "somebody outside has completed or failed an external step; whoever claims it ends it like that"),
-        _t("beat_step", "running", "running", "execution_token", "a sign of life: progress, and more time"),
+           "an external system has completed or failed the step; the next claim ends it that way"),
+        _t("beat_step", "running", "running", "execution_token", "a heartbeat: progress, and more time"),
         _t("wake_step", "waiting", "pending", "child", "what it waited for has come"),
         _t("park_step", "pending waiting_retry waiting", "pending waiting_retry waiting", "execution_token",
            "no worker here knows the step; looked at again later"),

@@ -182,10 +182,9 @@ def test_every_member_of_a_class_is_in_its_section_and_nothing_else(documented: 
     assert section, f"{documented.page} has no section {documented.heading}"
     listed = {span for cell in first_cells(section) for span in re.findall(r"`([^`]+)`", cell)}
     expected = documented.expected()
-    assert not expected - listed, f"missing in the section {documented.heading} of {documented.page}"
-    assert not listed - expected, (
-        f"{documented.heading} of {documented.page} lists what {documented.name} does not have"
-    )
+    where = f"{documented.page}, section {documented.heading}"
+    assert not (missing := sorted(expected - listed)), f"{where}: add {missing}"
+    assert not (unknown := sorted(listed - expected)), f"{where}: {documented.name} does not have {unknown}"
 
 
 def first_cells(section: str) -> list[str]:

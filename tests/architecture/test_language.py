@@ -1,0 +1,156 @@
+"""Rejects words that hide the subject of a sentence, and metaphors that have a plain name.
+
+Write like the documentation of Postgres or Go: subject, verb, object; present tense; the term that a maintainer greps
+for. Code spans and fenced blocks of pages are exempt, so a page can name a column or quote a word.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import Page, pages, project_pages
+from tests.support.workers import ROOT
+
+#: Folders whose code is still to be cleaned. Remove a folder when its comments, docstrings and messages are clean.
+#: A folder that contains listed folders is checked without them.
+TO_CLEAN = (
+    "rival_client",
+    "rival_workers",
+    "tests",
+    "benchmarks",
+    "examples",
+)
+#: This file quotes the words; migrations are never edited.
+EXEMPT = ("tests/architecture/test_language.py", "rival_workers/store/migrations/versions/")
+
+
+@dataclass(frozen=True)
+class Rule:
+    words: str
+    instead: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.words, re.IGNORECASE)
+
+
+RULES = (
+    Rule(r"\bwho(?:so)?ever\b", "name the subject: the caller, the producer, the transaction that …"),
+    Rule(r"\b(?:some|any|every)body\b|\b(?:some|any|every)one\b", "name it: an external system, a worker, a client"),
+    Rule(r"\bnobody\b|\bno one\b", "say what does not happen: 'no step waits', 'no executor holds it'"),
+    Rule(r"\banew\b", "again"),
+    Rule(r"\blest\b", "so that … not"),
+    Rule(r"\b(?:tells?|told|telling)\b", "record, report, return, log; history entries are 'recorded'"),
+    Rule(r"(?<!there )\b(?:is|are|was|were) no(?! longer)\b", "'X is not a Y', or 'invalid Y X'"),
+    Rule(r"\bno more\b(?! than\b)", "no longer, not … any more"),
+    Rule(r"\bamnesia\b|\bforg(?:o|e)t(?:s|ten|ting)?\b", "broker data loss; delete, drop, ignore"),
+    Rule(r"\b(?:rings?|rung|ringing|bells?)\b(?! buffer)", "publish a message; the run-end notification"),
+    Rule(r"\bhot ?lines?\b", "prepared statements"),
+    Rule(r"\bbur(?:y|ies|ied|ying)\b", "expire"),
+    Rule(r"\bdeaf\b", "stalled consumer"),
+    Rule(r"\bsigns? of life\b", "heartbeat"),
+    Rule(r"\bunw(?:ind|inds|inding|ound)\b", "compensate, compensating"),
+    Rule(r"\b(?:one|each|this|every|same|its|per|of a|more than \d+) turns?\b|\bturns of\b", "iteration, item"),
+    Rule(r"\bof no account\b|\bheld to be\b|\bbound to\b", "'has no effect'; 'counts as'; 'will'"),
+    Rule(r"\b(?:goes|go|went|gone|going) its own way\b", "'is independent of …'"),
+)
+
+
+def problems(text: str, first_line: int = 1) -> Iterator[str]:
+    # Names in code spans are those of the code.
+    text = re.sub(r"`[^`\n]*`", lambda found: " " * len(found[0]), text)
+    for rule in RULES:
+        for found in rule.pattern.finditer(text):
+            line = first_line + text.count("\n", 0, found.start())
+            yield f"line {line}: {found[0]!r}. Write instead: {rule.instead}"
+
+
+# -- pages --------------------------------------------------------------------------------------------------------
+
+
+def prose(page: Page) -> str:
+    """The page with its fenced blocks, code spans, HTML comments and link targets blanked; lines keep their numbers."""
+    hidden = r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)"
+    return re.sub(hidden, lambda found: re.sub(r"[^\n]", " ", found[0]), page.text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [*pages(), *project_pages()], ids=lambda page: page.name)
+def test_pages_are_in_plain_language(page: Page) -> None:
+    found = list(problems(prose(page)))
+    assert not found, f"{page.name}:\n" + "\n".join(found)
+
+
+# -- code ---------------------------------------------------------------------------------------------------------
+
+
+def code_files() -> list[Path]:
+    def is_checked(name: str) -> bool:
+        return not name.startswith((*(f"{folder}/" for folder in TO_CLEAN), *EXEMPT))
+
+    folders = ("rival_client", "rival_workers", "tests", "benchmarks", "examples", "docs")
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in files if is_checked(path.relative_to(ROOT).as_posix())]
+
+
+def texts(path: Path) -> Iterator[tuple[str, int]]:
+    """Comments, docstrings and strings that are sentences, each with its first line."""
+    source = path.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string, token.start[0]
+    in_tests = path.is_relative_to(ROOT / "tests")
+    tree = ast.parse(source)
+    docstrings = {id(one) for one in _docstrings(tree)}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            continue
+        # The strings of tests are data: only what they say about themselves is checked.
+        if id(node) in docstrings or (not in_tests and node.value.count(" ") >= 2):
+            yield node.value, node.lineno
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                yield first.value
+
+
+@pytest.mark.parametrize("path", code_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_comments_docstrings_and_messages_are_in_plain_language(path: Path) -> None:
+    found = [problem for text, line in texts(path) for problem in problems(text, line)]
+    assert not found, f"{path.relative_to(ROOT)}:\n" + "\n".join(found)
+
+
+def test_each_folder_that_is_still_to_be_cleaned_exists_and_needs_it() -> None:
+    for folder in TO_CLEAN:
+        files = [path for path in (ROOT / folder).rglob("*.py") if not path.match("*/versions/*")]
+        assert files, f"{folder} does not exist: correct TO_CLEAN"
+        dirty = any(any(problems(text)) for path in files for text, _ in texts(path))
+        assert dirty, f"{folder} is clean: remove it from TO_CLEAN"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_clean"),
+    [
+        ("Whoever calls it waits.", False),
+        ("The broker rang a bell.", False),
+        ("This is no token.", False),
+        ("There is no run 'x'.", True),
+        ("It is no longer needed.", True),
+        ("No more than 3 attempts.", True),
+        ("The ring buffer is full.", True),
+        ("In a string, the strings.", True),
+    ],
+)
+def test_the_rules_find_what_they_should(text: str, is_clean: bool) -> None:
+    assert (not list(problems(text))) == is_clean

@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
-WORKFLOWS ?= examples/demo
+WORKFLOWS ?= examples/order_fulfilment
 # Without `embedded` the servers are the programs that are first on PATH.
 EXTRAS ?= workers,embedded,flower
 export UV_LINK_MODE ?= copy
@@ -35,7 +35,7 @@ install: $(VENV)/.installed ## Make .venv with the rival command and everything 
 demo: install ## See durable runs live: a retry, a timeout, a cancel, a killed worker
 	@$(BIN)/rival demo
 
-dev: install ## Keep Postgres, Redis and workers up for WORKFLOWS (default: examples/demo)
+dev: install ## Keep Postgres, Redis and workers up for WORKFLOWS (default: examples/order_fulfilment)
 	@$(BIN)/rival dev --workflows $(WORKFLOWS)
 
 flower: install ## Watch every attempt in Flower, beside `make dev`

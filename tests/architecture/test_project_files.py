@@ -19,6 +19,11 @@ from tests.support.workers import ROOT
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+#: What CONTRIBUTING must answer: where it goes, and which files change.
+RECIPES = [
+    "A column on runs", "A filter of `rival ls`", "A step option", "A predefined step", "A wait kind",
+    "A history entry", "An operator verb", "A metric", "A broker", "An error",
+]  # fmt: skip
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 POSTGRES = {"15", "16", "17", "18"}
 BROKERS = {"redis", "valkey"}
@@ -58,6 +63,15 @@ def test_every_path_that_the_guides_name_exists(page: str) -> None:
     bases = (ROOT, path.parent)
     missing = {name for name in named if not any(list(base.glob(name.rstrip("/"))) for base in bases)}
     assert not missing
+
+
+@pytest.mark.parametrize("what", RECIPES)
+def test_contributing_says_where_it_goes_and_which_files_change(what: str) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = re.search(rf"^### {re.escape(what)}$(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section, f"CONTRIBUTING.md has no section {what!r}"
+    assert any(name.startswith(("rival_client/", "rival_workers/")) for name in paths_in(section[1]))
+    assert any(name.startswith("tests/") for name in paths_in(section[1])), "which tests?"
 
 
 def test_the_guide_to_the_tests_names_every_folder() -> None:

@@ -30,7 +30,8 @@ from rival_workers.runtime.host import host_name
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import Store, migrations, open_store
 
-WORKFLOWS = Path(__file__).parents[3] / "examples" / "demo"
+#: In the package, so that the demo runs from an installation too.
+WORKFLOWS = Path(__file__).parent / "workflows"
 DIRECTORY = Path(".rival") / "demo"
 LEASE = 2.0
 PROCESSES = 2
@@ -41,8 +42,6 @@ _STARTING, _STOPPING = 60.0, 15.0
 @json_option
 def demo(as_json: bool) -> int:
     """See durable runs live: retries, a timeout, a cancel, and a worker killed in the middle of a step."""
-    if not WORKFLOWS.is_dir():
-        raise RivalError(f"The demo's workflows are not here ({WORKFLOWS}): run it in a checkout of Rival.")
     click.echo(f"starting Postgres, Redis and {PROCESSES} worker processes …", err=True)
     try:
         with open_stack(DIRECTORY) as stack, _own_settings(stack) as settings:

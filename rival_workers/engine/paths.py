@@ -16,6 +16,8 @@ COMPENSATION = "!compensate"
 RESERVED = "/[]!"
 
 _NUMBER = re.compile(r"\[\d+\]")
+#: An operator may ask for any path: `f[]` and a number of thousands of digits are not turns.
+_TURN = re.compile(r"(.*)\[(\d{1,18})\]", re.ASCII | re.DOTALL)
 
 
 def place_of(path: str) -> str:
@@ -41,10 +43,8 @@ def above(path: str) -> tuple[str, int | None]:
 
 def turn_of(path: str) -> tuple[str, int | None]:
     """`pages[2]` → (`pages`, 2); a path that does not end in a number is no turn."""
-    if not path.endswith("]"):
-        return path, None
-    base, _, number = path[:-1].rpartition("[")
-    return base, int(number)
+    found = _TURN.fullmatch(path)
+    return (found[1], int(found[2])) if found else (path, None)
 
 
 def enclosing(path: str, place: str) -> str:

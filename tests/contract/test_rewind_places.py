@@ -211,3 +211,12 @@ def test_a_value_or_a_spawn_that_a_flow_goes_back_to_is_made_again_with_all_afte
     _rewound(inline, done, path)
     after = inline.rival.result("r").results["fl"]
     assert [one == other for one, other in zip(before, after, strict=True)] == same
+
+
+@pytest.mark.parametrize("place", ["[]", "f[]", "f[x]", "]", "f[", "f[\u00b2]", f"f[{'9' * 900}]", "f[]/a", "f[0]]"])
+def test_a_place_whose_number_is_none_is_refused(inline: Inline, place: str) -> None:
+    inline.define("w", for_each("f", items=lambda: [1], do=[step(lambda: 1, name="a")]))
+    inline.rival.run("w", run_id="r")
+    inline.drain()
+    with pytest.raises(NotPossible):
+        inline.rival.rewind("r", place)

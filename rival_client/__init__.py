@@ -38,6 +38,7 @@ from rival_client.model.records import (
     Step,
     WorkflowInfo,
 )
+from rival_client.model.statuses import RunStatus, StepStatus
 
 if TYPE_CHECKING:
     from rival_client.api.async_client import AsyncRival
@@ -93,12 +94,14 @@ __all__ = [
     "RunNotFound",
     "RunResult",
     "RunState",
+    "RunStatus",
     "Runs",
     "ScheduleRecord",
     "Sent",
     "Settings",
     "Started",
     "Step",
+    "StepStatus",
     "TopicCount",
     "TopicFull",
     "UnknownWorkflow",
@@ -132,7 +135,9 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+if not TYPE_CHECKING:
+    # A type checker would accept any name.
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)

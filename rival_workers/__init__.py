@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rival_workers.definition.builder import create_workflow
     from rival_workers.definition.composites import branch, for_each, loop, parallel, workflow
     from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
-    from rival_workers.definition.flows import flow
-    from rival_workers.definition.policies import default, named, of_kind
+    from rival_workers.definition.flows import Flow, flow
+    from rival_workers.definition.options import PolicyOptions, StepOptions
+    from rival_workers.definition.policies import PolicyRule, default, named, of_kind
     from rival_workers.definition.registry import Registry
     from rival_workers.definition.results import Results, StepOf, StepView
     from rival_workers.definition.schedules import Schedule
@@ -62,6 +63,7 @@ __all__ = [
     "EventTimeout",
     "ExecutorLost",
     "First",
+    "Flow",
     "FlowChanged",
     "FlowContext",
     "FlowStuck",
@@ -69,6 +71,8 @@ __all__ = [
     "HeartbeatMissed",
     "InvalidResult",
     "NotInFlows",
+    "PolicyOptions",
+    "PolicyRule",
     "Received",
     "Registry",
     "Results",
@@ -79,6 +83,7 @@ __all__ = [
     "StepLog",
     "StepMovedOn",
     "StepOf",
+    "StepOptions",
     "StepState",
     "StepTimeout",
     "StepView",
@@ -118,6 +123,7 @@ _MODULES = {
     "EventTimeout": "errors",
     "ExecutorLost": "errors",
     "First": "runtime.flow.handles",
+    "Flow": "definition.flows",
     "FlowChanged": "errors",
     "FlowContext": "runtime.flow.sync_context",
     "FlowStuck": "errors",
@@ -125,6 +131,8 @@ _MODULES = {
     "HeartbeatMissed": "errors",
     "InvalidResult": "errors",
     "NotInFlows": "errors",
+    "PolicyOptions": "definition.options",
+    "PolicyRule": "definition.policies",
     "Received": "runtime.flow.calls",
     "Registry": "definition.registry",
     "Results": "definition.results",
@@ -135,6 +143,7 @@ _MODULES = {
     "StepLog": "runtime.logs.step_log",
     "StepMovedOn": "errors",
     "StepOf": "definition.results",
+    "StepOptions": "definition.options",
     "StepState": "runtime.attempt.context",
     "StepTimeout": "errors",
     "StepView": "definition.results",
@@ -165,10 +174,12 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return import_module("rival_client").__version__
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    return value
+if not TYPE_CHECKING:
+    # A type checker would accept any name.
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return import_module("rival_client").__version__
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value

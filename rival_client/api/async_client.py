@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -36,6 +36,7 @@ from rival_client.model.records import (
     RunState,
     WorkflowInfo,
 )
+from rival_client.model.statuses import RunStatus
 from rival_client.settings import Settings
 from rival_client.sql.events import Delivery, EventRecord, Sent, TopicCount, made_event
 from rival_client.sql.logs import DEFAULT_LIMIT
@@ -44,6 +45,7 @@ from rival_client.sql.run_family import DEPTH, WIDTH, RunNode
 from rival_client.sql.run_search import RunFilter, Runs
 from rival_client.sql.schedules import ScheduleRecord
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -70,7 +72,7 @@ class AsyncRival:
         self._bell = AsyncBell(self.settings.broker_url, self.settings.key_prefix)
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="rival-client")
 
-    async def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
@@ -196,7 +198,7 @@ class AsyncRival:
         self,
         *,
         workflow: str | None = None,
-        status: str | Sequence[str] | None = None,
+        status: RunStatus | Sequence[RunStatus] | None = None,
         since: dt.datetime | None = None,
         until: dt.datetime | None = None,
         ended_since: dt.datetime | None = None,

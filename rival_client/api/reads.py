@@ -11,6 +11,7 @@ from rival_client.db.tables import RUN_ACTIVE
 from rival_client.errors import UnknownWorkflow
 from rival_client.model import arguments
 from rival_client.model.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
+from rival_client.model.statuses import RunStatus
 from rival_client.sql import logs, run_family, run_reads, run_search, workflows
 from rival_client.sql.history import read_history
 from rival_client.sql.run_family import RunNode
@@ -61,7 +62,7 @@ class RunReads:
         self,
         *,
         workflow: str | None = None,
-        status: str | Sequence[str] | None = None,
+        status: RunStatus | Sequence[RunStatus] | None = None,
         since: dt.datetime | None = None,
         until: dt.datetime | None = None,
         ended_since: dt.datetime | None = None,

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rival_client.errors import RunCancelled, RunFailed
-from rival_client.model.statuses import RUN_TERMINAL
+from rival_client.model.statuses import RUN_TERMINAL, RunStatus, StepStatus
 
 #: The kinds of nodes that consist of others.
 COMPOSITES = ("branch", "parallel", "for_each", "loop", "workflow")
 
-RunStatus = Literal["pending", "running", "suspended", "completed", "failed", "cancelled"]
 #: Kinds of rows that stand for others.
 COMPOSITE_KINDS = ("branch", "parallel", "for_each", "loop", "workflow", "item", "unwinding")
-StepStatus = Literal["pending", "running", "waiting_retry", "waiting", "completed", "skipped", "failed", "cancelled"]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, RowMapping, Select, case, func, literal, sele
 
 from rival_client.db.tables import runs
 from rival_client.errors import RunNotFound
-from rival_client.model.records import RunStatus
+from rival_client.model.statuses import RunStatus
 
 DEPTH, WIDTH = 10, 20
 #: A tree is walked recursively, also by those who print it.

@@ -22,6 +22,7 @@ from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
 from rival_client.model.json_match import holds
 from rival_client.model.records import Run
+from rival_client.model.statuses import RunStatus
 from rival_client.sql.run_reads import run_of
 
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
@@ -34,7 +35,7 @@ class RunFilter:
 
     workflow: str | None = None
     #: One of them, or several.
-    status: str | Sequence[str] | None = None
+    status: RunStatus | Sequence[RunStatus] | None = None
     #: When it was created: from `since` on, before `until`.
     since: dt.datetime | None = None
     until: dt.datetime | None = None

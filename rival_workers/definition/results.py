@@ -8,6 +8,8 @@ from typing import Any, Generic, get_args, get_origin, get_type_hints
 
 from typing_extensions import TypeVar
 
+from rival_client.model.statuses import StepStatus
+
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
@@ -17,12 +19,13 @@ class StepView(Generic[T_co]):
     def __init__(
         self,
         step_name: str | None = None,
-        status: str = "pending",
+        status: StepStatus = "pending",
         result: Any = None,
         state: dict[str, Any] | None = None,
         restore: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.step_name, self.status = step_name, status
+        self.step_name = step_name
+        self.status: StepStatus = status
         self.state: dict[str, Any] = {} if state is None else state
         self._stored, self._restore = result, restore
 

@@ -14,24 +14,22 @@ from rival_workers import testing
 
 CLIENT = [
     "AsyncRival", "AsyncStarted", "AsyncWorkflowRegistry", "Attempt", "Bulk", "BulkOutcome", "ConfigurationError",
-    "DatabaseBusy", "DatabaseError", "DatabaseRefused", "DatabaseUnavailable",
-    "EventRecord", "HistoryEntry", "InvalidArgument", "InvalidInput",
-    "InvalidPayload", "InvalidSetting", "InvalidToken", "LastError", "LogEntry", "NotPossible",
-    "RebuiltRun", "RebuiltStep", "Recovery", "Reopened", "Rival",
-    "RivalError", "Run", "RunCancelled", "RunConflict", "RunFailed",
-    "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState", "Runs", "ScheduleRecord", "Sent",
-    "Settings", "Started", "Step", "TopicCount", "TopicFull", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo",
-    "WorkflowRegistry", "rebuild",
+    "DatabaseBusy", "DatabaseError", "DatabaseRefused", "DatabaseUnavailable", "EventRecord", "HistoryEntry",
+    "InvalidArgument", "InvalidInput", "InvalidPayload", "InvalidSetting", "InvalidToken", "LastError", "LogEntry",
+    "NotPossible", "RebuiltRun", "RebuiltStep", "Recovery", "Reopened", "Rival", "RivalError", "Run", "RunCancelled",
+    "RunConflict", "RunFailed", "RunFilter", "RunNode", "RunNotEnded", "RunNotFound", "RunResult", "RunState",
+    "RunStatus", "Runs", "ScheduleRecord", "Sent", "Settings", "Started", "Step", "StepStatus", "TopicCount",
+    "TopicFull", "UnknownWorkflow", "WaitTimeout", "WorkflowInfo", "WorkflowRegistry", "rebuild",
 ]  # fmt: skip
 WORKERS = [
     "AsyncFlowContext", "ChildFailed", "ChildHandle", "Context", "DefinitionError", "EmbeddedRival", "EventTimeout",
-    "ExecutorLost", "First", "FlowChanged", "FlowContext", "FlowStuck", "Handle", "HeartbeatMissed", "InvalidResult",
-    "NotInFlows", "Received", "Registry", "Results",
-    "RunInfo", "Schedule", "StepError", "StepFailed", "StepLog", "StepMovedOn", "StepOf", "StepState", "StepTimeout",
-    "StepView", "Steps", "TaskRevoked", "WorkerSettings", "WorkflowState", "branch", "celery_step", "create_workflow",
-    "default", "delay_step", "embedded", "flow", "for_each", "http_step", "install", "loop", "named", "of_kind",
-    "parallel", "register_workflow_file", "register_workflows_from_directory", "shell_step", "step", "wait_event_step",
-    "workflow",
+    "ExecutorLost", "First", "Flow", "FlowChanged", "FlowContext", "FlowStuck", "Handle", "HeartbeatMissed",
+    "InvalidResult", "NotInFlows", "PolicyOptions", "PolicyRule", "Received", "Registry", "Results", "RunInfo",
+    "Schedule", "StepError", "StepFailed", "StepLog", "StepMovedOn", "StepOf", "StepOptions", "StepState",
+    "StepTimeout", "StepView", "Steps", "TaskRevoked", "WorkerSettings", "WorkflowState", "branch", "celery_step",
+    "create_workflow", "default", "delay_step", "embedded", "flow", "for_each", "http_step", "install", "loop",
+    "named", "of_kind", "parallel", "register_workflow_file", "register_workflows_from_directory", "shell_step",
+    "step", "wait_event_step", "workflow",
 ]  # fmt: skip
 TESTING = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 CALLS = [

@@ -1,95 +1,82 @@
-"""A type checker sees what steps are given: right code passes strict mypy, wrong code is reported where it is wrong."""
+"""Type checkers in strict mode see what users' code does: they accept a right program, and report each mistake in a
+wrong one. mypy and pyright (as basedpyright, which comes from the package index with its own Node.js).
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rival_workers import embedded
 from tests.support.workers import ROOT
+from tests.typed import shop
 
-WORKFLOW = """
-from pydantic import BaseModel
-
-from rival_workers import (
-    Context, Results, RunInfo, StepLog, StepOf, StepState, Steps, StepView, create_workflow, step,
-)
+TYPED = ROOT / "tests" / "typed"
+#: File name and line -> the rules that are broken there.
+Found = dict[tuple[str, int], set[str]]
 
 
-class Tree(BaseModel):
-    tree_id: str
+def mypy() -> Found:
+    """With the cache of the checkout: what is checked besides these files has been already, most of the time."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file", os.devnull]
+    command += ["--follow-imports=silent", "--cache-dir", str(ROOT / ".mypy_cache" / "for_users"), str(TYPED)]
+    said = _output(command)
+    found: Found = {}
+    for name, line, rule in re.findall(r"([\w.]+):(\d+): error: .*\[([\w-]+)\]$", said, re.MULTILINE):
+        found.setdefault((name, int(line)), set()).add(rule)
+    assert found, said
+    return found
 
 
-class Pieces(BaseModel):
-    count: int
+def pyright() -> Found:
+    command = [str(Path(sys.executable).with_name("basedpyright")), "--project", str(TYPED), "--outputjson"]
+    report = json.loads(_output([*command, "--pythonpath", sys.executable]))
+    assert report["summary"]["filesAnalyzed"] == len(list(TYPED.glob("*.py")))
+    found: Found = {}
+    for one in report["generalDiagnostics"]:
+        where = Path(one["file"]).name, one["range"]["start"]["line"] + 1
+        found.setdefault(where, set()).add(one.get("rule", "syntax"))
+    return found
 
 
-class TreeResults(Results):
-    find_tree: StepOf[Tree]
-    chop_tree: StepOf[Pieces]
-
-
-def find_tree(ctx: Context, log: StepLog, run: RunInfo) -> Tree:
-    log.info("searching", attempt=run.attempt)
-    return Tree(tree_id=ctx.run.run_id)
-
-
-@step(timeout=60)
-def chop_tree(steps: TreeResults, state: StepState) -> Pieces:
-    state.description = steps.find_tree.result.tree_id.upper()
-    return Pieces(count=len(steps.find_tree.result.tree_id))
-
-
-def stack(steps: TreeResults, last_step: StepView[Pieces]) -> int:
-    found = steps["find_tree"].status if "find_tree" in steps else "none"
-    return steps.chop_tree.result.count + last_step.result.count + len(found)
-
-
-def untyped(steps: Steps, last_step: StepView) -> str:
-    return str(steps.find_tree.result["anything"]) + str(last_step.result.anything)
-
-
-steps = [find_tree, step(chop_tree, max_attempts=3), stack, untyped]
-results = TreeResults
-built = create_workflow("trees").step(find_tree).results(TreeResults).build()
-"""
-
-#: What is wrong -> what is said about it.
-MISTAKES = {
-    "steps.find_tree.result.height": '"Tree" has no attribute "height"',
-    "steps.find_tee.result": '"TreeResults" has no attribute "find_tee"',
-    "steps.chop_tree.result.count.upper()": '"int" has no attribute "upper"',
-    "steps.chop_tree.outcome": '"StepView[Pieces]" has no attribute "outcome"',
-    "steps.find_tree.status + 1": "Unsupported operand types for +",
-    "ctx.nothing": '"Context" has no attribute "nothing"',
-    "log.shout('x')": '"StepLog" has no attribute "shout"',
-}
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow
-def test_types_of_results_are_real_for_strict_mypy(tmp_path: Path) -> None:
-    (tmp_path / "right.py").write_text(WORKFLOW)
-    lines = [f"def wrong_{n}(ctx: Context, steps: TreeResults, log: StepLog) -> None: {mistake}"
-             for n, mistake in enumerate(MISTAKES)]  # fmt: skip
-    (tmp_path / "wrong.py").write_text("\n".join([WORKFLOW, *lines, ""]))
-    first = WORKFLOW.count("\n") + 2
-    said = mypy(tmp_path, "right.py", "wrong.py")
-    assert "right.py" not in said, said
-    reported = {int(line): text for line, text in re.findall(r"^wrong\.py:(\d+): error: (.*)$", said, re.MULTILINE)}
-    assert sorted(reported) == list(range(first, first + len(MISTAKES))), said
-    for line, expected in zip(sorted(reported), MISTAKES.values(), strict=True):
-        assert expected in reported[line]
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_a_strict_checker_accepts_the_right_program_and_reports_each_mistake(checker: Callable[[], Found]) -> None:
+    found, expected = checker(), mistakes(0 if checker is mypy else 1)
+    assert not {where: rules for where, rules in found.items() if where[0] != "mistakes.py"}
+    reported = {line: rules for (name, line), rules in found.items() if name == "mistakes.py"}
+    assert set(reported) == set(expected)
+    assert {line: rule for line, rule in expected.items() if rule not in reported[line]} == {}, reported
 
 
-def mypy(directory: Path, *files: str) -> str:
-    """With the cache of the checkout: what is checked besides these files has been already, most of the time."""
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file", os.devnull]
-    command += ["--follow-imports=silent", "--cache-dir", str(ROOT / ".mypy_cache" / "for_users"), *files]
-    env = {**os.environ, "MYPYPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    return done.stdout
+def mistakes(which: int) -> dict[int, str]:
+    """Line -> rule, by the marks in the file: the first rule is mypy's, the second pyright's."""
+    lines = (TYPED / "mistakes.py").read_text().splitlines()
+    marked = {n: re.search(r"# wrong: ([\w-]+), (\w+)$", line) for n, line in enumerate(lines, 1) if "wrong: " in line}
+    return {number: mark[which + 1] for number, mark in marked.items() if mark is not None}
+
+
+@pytest.mark.slow
+def test_the_right_program_gives_what_its_types_say() -> None:
+    with embedded() as rival:
+        assert shop.buy(rival).unwrap() == {
+            "receipt": "o-1/EUR 7 o-1/USD o-1/EUR",
+            "quoted": 13,
+            "in stock": 14,
+            "by": "Ann",
+        }
+        assert rival.run(shop.delivery).get(60) == [2, 6, 8, 10, 12, 7, 16]
+        assert rival.run(shop.orders, shop.Order(order_id="a", amount=3)).get(60) == "Aorders A completedcompleted"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from rival_client.errors import RivalError
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.payload import Json, load
 from rival_client.model.records import Step
+from rival_client.model.statuses import StepStatus
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.results import Results, StepView
 from rival_workers.definition.returns import Returns
@@ -48,7 +49,7 @@ class StepState(dict[str, Any]):
 class Ended:
     """How a step of this very message ended, as it was committed."""
 
-    status: str
+    status: StepStatus
     result: Json | None
     state: Json | None
 
@@ -217,7 +218,7 @@ class Context:
 
     @cached_property
     def workflow_state(self) -> WorkflowState:
-        status = "running" if self.run_continues else "failing"
+        status: Literal["failing", "running"] = "running" if self.run_continues else "failing"
         return WorkflowState(self.run.run_id, self.run.workflow, self.input, self.steps, status)
 
 
@@ -229,5 +230,5 @@ class WorkflowState:
     workflow: str
     input: Any
     steps: Steps
-    #: "failing", or "running" when the run continues.
-    status: str = "failing"
+    #: "running" when the run continues.
+    status: Literal["failing", "running"] = "failing"

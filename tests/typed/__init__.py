@@ -1,0 +1,1 @@
+"""Programs for type checkers, see tests/unit/test_typing.py."""

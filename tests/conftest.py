@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    with open_stack(ROOT / ".rival" / "test") as opened:
+    """Embedded servers, or those of RIVAL_TEST_DATABASE_URL and RIVAL_TEST_BROKER_URL: see tests/README.md."""
+    given = {name: os.environ.get(f"RIVAL_TEST_{name.upper()}") or None for name in ("database_url", "broker_url")}
+    with open_stack(ROOT / ".rival" / "test", **given) as opened:
         yield opened
 
 

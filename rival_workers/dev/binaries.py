@@ -88,7 +88,8 @@ def _broker_programs() -> Iterator[Path]:
     for name in ("valkey-server", "redis-server"):
         on_path = shutil.which(name)
         if on_path is not None:
-            yield Path(on_path).resolve()
+            # The link is not followed: on Debian it leads to `redis-check-rdb`, a program that acts by its own name.
+            yield Path(on_path).absolute()
 
 
 def _package_folder(package: str) -> Path | None:

@@ -22,8 +22,8 @@ import psycopg
 import pytest
 import redis
 
-from rival_workers.dev import identity, private_places, processes
-from rival_workers.dev.binaries import PostgresBinaries, find_postgres
+from rival_workers.dev import binaries, identity, private_places, processes
+from rival_workers.dev.binaries import PostgresBinaries, find_broker, find_postgres
 from rival_workers.dev.board import Places, read_board
 from rival_workers.dev.restarts import ATTEMPTS, WITHIN, RestartBudget
 from rival_workers.dev.servers import BrokerServer, PostgresServer, StackError
@@ -392,6 +392,26 @@ def test_a_broker_whose_port_is_taken_moves(broker: BrokerServer, tmp_path: Path
     assert other.url != broker.url
     assert pings(other.url)
     other.stop()
+
+
+def test_a_broker_program_that_is_a_link_is_started_by_the_name_of_the_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Debian installs it: `redis-server` is a link to `redis-check-rdb`, which acts by the name it is called by."""
+    real = find_broker()
+    checker = f"{real.name.partition('-')[0]}-check-rdb"
+    shutil.copy(real, tmp_path / checker)
+    (tmp_path / "redis-server").symlink_to(checker)
+    monkeypatch.setattr(binaries, "_package_folder", lambda package: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    server = BrokerServer(tmp_path / "data")
+    server.start()
+    try:
+        assert find_broker() == tmp_path / "redis-server"
+        assert pings(server.url)
+        assert server.leftovers() == [server.pid]
+    finally:
+        server.stop()
 
 
 def test_start_is_idempotent_and_a_second_owner_is_refused(postgres: PostgresServer) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rival_client.api.client import Rival
 from rival_client.broker.doorbell import KombuDoorbell
-from rival_client.broker.message import AnyRing
+from rival_client.broker.message import AnyMessage
 from rival_client.broker.run_end import LocalBell
 from rival_client.errors import RivalError
 from rival_client.model.inputs import InputValidator
@@ -35,8 +35,8 @@ class LocalDoorbell(KombuDoorbell):
         super().__init__(url, queue)
         self._bell = bell
 
-    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
-        rung = super().ring(rings)
+    def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
+        rung = super().publish(messages)
         for run_id in changed:
             self._bell.announce(run_id)
         return rung

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rival_client.broker.doorbell import Doorbell
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.db.database import Database
 from rival_client.errors import NotPossible
 from rival_client.model.payload import NULL, Json, dump
@@ -67,7 +67,7 @@ class Operator:
     def _told(self, run_id: str, done: Operated, order: Order) -> Reopened:
         if not order.dry_run:
             self._cancel_orphans(run_id)
-            self._doorbell.ring(_rings(run_id, done), changed=[run_id])
+            self._doorbell.publish(_rings(run_id, done), changed=[run_id])
         return Reopened(run_id, tuple(one.path for one in done.cut.opens), done.cut.runs_again, done.children)
 
     def _cancel_orphans(self, run_id: str) -> None:
@@ -75,13 +75,13 @@ class Operator:
         found = self._store.orphans_of(run_id, _ORPHANS_AT_ONCE)
         cancelled = [child for child, by in found if self._store.cancel_orphan(child, by)]
         if cancelled:
-            self._doorbell.ring([], changed=cancelled)
+            self._doorbell.publish([], changed=cancelled)
 
 
-def _rings(run_id: str, done: Operated) -> list[Ring]:
+def _rings(run_id: str, done: Operated) -> list[StepMessage]:
     if done.begin is not None:
-        return [Ring(run_id, None, done.begin, done.workflow, done.version)]
+        return [StepMessage(run_id, None, done.begin, done.workflow, done.version)]
     return [
-        Ring(run_id, one.path, done.followed.token_of(one), done.workflow, done.version, countdown=one.delay)
+        StepMessage(run_id, one.path, done.followed.token_of(one), done.workflow, done.version, countdown=one.delay)
         for one in done.followed.opened
     ]

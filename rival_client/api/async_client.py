@@ -105,8 +105,8 @@ class AsyncRival:
         return AsyncStarted(started.run_id, started.status, self)
 
     async def _join(self, connection: Any, gate: InputValidator, inputs: Mapping[str, Json]) -> set[str]:
-        grace, ring = self.settings.ring_grace, self._rival.ringer(gate.workflow)
-        return await caller_tx.insert_in_async(connection, gate.workflow, inputs, grace, ring)
+        grace, message = self.settings.ring_grace, self._rival.ringer(gate.workflow)
+        return await caller_tx.insert_in_async(connection, gate.workflow, inputs, grace, message)
 
     async def send_event(
         self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
@@ -119,8 +119,8 @@ class AsyncRival:
                 event_id=event_id,
             )  # fmt: skip
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
-        ring = self._rival.event_ringer(event)
-        sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, ring)
+        message = self._rival.event_ringer(event)
+        sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
         return Sent(event.id, "sent" if sent else "duplicate")
 
     async def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:

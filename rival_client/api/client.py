@@ -17,7 +17,7 @@ from rival_client.api.handles import Started, Workflow
 from rival_client.api.registry import WorkflowRegistry
 from rival_client.api.schedules import ScheduleOperations
 from rival_client.broker.doorbell import Doorbell, open_doorbell
-from rival_client.broker.message import EventRing, Ring
+from rival_client.broker.message import EventMessage, StepMessage
 from rival_client.broker.run_end import ChangeBell, open_bell
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
@@ -114,13 +114,13 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         return [Started(i, "started" if i in created else "running", self) for i in ids]
 
     def _start(self, gate: InputValidator, inputs: Mapping[str, Json], connection: Any) -> set[str]:
-        grace, ring = self.settings.ring_grace, self.ringer(gate.workflow)
+        grace, message = self.settings.ring_grace, self.ringer(gate.workflow)
         if connection is not None:
-            return caller_tx.insert_in(connection, gate.workflow, inputs, grace, ring)
+            return caller_tx.insert_in(connection, gate.workflow, inputs, grace, message)
         created = self._insert_one(gate.workflow, inputs)
         if not created:
             created = self.database.transact(lambda own: caller_tx.insert(own, gate.workflow, inputs, grace))
-        ring(created)
+        message(created)
         return created
 
     def _insert_one(self, workflow: WorkflowInfo, inputs: Mapping[str, Json]) -> set[str]:
@@ -147,10 +147,10 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
     def ringer(self, workflow: WorkflowInfo) -> Callable[[set[str]], None]:
         """Rings for freshly committed runs of a workflow."""
 
-        def ring(run_ids: set[str]) -> None:
-            self._doorbell.ring([Ring(i, None, 0, workflow.name, workflow.version) for i in run_ids])
+        def publish(run_ids: set[str]) -> None:
+            self._doorbell.publish([StepMessage(i, None, 0, workflow.name, workflow.version) for i in run_ids])
 
-        return ring
+        return publish
 
     def _gate(self, workflow: str) -> InputValidator:
         cached = self._gates.get(workflow)
@@ -178,13 +178,13 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         many as it may, and nobody waits for this one.
         """
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
-        ring = self.event_ringer(event)
+        message = self.event_ringer(event)
         if connection is not None:
-            sent = caller_tx.send_in(connection, event, self.settings.ring_grace, ring)
+            sent = caller_tx.send_in(connection, event, self.settings.ring_grace, message)
             return Sent(event.id, "sent" if sent else "duplicate")
         sent = self._insert_event(event)
         if sent:
-            ring()
+            message()
         return Sent(event.id, "sent" if sent else "duplicate")
 
     def _insert_event(self, event: Event) -> bool:
@@ -196,10 +196,10 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
     def event_ringer(self, event: Event) -> Callable[[], None]:
         """Rings for a freshly committed event."""
 
-        def ring() -> None:
-            self._doorbell.ring([EventRing(event.id, event.topic)])
+        def publish() -> None:
+            self._doorbell.publish([EventMessage(event.id, event.topic)])
 
-        return ring
+        return publish
 
     def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
         """The newest events first."""

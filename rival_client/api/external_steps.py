@@ -41,5 +41,5 @@ class ExternalSteps:
         step, by, grace = CompletionToken.parse(token), arguments.name("by", by), self.settings.ring_grace
         woken = self.database.transact(lambda own: external_steps.answer(own, step, given, by, grace))
         if woken is not None:
-            self._doorbell.ring([woken.ring])
+            self._doorbell.publish([woken.message])
         return woken is not None

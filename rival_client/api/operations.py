@@ -34,7 +34,7 @@ class RunOperations:
         run_id, by = arguments.run_id(run_id), arguments.name("by", by)
         cancelled, woken = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
         if cancelled:
-            self._doorbell.ring([] if woken is None else [woken.ring], changed=[run_id])
+            self._doorbell.publish([] if woken is None else [woken.message], changed=[run_id])
             self._cancel_children(run_id, by)
         return cancelled
 
@@ -91,10 +91,10 @@ class RunOperations:
     def resume(self, run_id: str, *, by: str = "client") -> bool:
         """Let a paused run go on with all that has become due. False: it is not paused."""
         run_id, by, grace = arguments.run_id(run_id), arguments.name("by", by), self.settings.ring_grace
-        rings = self.database.transact(lambda connection: pausing.resume_run(connection, run_id, by, grace))
-        if rings is None:
+        messages = self.database.transact(lambda connection: pausing.resume_run(connection, run_id, by, grace))
+        if messages is None:
             return False
-        self._doorbell.ring(rings, changed=[run_id])
+        self._doorbell.publish(messages, changed=[run_id])
         return True
 
     def recover(self) -> Recovery:

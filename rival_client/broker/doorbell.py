@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import kombu
 import redis
 
-from rival_client.broker.message import AnyRing, celery_body, celery_headers, redis_envelope
+from rival_client.broker.message import AnyMessage, celery_body, celery_headers, redis_envelope
 from rival_client.errors import ConfigurationError
 from rival_client.model.masking import masked, without_secrets
 
@@ -38,7 +38,7 @@ REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1
 
 
 class Doorbell(Protocol):
-    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
+    def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         """Publish, and tell whoever waits for the `changed` runs; False when the broker could not be reached."""
 
     def backlog(self) -> int | None:
@@ -76,14 +76,14 @@ class Missed:
     LIMIT = 1000
 
     def __init__(self) -> None:
-        self._rings: deque[AnyRing] = deque(maxlen=self.LIMIT)
+        self._rings: deque[AnyMessage] = deque(maxlen=self.LIMIT)
 
-    def keep(self, rings: Sequence[AnyRing]) -> None:
+    def keep(self, messages: Sequence[AnyMessage]) -> None:
         # Without the countdown, which runs meanwhile: one that comes too early is told when to come again.
-        self._rings.extend(replace(ring, countdown=0.0) for ring in rings)
+        self._rings.extend(replace(message, countdown=0.0) for message in messages)
 
-    def take(self) -> list[AnyRing]:
-        taken: list[AnyRing] = []
+    def take(self) -> list[AnyMessage]:
+        taken: list[AnyMessage] = []
         with contextlib.suppress(IndexError):
             while True:
                 taken.append(self._rings.popleft())
@@ -103,24 +103,24 @@ class RedisDoorbell:
         self._breaker = Breaker()
         self._missed = Missed()
 
-    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
+    def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         if not self._breaker.allows():
-            self._missed.keep(rings)
+            self._missed.keep(messages)
             return False
-        rings = [*self._missed.take(), *rings]
+        messages = [*self._missed.take(), *messages]
         try:
-            for start in range(0, max(len(rings), 1), self.BATCH):
-                self._send(rings[start : start + self.BATCH], changed if start == 0 else ())
+            for start in range(0, max(len(messages), 1), self.BATCH):
+                self._send(messages[start : start + self.BATCH], changed if start == 0 else ())
         except redis.RedisError as error:
             self._breaker.failed()
-            self._missed.keep(rings)
+            self._missed.keep(messages)
             log.warning("the broker at %s did not take a ring (%s); the keeper rings later",
                         masked(self._url), type(error).__name__)  # fmt: skip
             return False
         return True
 
-    def _send(self, rings: Sequence[AnyRing], changed: Sequence[str]) -> None:
-        envelopes = [redis_envelope(ring, self._queue) for ring in rings]
+    def _send(self, messages: Sequence[AnyMessage], changed: Sequence[str]) -> None:
+        envelopes = [redis_envelope(message, self._queue) for message in messages]
         if len(envelopes) + len(changed) == 1:
             if envelopes:
                 self._redis.lpush(self._key, envelopes[0])
@@ -177,33 +177,33 @@ class KombuDoorbell:
         self._breaker = Breaker()
         self._missed = Missed()
 
-    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
-        if not rings:
+    def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
+        if not messages:
             return True
         if not self._breaker.allows():
-            self._missed.keep(rings)
+            self._missed.keep(messages)
             return False
-        rings = [*self._missed.take(), *rings]
+        messages = [*self._missed.take(), *messages]
         try:
             with self._lock:
-                self._publish(rings)
+                self._publish(messages)
         except Exception as error:
             # kombu's transports raise their own kinds; whatever it was, the ring is lost and the keeper will look.
             self._breaker.failed()
-            self._missed.keep(rings)
+            self._missed.keep(messages)
             log.warning("the broker at %s did not take a ring (%s); the keeper rings later",
                         masked(self._url), type(error).__name__)  # fmt: skip
             return False
         return True
 
-    def _publish(self, rings: Sequence[AnyRing]) -> None:
+    def _publish(self, messages: Sequence[AnyMessage]) -> None:
         with self._connection.Producer(serializer="json") as producer:
-            for ring in rings:
+            for message in messages:
                 producer.publish(
-                    celery_body(ring),
+                    celery_body(message),
                     routing_key=self._queue,
-                    headers=celery_headers(ring),
-                    correlation_id=ring.task_id,
+                    headers=celery_headers(message),
+                    correlation_id=message.task_id,
                     delivery_mode=2,
                     retry=False,
                 )
@@ -229,7 +229,7 @@ class KombuDoorbell:
 class SilentDoorbell:
     """No broker is given: every run waits for the keeper's look."""
 
-    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
+    def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         return False
 
     def backlog(self) -> int | None:
@@ -256,7 +256,7 @@ def _age(envelope: str | bytes) -> float:
 def _catch_up(doorbell: Doorbell, missed: Missed, forgot_all: bool) -> bool:
     kept = missed.take()
     if kept and not forgot_all:
-        doorbell.ring(kept)
+        doorbell.publish(kept)
     return forgot_all
 
 

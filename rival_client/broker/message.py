@@ -22,7 +22,7 @@ _ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
 
 
 @dataclass(frozen=True)
-class Ring:
+class StepMessage:
     """What a message says. `path` None: start the run."""
 
     run_id: str
@@ -56,7 +56,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class EventRing:
+class EventMessage:
     """Look who waits for this event."""
 
     event_id: str
@@ -85,7 +85,7 @@ class EventRing:
         return f"(event={self.event_id!r})"
 
 
-AnyRing = Ring | EventRing
+AnyMessage = StepMessage | EventMessage
 
 
 def attempt_id(run_id: str, path: str, attempt: int, lost: int = 0) -> str:
@@ -98,37 +98,37 @@ def step_label(workflow: str, path: str) -> str:
     return f"{workflow}.{path.rsplit('/', 1)[-1]}"
 
 
-def celery_headers(ring: AnyRing) -> dict[str, Any]:
+def celery_headers(message: AnyMessage) -> dict[str, Any]:
     """The headers of Celery's message protocol 2."""
     eta = None
-    if ring.countdown > 0:
-        eta = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=ring.countdown)).isoformat()
+    if message.countdown > 0:
+        eta = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=message.countdown)).isoformat()
     return {
-        "lang": "py", "task": ring.task, "id": ring.task_id, "shadow": ring.label,
+        "lang": "py", "task": message.task, "id": message.task_id, "shadow": message.label,
         "eta": eta, "expires": None, "group": None, "group_index": None,
-        "retries": ring.attempt - 1, "timelimit": [None, None],
-        "root_id": ring.run_id, "parent_id": None if ring.path is None else ring.run_id,
-        "argsrepr": ring.described,
+        "retries": message.attempt - 1, "timelimit": [None, None],
+        "root_id": message.run_id, "parent_id": None if message.path is None else message.run_id,
+        "argsrepr": message.described,
         "kwargsrepr": "{}", "origin": _ORIGIN, "ignore_result": True,
         "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {}, "rung_at": time.time(),
     }  # fmt: skip
 
 
-def celery_body(ring: AnyRing) -> list[Any]:
-    return [ring.args, {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
+def celery_body(message: AnyMessage) -> list[Any]:
+    return [message.args, {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
 
 
-def redis_envelope(ring: AnyRing, queue: str) -> str:
+def redis_envelope(message: AnyMessage, queue: str) -> str:
     """The message as kombu's Redis transport keeps it in the list that is the queue."""
-    body = json.dumps(celery_body(ring), separators=(",", ":")).encode()
+    body = json.dumps(celery_body(message), separators=(",", ":")).encode()
     return json.dumps(
         {
             "body": base64.b64encode(body).decode(),
             "content-encoding": "utf-8",
             "content-type": "application/json",
-            "headers": celery_headers(ring),
+            "headers": celery_headers(message),
             "properties": {
-                "correlation_id": ring.task_id, "reply_to": "", "delivery_mode": 2, "priority": 0,
+                "correlation_id": message.task_id, "reply_to": "", "delivery_mode": 2, "priority": 0,
                 "delivery_info": {"exchange": "", "routing_key": queue},
                 "body_encoding": "base64", "delivery_tag": str(uuid.uuid4()),
             },

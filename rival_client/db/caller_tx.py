@@ -35,20 +35,20 @@ _WAITING = "rival_rings"
 
 
 def insert_in(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Ringer
 ) -> set[str]:
     """Insert within the given open transaction; the ids that are new."""
     with _its_errors():
-        return _insert_in(_session_of(connection), workflow, inputs, grace, ring)
+        return _insert_in(_session_of(connection), workflow, inputs, grace, publish)
 
 
 def _insert_in(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Ringer
 ) -> set[str]:
     if _is_session(connection):
         _bring_the_clock(connection.connection())
         created = insert(connection.connection(), workflow, inputs, grace)
-        _after_commit(connection, lambda: ring(created))
+        _after_commit(connection, lambda: publish(created))
         return created
     if isinstance(connection, Connection):
         _bring_the_clock(connection)
@@ -63,17 +63,17 @@ def _insert_in(
     raise _unfit(connection)
 
 
-def send_in(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
+def send_in(connection: Any, event: Event, grace: float, publish: Callable[[], None]) -> bool:
     """The same for an event."""
     with _its_errors():
-        return _send_in(_session_of(connection), event, grace, ring)
+        return _send_in(_session_of(connection), event, grace, publish)
 
 
-def _send_in(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
+def _send_in(connection: Any, event: Event, grace: float, publish: Callable[[], None]) -> bool:
     if _is_session(connection):
         _bring_the_clock(connection.connection())
         sent = insert_event(connection.connection(), event, grace)
-        _after_commit(connection, ring)
+        _after_commit(connection, publish)
         return sent
     if isinstance(connection, Connection):
         _bring_the_clock(connection)
@@ -84,14 +84,14 @@ def _send_in(connection: Any, event: Event, grace: float, ring: Callable[[], Non
     raise _unfit(connection)
 
 
-async def send_in_async(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
+async def send_in_async(connection: Any, event: Event, grace: float, publish: Callable[[], None]) -> bool:
     with _its_errors():
-        return await _send_in_async(connection, event, grace, ring)
+        return await _send_in_async(connection, event, grace, publish)
 
 
-async def _send_in_async(connection: Any, event: Event, grace: float, ring: Callable[[], None]) -> bool:
+async def _send_in_async(connection: Any, event: Event, grace: float, publish: Callable[[], None]) -> bool:
     if _is_async_sqlalchemy(connection):
-        sent: bool = await connection.run_sync(send_in, event, grace, ring)
+        sent: bool = await connection.run_sync(send_in, event, grace, publish)
         return sent
     if isinstance(connection, psycopg.AsyncConnection):
         cursor = await connection.execute(_sql(INSERT_EVENT_PSYCOPG), event.parameters(0))
@@ -101,17 +101,17 @@ async def _send_in_async(connection: Any, event: Event, grace: float, ring: Call
 
 
 async def insert_in_async(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Ringer
 ) -> set[str]:
     with _its_errors():
-        return await _insert_in_async(connection, workflow, inputs, grace, ring)
+        return await _insert_in_async(connection, workflow, inputs, grace, publish)
 
 
 async def _insert_in_async(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, ring: Ringer
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Ringer
 ) -> set[str]:
     if _is_async_sqlalchemy(connection):
-        created: set[str] = await connection.run_sync(insert_in, workflow, inputs, grace, ring)
+        created: set[str] = await connection.run_sync(insert_in, workflow, inputs, grace, publish)
         return created
     if isinstance(connection, psycopg.AsyncConnection):
         parameters = runs.insert_parameters(workflow, inputs, 0)
@@ -177,21 +177,21 @@ def _missing(inputs: Mapping[str, Json], created: set[str]) -> list[str]:
     return [run_id for run_id in inputs if run_id not in created]
 
 
-def _after_commit(session: Session, ring: Callable[[], None]) -> None:
+def _after_commit(session: Session, publish: Callable[[], None]) -> None:
     """Once, at the outermost commit; a rollback forgets it."""
     if _WAITING not in session.info:
         session.info[_WAITING] = []
         # Once per session and for good: SQLAlchemy does not bear listeners that remove themselves while it calls them.
         sqlalchemy_event.listen(session, "after_commit", _committed)
         sqlalchemy_event.listen(session, "after_rollback", _rolled_back)
-    session.info[_WAITING].append(ring)
+    session.info[_WAITING].append(publish)
 
 
 def _committed(session: Session) -> None:
     if not session.in_nested_transaction():
-        rings, session.info[_WAITING] = session.info[_WAITING], []
-        for ring in rings:
-            ring()
+        publishers, session.info[_WAITING] = session.info[_WAITING], []
+        for publish in publishers:
+            publish()
 
 
 def _rolled_back(session: Session) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, or_, update
 
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.db.locks import lock_run
 from rival_client.db.tables import RUN_TERMINAL, after, now, runs, steps
 from rival_client.model.records import COMPOSITE_KINDS
@@ -30,7 +30,7 @@ def pause_run(connection: Connection, run_id: str, by: str) -> bool:
     return True
 
 
-def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> list[Ring] | None:
+def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> list[StepMessage] | None:
     """What must be rung, now that the run goes on. None: it was not paused."""
     lock_run(connection, run_id)
     resumed = connection.execute(
@@ -45,11 +45,11 @@ def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> li
     tell(connection, run_id, None, "resumed", by=by)
     if resumed.status == "pending":
         connection.execute(update(runs).where(runs.c.id == run_id).values(ring_at=after(grace), rings=0))
-        return [Ring(run_id, None, resumed.token, resumed.workflow, resumed.version)]
+        return [StepMessage(run_id, None, resumed.token, resumed.workflow, resumed.version)]
     return _due(connection, run_id, resumed.workflow, resumed.version, grace)
 
 
-def _due(connection: Connection, run_id: str, workflow: str, version: str, grace: float) -> list[Ring]:
+def _due(connection: Connection, run_id: str, workflow: str, version: str, grace: float) -> list[StepMessage]:
     """The steps whose messages came while nobody took them."""
     found = connection.execute(
         update(steps)
@@ -61,7 +61,10 @@ def _due(connection: Connection, run_id: str, workflow: str, version: str, grace
         .values(ring_at=after(grace), rings=0)
         .returning(steps.c.path, steps.c.execution_token, steps.c.attempts, steps.c.lost)
     )  # fmt: skip
-    return [Ring(run_id, row.path, row.execution_token, workflow, version, row.attempts + 1, row.lost) for row in found]
+    return [
+        StepMessage(run_id, row.path, row.execution_token, workflow, version, row.attempts + 1, row.lost)
+        for row in found
+    ]
 
 
 def _mark_steps(connection: Connection, run_id: str, paused: bool) -> None:

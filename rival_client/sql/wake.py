@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, null, or_, select, true, update
 
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.db.locks import share_run
 from rival_client.db.tables import after, now, runs, scalar_text, steps
 from rival_client.sql.history import tell
@@ -28,8 +28,8 @@ class ReadyStep:
     version: str
 
     @property
-    def ring(self) -> Ring:
-        return Ring(self.run_id, self.path, self.token, self.workflow, self.version)
+    def message(self) -> StepMessage:
+        return StepMessage(self.run_id, self.path, self.token, self.workflow, self.version)
 
 
 def wake(connection: Connection, run_id: str, path: str, grace: float, by: str, **values: Any) -> ReadyStep | None:

@@ -37,7 +37,7 @@ class Executor:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         #: What this process runs.
-        self.held = RunningAttempts()
+        self.claim = RunningAttempts()
         self._beats = self._doubts = 0
         self._compare_from = 0.0
         #: The id before the last one, under which a claim in flight may still arrive.
@@ -71,7 +71,7 @@ class Executor:
         ends. A claim whose answer is lost may have landed all the same: the next heartbeats compare.
         """
         try:
-            with self.held.claim_in_flight():
+            with self.claim.claim_in_flight():
                 yield
         except DatabaseError:
             self.doubt()
@@ -110,9 +110,9 @@ class Executor:
         began = time.monotonic()
         if self._former is not None:
             self._store.adopt_attempts(self._former, self.id)
-            self._former = self._former if self.held.claims else None
-        for stray in self.held.strays(self._store.running_on(self.id)):
-            where = stray.held
+            self._former = self._former if self.claim.claims else None
+        for stray in self.claim.strays(self._store.running_on(self.id)):
+            where = stray.claim
             log.warning("run %s step %s runs in the table but not here: released", where.run_id, where.path)
             self.hand_back(stray)
         self._compare_from = time.monotonic() + _REST * (time.monotonic() - began)

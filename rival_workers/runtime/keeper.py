@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from rival_client.broker.doorbell import Doorbell
-from rival_client.broker.message import EventRing, Ring
+from rival_client.broker.message import EventMessage, StepMessage
 from rival_client.errors import DatabaseError
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.failing_items import FailingItems
@@ -138,7 +138,7 @@ class Keeper:
     def _fire_schedules(self, done: Round) -> None:
         fired = self._store.fire_schedules(BATCH)
         if fired:
-            self._doorbell.ring([Ring(one.run_id, None, 0, one.workflow, one.version) for one in fired])
+            self._doorbell.publish([StepMessage(one.run_id, None, 0, one.workflow, one.version) for one in fired])
             done.scheduled += len(fired)
 
     def _ring_what_is_due(self, done: Round) -> None:
@@ -149,12 +149,12 @@ class Keeper:
                     self._failing.attempt("time out", _named(due), partial(self._moves.time_out_due, due))
                     done.timed_out += 1
             waiting = [due for due in found if due.status != "running"]
-            rings = self._believed_lost(waiting, done.amnesia)
-            done.held_back += len(waiting) - len(rings)
-            done.rung += len(rings)
-            if rings:
+            messages = self._believed_lost(waiting, done.amnesia)
+            done.held_back += len(waiting) - len(messages)
+            done.rung += len(messages)
+            if messages:
                 failpoint("after_due_commit")
-                self._doorbell.ring([_ring(due) for due in rings])
+                self._doorbell.publish([_ring(due) for due in messages])
             if len(found) < BATCH:
                 return
 
@@ -162,11 +162,11 @@ class Keeper:
         """Events that nobody has looked at since they were sent."""
         while not self._stop.is_set():
             found = self._store.due_events(self._look)
-            rings = self._believed_lost(found, done.amnesia)
-            done.held_back += len(found) - len(rings)
-            done.rung += len(rings)
-            if rings:
-                self._doorbell.ring([EventRing(event.id, event.topic) for event in rings])
+            messages = self._believed_lost(found, done.amnesia)
+            done.held_back += len(found) - len(messages)
+            done.rung += len(messages)
+            if messages:
+                self._doorbell.publish([EventMessage(event.id, event.topic) for event in messages])
             if len(found) < BATCH:
                 return
 
@@ -202,7 +202,7 @@ class Keeper:
         while not self._stop.is_set():
             attempts = read(BATCH, last)
             for attempt in attempts:
-                last = (attempt.held.run_id, attempt.held.path)
+                last = (attempt.claim.run_id, attempt.claim.path)
                 self._failing.attempt("take over", last, partial(self._moves.take_over, attempt))
                 done.taken_over += 1
             if len(attempts) < BATCH:
@@ -223,7 +223,7 @@ class Keeper:
             settled = {run_id: self._cancel_orphan(run_id, by) for run_id, by in page}
             cancelled = [run_id for run_id, now in settled.items() if now]
             if cancelled:
-                self._doorbell.ring([], changed=cancelled)
+                self._doorbell.publish([], changed=cancelled)
             done.orphans += len(cancelled)
             found = found or any(now is not None for now in settled.values())
             if len(page) < BATCH:
@@ -258,8 +258,8 @@ def _named(due: Due) -> tuple[str, ...]:
     return (due.run_id, due.path or "(start)")
 
 
-def _ring(due: Due) -> Ring:
-    return Ring(
+def _ring(due: Due) -> StepMessage:
+    return StepMessage(
         due.run_id, due.path, due.token, due.workflow, due.version,
         attempt=due.attempts + 1, lost=due.lost, countdown=max(0.0, due.due_in),
     )  # fmt: skip

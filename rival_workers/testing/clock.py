@@ -36,7 +36,7 @@ class Clock:
 @dataclass(eq=False)
 class VirtualAlarm:
     clock: Clock
-    ring: Callable[[], None]
+    callback: Callable[[], None]
     #: None: it has gone off, or is not set.
     at: float | None = None
 
@@ -54,8 +54,8 @@ class VirtualAlarms:
         self._set: list[VirtualAlarm] = []
 
     @contextmanager
-    def after(self, seconds: float | None, ring: Callable[[], None]) -> Iterator[VirtualAlarm]:
-        alarm = VirtualAlarm(self._clock, ring)
+    def after(self, seconds: float | None, callback: Callable[[], None]) -> Iterator[VirtualAlarm]:
+        alarm = VirtualAlarm(self._clock, callback)
         if seconds is not None:
             alarm.put_off(seconds)
         self._set.append(alarm)
@@ -74,4 +74,4 @@ class VirtualAlarms:
         due = [(alarm.at, alarm) for alarm in self._set if alarm.at is not None and alarm.at <= self._clock()]
         for _, alarm in sorted(due, key=lambda one: one[0]):
             alarm.at = None
-            alarm.ring()
+            alarm.callback()

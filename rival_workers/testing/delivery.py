@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rival_client.broker.message import AnyRing, EventRing
+from rival_client.broker.message import AnyMessage, EventMessage
 from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
 from rival_workers.testing.clock import Clock
 
@@ -16,7 +16,7 @@ class Letter:
     """A message, and when it is to be delivered."""
 
     at: float
-    ring: AnyRing
+    message: AnyMessage
 
 
 class Mailbox:
@@ -31,9 +31,9 @@ class Mailbox:
 
     # -- as a doorbell ------------------------------------------------------------------------------------
 
-    def ring(self, rings: Sequence[AnyRing], changed: Sequence[str] = ()) -> bool:
+    def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         now = self._clock()
-        self._letters += [Letter(now + ring.countdown, ring) for ring in rings for _ in range(self._copies)]
+        self._letters += [Letter(now + message.countdown, message) for message in messages for _ in range(self._copies)]
         return True
 
     def backlog(self) -> int | None:
@@ -56,31 +56,31 @@ class Mailbox:
         """When the next message is to be delivered."""
         return min((letter.at for letter in self._letters), default=None)
 
-    def take(self) -> AnyRing | None:
+    def take(self) -> AnyMessage | None:
         """The next message whose time has come."""
         ready = sorted((n for n, letter in enumerate(self._letters) if letter.at <= self._clock()), key=self._when)
         if not ready:
             return None
-        return self._letters.pop(self._dice.choice(ready) if self._dice else ready[0]).ring
+        return self._letters.pop(self._dice.choice(ready) if self._dice else ready[0]).message
 
     def _when(self, index: int) -> float:
         return self._letters[index].at
 
-    def put_back(self, ring: AnyRing) -> None:
+    def put_back(self, message: AnyMessage) -> None:
         """It is the next one again."""
-        self._letters.insert(0, Letter(self._clock(), ring))
+        self._letters.insert(0, Letter(self._clock(), message))
 
     def lose(self) -> None:
         """The broker forgets everything."""
         self._letters.clear()
 
 
-def deliver(coordinator: Coordinator, ring: AnyRing) -> Verdict | None:
+def deliver(coordinator: Coordinator, message: AnyMessage) -> Verdict | None:
     """One message, as a worker takes it."""
-    if isinstance(ring, EventRing):
-        coordinator.deliver(ring.event_id)
+    if isinstance(message, EventMessage):
+        coordinator.deliver(message.event_id)
         return None
-    if ring.path is None:
-        coordinator.begin(ring.run_id, ring.token, ring.workflow, ring.version)
+    if message.path is None:
+        coordinator.begin(message.run_id, message.token, message.workflow, message.version)
         return None
-    return coordinator.attempt(ring.run_id, ring.path, ring.token, ring.workflow, ring.version)
+    return coordinator.attempt(message.run_id, message.path, message.token, message.workflow, message.version)

@@ -15,7 +15,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from rival_client.api.async_client import AsyncRival
-from rival_client.broker.message import AnyRing, EventRing
+from rival_client.broker.message import AnyMessage, EventMessage
 from rival_workers.definition.registry import default_registry
 from rival_workers.definition.steps import seconds as in_seconds
 from rival_workers.settings import WorkerSettings
@@ -134,19 +134,19 @@ class Lab(Staging):
         self._world.coordinator.stopping = True
         try:
             for _ in range(MOST_MESSAGES):
-                ring = self._world.mailbox.take()
-                if ring is not None and self._is_about(ring, where):
-                    return self._world.mailbox.put_back(ring)
-                if not self._deliver_or_skip(ring, until):
+                message = self._world.mailbox.take()
+                if message is not None and self._is_about(message, where):
+                    return self._world.mailbox.put_back(message)
+                if not self._deliver_or_skip(message, until):
                     break
         finally:
             self._world.coordinator.stopping = False
         raise LabError(f"No run has come to step {step!r}, and nothing more will happen by itself.")
 
-    def _is_about(self, ring: AnyRing, where: Where) -> bool:
-        if isinstance(ring, EventRing) or ring.path is None:
+    def _is_about(self, message: AnyMessage, where: Where) -> bool:
+        if isinstance(message, EventMessage) or message.path is None:
             return False
-        return where.means(ring.workflow, ring.path) and self._world.is_current(ring)
+        return where.means(message.workflow, message.path) and self._world.is_current(message)
 
     # -- going on -----------------------------------------------------------------------------------------
 
@@ -166,17 +166,17 @@ class Lab(Staging):
         for _ in range(MOST_MESSAGES):
             if self.rival.has_ended(run_id):
                 return True
-            ring = self._world.mailbox.take()
-            if not self._deliver_or_skip(ring, until):
+            message = self._world.mailbox.take()
+            if not self._deliver_or_skip(message, until):
                 return False
-            if ring is not None and ring.run_id == run_id and not self._world.knows(ring):
+            if message is not None and message.run_id == run_id and not self._world.knows(message):
                 raise NeverEnds(f"This lab does not have its workflow at its version.\n{LabRun(self, run_id)}")
         raise NeverEnds(f"It was not over after {MOST_MESSAGES:,} messages.\n{LabRun(self, run_id)}")
 
-    def _deliver_or_skip(self, ring: AnyRing | None, until: float) -> bool:
+    def _deliver_or_skip(self, message: AnyMessage | None, until: float) -> bool:
         """Deliver the message, or else skip to what is due next; False: nothing is before that time."""
-        if ring is not None:
-            self._world.deliver(ring)
+        if message is not None:
+            self._world.deliver(message)
             self._own_up()
             return True
         stop = self._world.next_stop()

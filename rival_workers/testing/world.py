@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rival_client.broker.message import AnyRing, EventRing
+from rival_client.broker.message import AnyMessage, EventMessage
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.attempt.invoke import Calling
@@ -54,19 +54,19 @@ class World:
     def add(self, workflow: WorkflowDefinition) -> None:
         self.process.announce(workflow)
 
-    def knows(self, ring: AnyRing) -> bool:
+    def knows(self, message: AnyMessage) -> bool:
         """False: its worker has parked what this message is about."""
-        if isinstance(ring, EventRing):
+        if isinstance(message, EventMessage):
             return True
-        workflow = self.registry.find(ring.workflow, ring.version)
-        return workflow is not None and (ring.path is None or workflow.call_at(ring.path) is not None)
+        workflow = self.registry.find(message.workflow, message.version)
+        return workflow is not None and (message.path is None or workflow.call_at(message.path) is not None)
 
     # -- messages -----------------------------------------------------------------------------------------
 
-    def deliver(self, ring: AnyRing) -> None:
+    def deliver(self, message: AnyMessage) -> None:
         before, self.busy = self.busy, True
         try:
-            deliver(self.coordinator, ring)
+            deliver(self.coordinator, message)
         except Crash:
             self._die()
         finally:
@@ -78,12 +78,12 @@ class World:
         self.process.executor.register()
         self._leased_until = self.clock() + self.settings.lease
 
-    def is_current(self, ring: AnyRing) -> bool:
+    def is_current(self, message: AnyMessage) -> bool:
         """False: a message that will have no effect."""
-        if isinstance(ring, EventRing) or ring.path is None:
+        if isinstance(message, EventMessage) or message.path is None:
             return False
-        seen = self.store.token_of(ring.run_id, ring.path)
-        return seen is not None and seen[1] == ring.token
+        seen = self.store.token_of(message.run_id, message.path)
+        return seen is not None and seen[1] == message.token
 
     # -- time ---------------------------------------------------------------------------------------------
 

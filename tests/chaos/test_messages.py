@@ -16,7 +16,7 @@ from celery import Celery
 
 from rival_client import Rival, WaitTimeout
 from rival_client.broker.doorbell import RedisDoorbell
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.settings import Settings
 from rival_workers import step
 from rival_workers.definition.registry import Registry
@@ -80,12 +80,12 @@ class Victim:
     def push(self, message: bytes) -> None:
         self.broker.lpush(self.queue, message)
 
-    def start_held(self, what: str) -> Ring:
+    def start_held(self, what: str) -> StepMessage:
         """A run whose own message is kept back, for a test that sends another in its place."""
         with patch.object(RedisDoorbell, "_send", lambda *_: None):
             run = self.rival.run("echo", what)
         version = self.rival.versions("echo")[0].version
-        return Ring(run.run_id, None, 0, "echo", version)
+        return StepMessage(run.run_id, None, 0, "echo", version)
 
     def assert_works(self, what: str) -> None:
         run = self.rival.run("echo", what)
@@ -126,11 +126,11 @@ def test_no_message_stops_or_silences_a_worker(victim: Victim) -> None:
 @pytest.mark.slow
 def test_what_else_is_in_a_good_message_has_no_effect(victim: Victim) -> None:
     for what, make in HARMLESS.items():
-        ring = victim.start_held(what)
-        victim.push(make(ring))
-        result = victim.rival.wait("echo", ring.run_id, timeout=20)
+        step_message = victim.start_held(what)
+        victim.push(make(step_message))
+        result = victim.rival.wait("echo", step_message.run_id, timeout=20)
         assert (result.status, result.result) == ("completed", what), what
-        assert [step.attempts for step in victim.rival.state(ring.run_id).steps] == [1], what
+        assert [step.attempts for step in victim.rival.state(step_message.run_id).steps] == [1], what
     victim.assert_works("all of them")
     victim.assert_unharmed()
 

@@ -57,15 +57,15 @@ class Stage:
         assert claimed is not None
         return Claim(run_id, "a", 1 if executor else 0)
 
-    def claim(self, held: Claim, executor: str = "e1") -> Claim:
-        claimed = self.store.claim_step(held, None, executor)
+    def claim(self, claim: Claim, executor: str = "e1") -> Claim:
+        claimed = self.store.claim_step(claim, None, executor)
         assert isinstance(claimed, Claimed)
-        return Claim(held.run_id, held.path, claimed.token)
+        return Claim(claim.run_id, claim.path, claimed.token)
 
     def retried(self, run_id: str = "r") -> Claim:
         """A running step whose first attempt failed: its finish is not the happy path's."""
-        held = self.begin(run_id)
-        token = self.store.retry_step(held, SOON, rung=True)
+        claim = self.begin(run_id)
+        token = self.store.retry_step(claim, SOON, rung=True)
         assert token is not None
         return self.claim(Claim(run_id, "a", token), "e2")
 

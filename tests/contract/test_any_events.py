@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import delete, select, update
 
-from rival_client.broker.message import EventRing
+from rival_client.broker.message import EventMessage
 from rival_client.db.tables import after, attempts, deliveries, events, history, runs, steps, waits
 from rival_workers import flow, wait_event_step
 from rival_workers.definition.registry import Registry
@@ -234,7 +234,7 @@ class Events(RuleBasedStateMachine):
                 connection.execute(delete(table))
         self.inline.doorbell.take()
         self.inline.later.clear()
-        self.model, self.held, self.numbers = Model(), list[str](), count()
+        self.model, self.claim, self.numbers = Model(), list[str](), count()
         self.run_numbers, self.moments = count(), count(1)
 
     @property
@@ -243,10 +243,10 @@ class Events(RuleBasedStateMachine):
 
     def settle(self) -> None:
         while ready := self.inline._ready():
-            self.held += [ring.event_id for ring in ready if isinstance(ring, EventRing)]
-            for ring in ready:
-                if not isinstance(ring, EventRing):
-                    self.inline.deliver(ring)
+            self.claim += [message.event_id for message in ready if isinstance(message, EventMessage)]
+            for message in ready:
+                if not isinstance(message, EventMessage):
+                    self.inline.deliver(message)
 
     # One rule for all: Hypothesis leaves some rules out of most examples, and here each needs the others.
     @rule(what=st.sampled_from(HAPPENS), data=st.data())
@@ -290,7 +290,7 @@ class Events(RuleBasedStateMachine):
         )  # fmt: skip
         self.settle()
         if fate == "lost":
-            self.held.remove(event_id)
+            self.claim.remove(event_id)
         elif fate == "at once":
             self.deliver(event_id, twice=False)
 
@@ -301,12 +301,12 @@ class Events(RuleBasedStateMachine):
             assert self.inline.rival.send_event("a", 1, event_id=again).status == "duplicate"
 
     def deliver_late(self, data: st.DataObject) -> None:
-        if self.held:
-            self.deliver(data.draw(st.sampled_from(self.held)), twice=data.draw(st.booleans()))
+        if self.claim:
+            self.deliver(data.draw(st.sampled_from(self.claim)), twice=data.draw(st.booleans()))
 
     def deliver(self, event_id: str, twice: bool) -> None:
         if not twice:
-            self.held.remove(event_id)
+            self.claim.remove(event_id)
         if any(event.id == event_id and event.status != "deleted" for event in self.model.events):
             self.model.deliver(event_id, self.now)
         self.inline.coordinator.deliver(event_id)
@@ -350,10 +350,10 @@ class Events(RuleBasedStateMachine):
         """In the end the keeper finds what was lost, and each run has got what the model says."""
         with self.inline.store.database.transaction() as connection:
             connection.execute(update(events).where(events.c.ring_at.is_not(None)).values(ring_at=after(-1)))
-        self.held.clear()
+        self.claim.clear()
         self.keeper_sweeps()
-        while self.held:
-            self.deliver(self.held[0], twice=False)
+        while self.claim:
+            self.deliver(self.claim[0], twice=False)
         self.the_tables_say_what_the_model_says()
         for run in self.model.runs:
             state = self.inline.rival.state(run.run_id)

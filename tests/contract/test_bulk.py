@@ -68,7 +68,7 @@ def test_a_preview_changes_nothing_and_says_what_the_verb_then_does(inline: Inli
     for chosen in (everything, RunFilter()):
         preview = inline.rival.bulk(verb, chosen, dry_run=True, **what)
         assert (statuses(inline), [inline.rival.history(run_id) for run_id in statuses(inline)]) == before
-        assert inline.doorbell.rings == []
+        assert inline.doorbell.messages == []
     done = inline.rival.bulk(verb, RunFilter(), **what)
     assert ([one.run for one in done.outcomes], done.done) == ([one.run for one in preview.outcomes], preview.done)
     assert done.refused == preview.refused == {}

@@ -196,7 +196,7 @@ def test_a_parents_cancel_a_childs_end_and_a_keeper_at_once_leave_nothing_open_a
             inline.rival.send_event("go", 1, key=child)
         with ThreadPoolExecutor(8) as threads:
             jobs = [threads.submit(inline.rival.cancel, run_id) for run_id in parents]
-            jobs += [threads.submit(inline.deliver, ring) for ring in inline.doorbell.take()]
+            jobs += [threads.submit(inline.deliver, message) for message in inline.doorbell.take()]
             jobs += [threads.submit(inline.keeper.run_once) for _ in range(4)]
             for job in jobs:
                 job.result()

@@ -123,8 +123,8 @@ def define_workflows(inline: Inline) -> None:
 def test_run_returns_at_once_with_the_id_and_started_and_rings_after_its_commit(world: World) -> None:
     started = world.api.run("order", {"customer": 7}, run_id="order-42")
     assert started == Started("order-42", "started")
-    [ring] = world.inline.doorbell.rings
-    assert (ring.run_id, ring.path, ring.token, ring.workflow) == ("order-42", None, 0, "order")
+    [message] = world.inline.doorbell.messages
+    assert (message.run_id, message.path, message.token, message.workflow) == ("order-42", None, 0, "order")
     assert world.api.state("order-42").status == "pending"
 
 
@@ -138,7 +138,7 @@ def test_starting_the_same_run_again_finds_it_running_and_rings_no_more(world: W
     first = world.api.run("order", {"customer": 7, "paid": True}, run_id="x")
     again = world.api.run("order", {"paid": True, "customer": 7.0}, run_id="x")
     assert (first.status, again.status) == ("started", "running")
-    assert len(world.inline.doorbell.rings) == 1
+    assert len(world.inline.doorbell.messages) == 1
     world.inline.drain()
     assert world.api.run("order", {"customer": 7, "paid": True}, run_id="x").status == "running"
 
@@ -151,7 +151,7 @@ def test_the_same_run_id_with_another_input_is_refused_and_changes_nothing(world
     with pytest.raises(RunConflict, match="of workflow 'order', not 'anything'"):
         world.api.run("anything", {"customer": 7}, run_id="x")
     assert world.api.state("x").input == {"customer": 7}
-    assert len(world.inline.doorbell.rings) == 1
+    assert len(world.inline.doorbell.messages) == 1
 
 
 def test_true_is_another_input_than_one(world: World) -> None:
@@ -173,7 +173,7 @@ def test_all_problems_of_an_input_are_listed_and_no_run_is_created(world: World)
     assert all(word in text for word in ("customer", "note", "paid"))
     assert len(caught.value.problems) == 3
     assert world.runs() == []
-    assert world.inline.doorbell.rings == []
+    assert world.inline.doorbell.messages == []
 
 
 @pytest.mark.parametrize("bad", [float("nan"), object(), "\x00", "\ud800", "x" * 2_000_000])
@@ -197,7 +197,7 @@ def test_run_many_starts_one_run_per_input_in_order(world: World) -> None:
     started = world.api.run_many("anything", ({"n": n} for n in range(1500)))
     assert len({one.run_id for one in started}) == 1500
     assert {one.status for one in started} == {"started"}
-    assert len(world.inline.doorbell.rings) == 1500
+    assert len(world.inline.doorbell.messages) == 1500
     assert world.api.state(started[1234].run_id).input == {"n": 1234}
 
 
@@ -219,7 +219,7 @@ def test_a_conflict_in_run_many_refuses_all_of_it(world: World) -> None:
     with pytest.raises(RunConflict, match="'b'"):
         world.api.run_many("anything", [*range(1500), 99], run_ids=[*(f"n{n}" for n in range(1500)), "b"])
     assert world.runs() == ["b"]
-    assert len(world.inline.doorbell.rings) == 1
+    assert len(world.inline.doorbell.messages) == 1
 
 
 @pytest.mark.parametrize("ids", [["a"], ["a", "b", "c"], ["a", "a"], []])
@@ -484,13 +484,13 @@ class Joined:
 def joined_forms(world: World, url: str) -> Iterator[tuple[str, Callable[[], Joined]]]:
     settle = world.api.settle
 
-    def form(connection: Any, rings: bool = False) -> Joined:
+    def form(connection: Any, messages: bool = False) -> Joined:
         return Joined(
-            connection, lambda: settle(connection.commit()), lambda: settle(connection.rollback()), rings
+            connection, lambda: settle(connection.commit()), lambda: settle(connection.rollback()), messages
         )  # fmt: skip
 
     if world.kind == "sync":
-        yield "Session", lambda: form(Session(create_engine(sqlalchemy_url(url))), rings=True)
+        yield "Session", lambda: form(Session(create_engine(sqlalchemy_url(url))), messages=True)
         yield "Connection", lambda: form(create_engine(sqlalchemy_url(url)).connect())
         if url.startswith("postgresql"):
             yield "psycopg", lambda: form(psycopg.connect(libpq_url(url)))
@@ -500,7 +500,7 @@ def joined_forms(world: World, url: str) -> Iterator[tuple[str, Callable[[], Joi
         async def connect() -> Any:
             return await engine.connect()
 
-        yield "AsyncSession", lambda: form(AsyncSession(engine), rings=True)
+        yield "AsyncSession", lambda: form(AsyncSession(engine), messages=True)
         yield "AsyncConnection", lambda: form(settle(connect()))
         yield "psycopg async", lambda: form(settle(psycopg.AsyncConnection.connect(libpq_url(url))))
         settle(engine.dispose())
@@ -513,11 +513,11 @@ def test_a_run_in_the_producers_own_transaction_exists_after_its_commit(world: W
         assert started == Started(name, "started")
         if url.startswith("postgresql"):
             assert name not in world.runs()
-        assert world.inline.doorbell.rings == []
+        assert world.inline.doorbell.messages == []
         joined.commit()
         assert name in world.runs()
         if joined.rings_at_commit:
-            assert [ring.run_id for ring in world.inline.doorbell.rings] == [name]
+            assert [message.run_id for message in world.inline.doorbell.messages] == [name]
         else:
             assert world.inline.keeper.run_once().rung == 1
         world.inline.drain()
@@ -534,7 +534,7 @@ def test_a_run_in_the_producers_own_transaction_is_gone_after_its_rollback(world
         world.api.run("order", {"customer": 1}, run_id=f"{name} again", connection=joined.connection)
         world.api.settle(joined.connection.close())
         assert world.runs() == []
-        assert world.inline.doorbell.rings == [], name
+        assert world.inline.doorbell.messages == [], name
 
 
 def test_many_runs_and_a_conflict_in_the_producers_own_transaction(world: World, url: str) -> None:
@@ -554,7 +554,7 @@ def test_many_runs_and_a_conflict_in_the_producers_own_transaction(world: World,
         joined.commit()
         assert set(ids) <= set(world.runs())
         world.inline.keeper.run_once()
-        assert {ring.run_id for ring in world.inline.doorbell.take()} >= set(ids[1:])
+        assert {message.run_id for message in world.inline.doorbell.take()} >= set(ids[1:])
         world.api.settle(joined.connection.close())
 
 
@@ -567,9 +567,9 @@ def test_a_savepoint_that_is_rolled_back_does_not_take_the_ring_of_a_run_outside
             savepoint.rollback()
         with session.begin_nested():
             world.api.run("anything", 2, run_id="nested", connection=session)
-        assert world.inline.doorbell.rings == []
+        assert world.inline.doorbell.messages == []
         session.commit()
-        assert {ring.run_id for ring in world.inline.doorbell.take()} == {"kept", "nested"}
+        assert {message.run_id for message in world.inline.doorbell.take()} == {"kept", "nested"}
         session.commit()
         assert world.inline.doorbell.take() == []
 
@@ -607,7 +607,7 @@ def test_the_change_bell_wakes_a_wait_long_before_its_next_poll(kind: str, postg
             assert not waiting.done()
         inline.drain()
         doorbell = RedisDoorbell(broker_url, "bell")
-        assert doorbell.ring([], changed=inline.doorbell.changed)
+        assert doorbell.publish([], changed=inline.doorbell.changed)
         assert waiting.result(timeout=10).result == 1
         doorbell.close()
     inline.close()

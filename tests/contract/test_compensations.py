@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.errors import NotPossible
 from rival_client.model.payload import Json
 from rival_client.model.records import RunState
@@ -377,7 +377,7 @@ def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undo
 ) -> None:
     """A late result of the compensation that was stopped is refused, and it begins anew."""
     inline = world.inline = make()
-    beside: list[Ring] = []
+    beside: list[StepMessage] = []
     tokens: list[int] = []
     late: list[Any] = []
 
@@ -389,18 +389,18 @@ def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undo
         if len(tokens) == 2:
             late.append(inline.store.finish_step(Claim(run.run_id, run.step, tokens[0]), LATE, ENDS, claim_for=None))
         if world.undone() == ["p/pay/x"]:
-            [ring] = beside or [ring for ring in inline.doorbell.rings if ring.path == "p/v"]
-            inline.deliver(ring)
+            [message] = beside or [message for message in inline.doorbell.messages if message.path == "p/v"]
+            inline.deliver(message)
 
     pay = world.nested("pay", world.step("w"), world.step("x", compensate=undo), world.plain("y"))
     world.broken = {"y", "v"}
     inline.define("w", parallel("p", [pay, world.plain("v")]))
     run_id = inline.rival.run("w").run_id
     while waiting := inline.doorbell.take():
-        beside += [ring for ring in waiting if ring.path == "p/v"]
-        for ring in waiting:
-            if ring not in beside:
-                inline.deliver(ring)
+        beside += [message for message in waiting if message.path == "p/v"]
+        for message in waiting:
+            if message not in beside:
+                inline.deliver(message)
     state = settled(inline, run_id)
     assert (state.status, state.failed_step) == ("failed", "p/v")
     assert world.undone() == ["p/pay/x", "p/pay/x", "p/pay/w"]
@@ -708,9 +708,9 @@ def test_a_step_whose_compensation_was_skipped_before_it_began_stays_done(
     assert world.done == again
 
 
-def at_once(barrier: Barrier, inline: Inline, ring: Ring) -> None:
+def at_once(barrier: Barrier, inline: Inline, message: StepMessage) -> None:
     barrier.wait(10)
-    inline.deliver(ring)
+    inline.deliver(message)
 
 
 @pytest.mark.slow
@@ -721,12 +721,12 @@ def test_a_cancel_that_meets_the_end_of_a_compensation_leaves_nothing_open(postg
     with ThreadPoolExecutor(2) as pool:
         for _ in range(20):
             run_id = inline.rival.run("w").run_id
-            while not [ring for ring in inline.doorbell.rings if ring.path == "s3!compensate"]:
-                for ring in inline.doorbell.take():
-                    inline.deliver(ring)
-            [ring] = inline.doorbell.take()
+            while not [message for message in inline.doorbell.messages if message.path == "s3!compensate"]:
+                for message in inline.doorbell.take():
+                    inline.deliver(message)
+            [message] = inline.doorbell.take()
             barrier = Barrier(2)
-            delivered = pool.submit(at_once, barrier, inline, ring)
+            delivered = pool.submit(at_once, barrier, inline, message)
             barrier.wait(10)
             assert inline.rival.cancel(run_id)
             delivered.result(30)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_workers.definition.registry import default_registry
 from tests.support import gallery
 from tests.support.gallery import CASES, assert_as_expected
@@ -31,7 +31,7 @@ def settle(inline: Inline, order: random.Random | None = None, copies: int = 1) 
         rung = inline.doorbell.take()
         if not rung and not inline.later:
             return
-        inline.later += [(inline.clock() + ring.countdown, ring) for ring in rung for _ in range(copies)]  # type: ignore[misc]
+        inline.later += [(inline.clock() + message.countdown, message) for message in rung for _ in range(copies)]  # type: ignore[misc]
         if order is not None:
             order.shuffle(inline.later)
         index = next((n for n, (at, _) in enumerate(inline.later) if at <= inline.clock()), None)  # type: ignore[misc]
@@ -61,9 +61,9 @@ def test_order_and_copies_of_messages_change_nothing(inline: Inline, seed: int) 
 
 def settle_all(inline: Inline, order: random.Random) -> None:
     """Every message twice, the copies in any order."""
-    waiting: list[Ring] = []
-    while waiting or inline.doorbell.rings:
-        waiting += [ring for ring in inline.doorbell.take() for _ in range(2)]
+    waiting: list[StepMessage] = []
+    while waiting or inline.doorbell.messages:
+        waiting += [message for message in inline.doorbell.take() for _ in range(2)]
         inline.clock.advance(0.1)  # type: ignore[union-attr]
         inline.deliver(waiting.pop(order.randrange(len(waiting))))
 

@@ -108,12 +108,12 @@ def in_thread(work: Callable[[], Any]) -> Iterator[Future[Any]]:
 
 
 def test_a_deadlock_is_repeated_inside_the_store(pg_stage: Stage) -> None:
-    held = pg_stage.retried()
+    claim = pg_stage.retried()
     with psycopg.connect(libpq_url(pg_stage.database.url)) as other:
         # The store's transaction is the victim: the other one does not look for deadlocks.
         other.execute("SET deadlock_timeout = '60s'")
         other.execute("SELECT 1 FROM rival_runs WHERE id = 'r' FOR UPDATE")
-        with in_thread(lambda: pg_stage.store.finish_step(held, DONE, COMPLETES, claim_for=None)) as finished:
+        with in_thread(lambda: pg_stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None)) as finished:
             until_blocked(pg_stage.database)
             other.execute("SELECT 1 FROM rival_steps WHERE run_id = 'r' FOR UPDATE")
             other.commit()
@@ -138,12 +138,12 @@ def test_a_client_that_loses_a_deadlock_cancels_all_the_same(pg_stage: Stage) ->
 
 @pytest.mark.parametrize("hot", [True, False])
 def test_lock_timeouts_are_repeated_until_the_lock_is_free(pg_stage: Stage, hot: bool) -> None:
-    held = pg_stage.begin() if hot else pg_stage.retried()
+    claim = pg_stage.begin() if hot else pg_stage.retried()
     url = f"{pg_stage.database.url}{'&' if '?' in pg_stage.database.url else '?'}options=-c%20lock_timeout%3D50ms"
     store = type(pg_stage.store)(Database(url))
     with psycopg.connect(libpq_url(pg_stage.database.url)) as other:
         other.execute("LOCK TABLE rival_steps IN ACCESS EXCLUSIVE MODE")
-        with in_thread(lambda: store.finish_step(held, DONE, COMPLETES, claim_for=None)) as finished:
+        with in_thread(lambda: store.finish_step(claim, DONE, COMPLETES, claim_for=None)) as finished:
             time.sleep(0.3)  # for several timeouts
             assert not finished.done()
             other.commit()

@@ -39,7 +39,7 @@ def test_a_near_delay_rides_a_countdown_and_occupies_nobody(inline: Inline, cloc
     inline.drain()
     waiting = step_at(inline, run_id, "delay_20s")
     assert (waiting.status, waiting.executor, waiting.attempts) == ("waiting", None, 0)
-    assert [ring.countdown for _, ring in inline.later] == [20]
+    assert [message.countdown for _, message in inline.later] == [20]
     clock.advance(19.9)
     assert inline.drain() == []
     clock.advance(0.2)
@@ -51,7 +51,7 @@ def test_a_far_delay_is_rung_by_the_keeper_when_it_is_due(inline: Inline, clock:
     inline.define("w", before, delay_step(days=3), after)
     run_id = inline.rival.run("w").run_id
     inline.drain()
-    assert (inline.later, inline.doorbell.rings) == ([], [])
+    assert (inline.later, inline.doorbell.messages) == ([], [])
     clock.advance(3 * 86_400 - 60)
     inline.keeper.run_once()
     assert inline.drain() == []
@@ -76,8 +76,8 @@ def test_a_message_that_comes_too_early_waits_for_its_time(inline: Inline, clock
     inline.define("w", delay_step(seconds=20), after)
     run_id = inline.rival.run("w").run_id
     inline.drain()
-    [(_, ring)] = inline.later
-    inline.deliver(ring)
+    [(_, message)] = inline.later
+    inline.deliver(message)
     assert step_at(inline, run_id, "delay_20s").status == "waiting"
     clock.advance(21)
     inline.drain()

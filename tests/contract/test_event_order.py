@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.broker.message import AnyRing, EventRing
+from rival_client.broker.message import AnyMessage, EventMessage
 from rival_workers import flow, wait_event_step
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline
@@ -38,10 +38,10 @@ def send(inline: Inline, topic: str, payload: Any, key: str | None = "k", **opti
     return inline.rival.send_event(topic, payload, key=key, **options).event_id
 
 
-def event_rings(inline: Inline) -> list[EventRing]:
-    rings = inline.doorbell.take()
-    inline.doorbell.rings += [ring for ring in rings if not isinstance(ring, EventRing)]
-    return [ring for ring in rings if isinstance(ring, EventRing)]
+def event_rings(inline: Inline) -> list[EventMessage]:
+    messages = inline.doorbell.take()
+    inline.doorbell.messages += [message for message in messages if not isinstance(message, EventMessage)]
+    return [message for message in messages if isinstance(message, EventMessage)]
 
 
 def payloads(inline: Inline, run_id: str = "r") -> list[Any]:
@@ -62,8 +62,8 @@ def test_events_whose_messages_come_in_reverse_come_in_the_order_in_which_they_w
     listening.drain()
     for number, topic in enumerate(["zeta", "alpha", "zeta", "alpha"]):
         send(listening, topic, number)
-    for ring in reversed(event_rings(listening)):
-        listening.deliver(ring)
+    for message in reversed(event_rings(listening)):
+        listening.deliver(message)
         listening.drain()
     assert payloads(listening) == [0, 1, 2, 3]
 
@@ -73,8 +73,8 @@ def test_a_wait_for_any_key_gets_events_of_all_keys_in_the_order_in_which_they_w
     listening.drain()
     for number, key in enumerate(["k", "l", None, "k"]):
         send(listening, "zeta", number, key=key)
-    for ring in reversed(event_rings(listening)):
-        listening.deliver(ring)
+    for message in reversed(event_rings(listening)):
+        listening.deliver(message)
         listening.drain()
     assert payloads(listening) == [0, 1, 2, 3]
 
@@ -85,8 +85,8 @@ def test_a_step_that_waits_for_any_key_gets_the_event_that_was_sent_first(inline
     inline.drain()
     for number, key in enumerate(["k", "l"]):
         send(inline, "zeta", number, key=key)
-    for ring in reversed(event_rings(inline)):
-        inline.deliver(ring)
+    for message in reversed(event_rings(inline)):
+        inline.deliver(message)
     inline.drain()
     assert inline.rival.result("r").result == 0
 
@@ -97,8 +97,8 @@ def test_an_older_event_that_does_not_fit_is_left_to_others(listening: Inline) -
     send(listening, "alpha", "for another key", key="l")
     send(listening, "alpha", "for another run", run_id="another")
     send(listening, "zeta", "mine")
-    for ring in reversed(event_rings(listening)):
-        listening.deliver(ring)
+    for message in reversed(event_rings(listening)):
+        listening.deliver(message)
     listening.drain()
     assert payloads(listening) == ["mine"]
     assert [one.kept for one in listening.rival.topics()] == [2]
@@ -110,8 +110,8 @@ def test_events_for_all_come_once_to_each_run_in_their_order(listening: Inline) 
     listening.drain()
     for number, topic in enumerate(["zeta", "alpha", "zeta"]):
         send(listening, topic, number, delivery="all")
-    for ring in reversed(event_rings(listening)):
-        listening.deliver(ring)
+    for message in reversed(event_rings(listening)):
+        listening.deliver(message)
         listening.drain()
     assert payloads(listening, "r") == payloads(listening, "s") == [0, 1, 2]
 
@@ -130,8 +130,8 @@ def test_a_signal_loop_gets_all_events_in_order_while_several_threads_deliver(li
     listening.rival.run("loop", {"count": rounds * each}, run_id="s")
     listening.drain()
 
-    def deliver(ring: AnyRing) -> None:
-        listening.deliver(ring)
+    def deliver(message: AnyMessage) -> None:
+        listening.deliver(message)
 
     with ThreadPoolExecutor(4) as pool:
         for number in range(rounds):
@@ -139,7 +139,7 @@ def test_a_signal_loop_gets_all_events_in_order_while_several_threads_deliver(li
                 for target in ("r", "s"):
                     key = "k" if target == "r" else chance.choice(["k", "l", None])
                     send(listening, chance.choice(TOPICS), number * each + place, key=key, run_id=target)
-            while rings := listening._ready():
-                chance.shuffle(rings)
-                list(pool.map(deliver, rings))
+            while messages := listening._ready():
+                chance.shuffle(messages)
+                list(pool.map(deliver, messages))
     assert payloads(listening, "r") == payloads(listening, "s") == list(range(rounds * each))

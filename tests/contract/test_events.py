@@ -17,7 +17,7 @@ from sqlalchemy import Connection, select, update
 from sqlalchemy.orm import Session
 
 from rival_client import TopicFull
-from rival_client.broker.message import EventRing
+from rival_client.broker.message import EventMessage
 from rival_client.db.database import libpq_url
 from rival_client.db.tables import after, events, steps, waits
 from rival_workers import flow, parallel, step, wait_event_step
@@ -82,8 +82,8 @@ def test_an_event_that_nobody_has_looked_at_yet_is_there_for_a_wait_that_begins(
     late = inline.doorbell.take()
     started(inline, "r", "other")
     assert got(inline, "r") == 7
-    for ring in late:
-        inline.coordinator.deliver(ring.event_id)  # type: ignore[union-attr]
+    for message in late:
+        inline.coordinator.deliver(message.event_id)  # type: ignore[union-attr]
     settle(inline)
     assert status(inline, "other") == "suspended", "it was consumed"
 
@@ -336,12 +336,12 @@ def test_of_timeout_and_delivery_the_first_wins(timed: Inline) -> None:
     timed.define("w", wait_event_step("paid", timeout=20, on_timeout="continue"))
     started(timed, "late", "early")
     timed.clock.advance(21)  # type: ignore[union-attr]
-    rings = timed._ready()
+    messages = timed._ready()
     timed.rival.send_event("paid", 1, run_id="early")
     settle(timed)
     assert got(timed, "early") == 1
-    for ring in rings:
-        timed.deliver(ring)
+    for message in messages:
+        timed.deliver(message)
     timed.rival.send_event("paid", 2, run_id="late")
     settle(timed)
     assert (status(timed, "late"), got(timed, "late")) == ("completed", None)
@@ -375,9 +375,9 @@ def test_a_wait_that_begins_while_an_event_is_delivered_is_not_missed(
     event = pg.rival.send_event("paid", 1, key=key).event_id
     pg.doorbell.take()
     pg.rival.run("w", {}, run_id="r")
-    [ring] = pg.doorbell.take()
+    [message] = pg.doorbell.take()
     acts: dict[str, Callable[[], object]] = {
-        "wait": lambda: pg.deliver(ring),
+        "wait": lambda: pg.deliver(message),
         "deliver": lambda: pg.coordinator.deliver(event),
     }
     locked, go_on = threading.Event(), threading.Event()
@@ -422,12 +422,12 @@ def test_many_events_and_many_waits_at_once_meet_one_to_one(pg: Inline, turn: in
         jobs += [threads.submit(pg.rival.run, "w", {}, f"r{n}") for n in range(count)]
         for job in jobs:
             job.result(20)
-        while rings := pg.doorbell.take():
+        while messages := pg.doorbell.take():
             deliveries = [
-                threads.submit(pg.coordinator.deliver, ring.event_id)
-                if isinstance(ring, EventRing)
-                else threads.submit(pg.deliver, ring)
-                for ring in rings
+                threads.submit(pg.coordinator.deliver, message.event_id)
+                if isinstance(message, EventMessage)
+                else threads.submit(pg.deliver, message)
+                for message in messages
             ]
             for delivery in deliveries:
                 delivery.result(20)
@@ -688,8 +688,8 @@ def test_a_wait_that_begins_after_an_event_has_expired_does_not_get_it_however_l
         connection.execute(update(events).values(expires_at=after(-5)))
     late = inline.doorbell.take()
     started(inline, "r")
-    for ring in late:
-        inline.deliver(ring)
+    for message in late:
+        inline.deliver(message)
     assert status(inline, "r") == "suspended"
 
 
@@ -767,8 +767,8 @@ def test_of_one_key_the_event_sent_first_comes_first_whichever_message_does(inli
         inline.rival.send_event("paid", n, key="k")
         if inline.clock is not None:
             inline.clock.advance(0.001)
-    for ring in reversed(inline.doorbell.take()):
-        inline.deliver(ring)
+    for message in reversed(inline.doorbell.take()):
+        inline.deliver(message)
     settle(inline)
     assert inline.rival.result("r").results == {"one": 1, "two": 2}
 
@@ -804,7 +804,7 @@ def test_a_step_is_only_woken_where_it_cannot_be_gone_on_with(pg: Inline, hindra
     assert (found.status, found.attempts) == ("pending", 0)
     pg.rival.resume("r")
     for one in delivered.woken:
-        pg.deliver(one.ring)
+        pg.deliver(one.message)
     assert got(pg, "r") == 7
 
 

@@ -154,9 +154,9 @@ def test_a_worker_that_dies_with_an_answer_in_hand_leaves_it_to_the_next(inline:
     define(inline)
     token = start(inline)
     inline.rival.complete_step(token, 5)
-    [ring] = inline.doorbell.take()
-    held = Claim(ring.run_id, ring.path or "", ring.token)
-    assert inline.store.claim_step(held, None, inline.process.executor.id) is not None
+    [message] = inline.doorbell.take()
+    claim = Claim(message.run_id, message.path or "", message.token)
+    assert inline.store.claim_step(claim, None, inline.process.executor.id) is not None
     [lost] = inline.store.running_on(inline.process.executor.id)
     inline.coordinator.moves.take_over(lost)
     inline.drain()
@@ -382,8 +382,8 @@ def test_of_a_deadline_and_an_answer_at_the_same_moment_exactly_one_counts(postg
 def _forced(inline: Inline, token: str, first: str) -> bool:
     """`first` has the row's lock, and commits only when the other one waits for it."""
     database = inline.store.database
-    ring = inline.store.token_of("r", "ask")
-    assert ring is not None
+    message = inline.store.token_of("r", "ask")
+    assert message is not None
     with ThreadPoolExecutor(1) as threads, database.transaction() as connection:
         if first == "answer":
             # From here on it is in time, whatever the clock shows when it has the row.
@@ -391,11 +391,11 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
             time_is_up_now(inline)
             given = external_steps.completed(1, 1000)
             assert external_steps.answer(connection, CompletionToken.parse(token), given, "test", 0.0)
-            other = threads.submit(inline.store.claim_step, Claim("r", "ask", ring[1]), None, "other")
+            other = threads.submit(inline.store.claim_step, Claim("r", "ask", message[1]), None, "other")
         else:
             connection.execute(
                 update(steps)
-                .where(steps.c.path == "ask", steps.c.status == "waiting", steps.c.execution_token == ring[1])
+                .where(steps.c.path == "ask", steps.c.status == "waiting", steps.c.execution_token == message[1])
                 .values(
                     status="running", execution_token=steps.c.execution_token + 1, attempts=1,
                     executor_id=inline.process.executor.id,

@@ -148,12 +148,12 @@ def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, capl
     slow = step(ok, name="slow", timeout=5)
     inline.define("w", slow)
     inline.rival.run("w", None, "r")
-    [ring] = inline.doorbell.take()
-    definition = inline.registry.find("w", ring.version)
+    [step_message] = inline.doorbell.take()
+    definition = inline.registry.find("w", step_message.version)
     assert definition is not None
     inline.store.begin_run("r", 0, interpreter.first(definition.plan), claim_for="gone")
-    held = Claim("r", "slow", 1, "timeout_token")
-    assert inline.coordinator.moves.time_out(Position(held, "w", ring.version, definition.plan, 1, 0, "step"))
+    claim = Claim("r", "slow", 1, "timeout_token")
+    assert inline.coordinator.moves.time_out(Position(claim, "w", step_message.version, definition.plan, 1, 0, "step"))
     [line] = told(caplog)
     assert "attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s" in line
     assert f"test_failure_logs.py:{ok.__code__.co_firstlineno} in ok)" in line

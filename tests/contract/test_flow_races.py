@@ -70,11 +70,11 @@ def test_an_event_that_is_delivered_while_the_flow_is_being_suspended_resumes_it
     sent = postgres.rival.send_event
     real = postgres.store.commit_flow
 
-    def commit(held: Any, commit: Any) -> Any:
+    def commit(claim: Any, commit: Any) -> Any:
         """The event is sent after the wait has begun, so that the wait does not find it."""
         if committing and not event_id:
             event_id.append(sent("go", "done").event_id)
-        return real(held, commit)
+        return real(claim, commit)
 
     postgres.store.commit_flow = commit  # type: ignore[method-assign]
     while not met:

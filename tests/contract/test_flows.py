@@ -100,7 +100,7 @@ def test_while_a_flow_sleeps_nothing_is_rung_and_no_worker_is_held(timed: Inline
     start(timed)
     assert timed.doorbell.take() == []
     assert timed.later == []
-    assert timed.process.executor.held.all == set()
+    assert timed.process.executor.claim.all == set()
     later(timed, 365 * 86400 + 1)
     assert timed.rival.result("r").status == "completed"
 
@@ -614,9 +614,9 @@ def test_a_flow_that_was_taken_over_meanwhile_can_change_nothing_any_more(inline
     def body(ctx: Any) -> Any:
         ctx.step(once, "first")
         [running] = inline.store.running_on(inline.process.executor.id)
-        token = inline.store.release_step(running.held, "lost")
+        token = inline.store.release_step(running.claim, "lost")
         assert token is not None
-        assert inline.store.claim_step(replace(running.held, token=token), None, "another") is not None
+        assert inline.store.claim_step(replace(running.claim, token=token), None, "another") is not None
         act(ctx)
 
     define(inline, body)
@@ -635,7 +635,7 @@ def test_what_a_flow_does_forgives_its_losses_and_a_new_beginning_its_attempts(i
         [running] = inline.store.running_on(inline.process.executor.id)
         if not seen:
             seen.append((running.attempts, running.lost))
-            inline.store.release_step(running.held, "lost")
+            inline.store.release_step(running.claim, "lost")
             return None
         before = (running.attempts, running.lost)
         ctx.step(once, "turn")
@@ -680,13 +680,13 @@ def test_a_retry_does_not_try_again_what_the_flow_has_caught(inline: Inline) -> 
 def test_a_message_for_a_flow_that_comes_again_changes_nothing(timed: Inline) -> None:
     define(timed, lambda ctx: [ctx.step(once, "a"), ctx.sleep(10), ctx.step(once, "b")])
     timed.rival.run("f", run_id="r")
-    rings = timed.doorbell.take()
-    for ring in rings * 3:
-        timed.deliver(ring)
+    step_messages = timed.doorbell.take()
+    for step_message in step_messages * 3:
+        timed.deliver(step_message)
     sleeping = timed.doorbell.take()
     timed.clock.advance(11)  # type: ignore[union-attr]
-    for ring in sleeping * 3:
-        timed.deliver(ring)
+    for step_message in sleeping * 3:
+        timed.deliver(step_message)
     assert calls == {"a": 1, "b": 1}
 
 

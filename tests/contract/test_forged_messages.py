@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_workers import for_each, step, wait_event_step
 from rival_workers.engine.decisions import Retry
 from rival_workers.engine.interpreter import first
@@ -43,49 +43,49 @@ def test_a_run_begins_only_under_its_own_workflow_and_version(
 
 
 def test_a_step_is_claimed_only_under_its_runs_workflow_and_version(stage: Stage, wrong: WorkflowVersion) -> None:
-    held = stage.begin(executor=None)
+    claim = stage.begin(executor=None)
     before = stage.everything()
-    assert stage.store.claim_step(held, None, "e1", of=wrong) == RIGHT
+    assert stage.store.claim_step(claim, None, "e1", of=wrong) == RIGHT
     assert stage.everything() == before
-    assert isinstance(stage.store.claim_step(held, None, "e1", of=RIGHT), Claimed)
+    assert isinstance(stage.store.claim_step(claim, None, "e1", of=RIGHT), Claimed)
 
 
 def test_a_claim_that_comes_too_early_says_so_to_its_own_workflow_only(stage: Stage, wrong: WorkflowVersion) -> None:
     token = stage.store.retry_step(stage.begin(), Retry(30, ERROR), rung=True)
-    held = Claim("r", "a", token or 0)
+    claim = Claim("r", "a", token or 0)
     before = stage.everything()
-    assert stage.store.claim_step(held, None, "e1", of=wrong) == RIGHT
+    assert stage.store.claim_step(claim, None, "e1", of=wrong) == RIGHT
     assert stage.everything() == before
-    assert isinstance(stage.store.claim_step(held, None, "e1", of=RIGHT), NotYet)
+    assert isinstance(stage.store.claim_step(claim, None, "e1", of=RIGHT), NotYet)
 
 
 def test_a_step_and_a_run_are_parked_only_under_their_own_workflow(stage: Stage, wrong: WorkflowVersion) -> None:
-    held = stage.begin(executor=None)
+    claim = stage.begin(executor=None)
     stage.add_run("new")
     before = stage.everything()
-    assert stage.store.park("r", held.path, held.token, "unknown here", 15.0, of=wrong) == RIGHT
+    assert stage.store.park("r", claim.path, claim.token, "unknown here", 15.0, of=wrong) == RIGHT
     assert stage.store.park("new", None, 0, "unknown here", 15.0, of=wrong) == RIGHT
     assert stage.everything() == before
-    assert stage.store.park("r", held.path, held.token, "unknown here", 15.0, of=RIGHT)
+    assert stage.store.park("r", claim.path, claim.token, "unknown here", 15.0, of=RIGHT)
     assert stage.store.park("new", None, 0, "unknown here", 15.0, of=RIGHT)
 
 
 def test_what_waits_without_a_time_is_not_claimed(stage: Stage) -> None:
-    held = stage.begin(executor=None)
+    claim = stage.begin(executor=None)
     stage.force("UPDATE rival_steps SET status = 'waiting', due_at = NULL")
     before = stage.everything()
-    assert stage.store.claim_step(held, None, "e1", of=RIGHT) is None
+    assert stage.store.claim_step(claim, None, "e1", of=RIGHT) is None
     assert stage.everything() == before
 
 
 # -- through a worker -------------------------------------------------------------------------------------
 
 
-def forge(inline: Inline, ring: Ring, **changes: Any) -> None:
+def forge(inline: Inline, step_message: StepMessage, **changes: Any) -> None:
     before = rows(inline)
     assert inline.doorbell.take() == []
     for _ in range(3):
-        inline.deliver(replace(ring, **changes))
+        inline.deliver(replace(step_message, **changes))
     assert inline.doorbell.take() == [], "nothing was rung for it"
     assert rows(inline) == before
 
@@ -112,17 +112,17 @@ def test_a_start_that_names_another_workflow_runs_nothing(
     object.__setattr__(inline.coordinator.settings, "continuation_budget", budget)
     ran, version = two(inline)
     inline.rival.run("mine", run_id="r")
-    [ring] = inline.doorbell.take()
-    forge(inline, ring, workflow="other", version=version)
-    forge(inline, ring, workflow="nowhere", version="1")
-    forge(inline, ring, version="1")
+    [step_message] = inline.doorbell.take()
+    forge(inline, step_message, workflow="other", version=version)
+    forge(inline, step_message, workflow="nowhere", version="1")
+    forge(inline, step_message, version="1")
     assert ran == []
     assert [record.message.partition(";")[0] for record in caplog.records if record.levelno >= logging.WARNING] == [
         f"run r step (start): a message names workflow {name!r} version {named!r}, "
-        f"but the run is one of 'mine' version {ring.version!r}"
+        f"but the run is one of 'mine' version {step_message.version!r}"
         for name, named in (("other", version), ("nowhere", "1"), ("mine", "1"))
     ], "each is logged once, not three times"
-    inline.deliver(ring)
+    inline.deliver(step_message)
     inline.drain()
     assert ran == ["mine", "mine"]
 
@@ -132,13 +132,13 @@ def test_an_attempt_that_names_another_workflow_runs_nothing(inline: Inline, cap
     ran, version = two(inline)
     inline.rival.run("mine", run_id="r")
     inline.deliver(inline.doorbell.take()[0])
-    [ring] = inline.doorbell.take()
-    assert (ring.path, ran) == ("a", [])
-    forge(inline, ring, workflow="other", version=version)
-    forge(inline, ring, workflow="nowhere", version="1")
+    [step_message] = inline.doorbell.take()
+    assert (step_message.path, ran) == ("a", [])
+    forge(inline, step_message, workflow="other", version=version)
+    forge(inline, step_message, workflow="nowhere", version="1")
     assert ran == []
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 2
-    inline.deliver(ring)
+    inline.deliver(step_message)
     inline.drain()
     assert ran == ["mine", "mine"]
     assert inline.rival.result("r").status == "completed"
@@ -147,11 +147,11 @@ def test_an_attempt_that_names_another_workflow_runs_nothing(inline: Inline, cap
 def test_a_stale_message_is_not_taken_for_a_forged_one(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
     two(inline)
     inline.rival.run("mine", run_id="r")
-    [ring] = inline.doorbell.take()
-    inline.deliver(ring)
+    [step_message] = inline.doorbell.take()
+    inline.deliver(step_message)
     inline.drain()
-    inline.deliver(ring)
-    inline.deliver(replace(ring, run_id="nobody"))
+    inline.deliver(step_message)
+    inline.deliver(replace(step_message, run_id="nobody"))
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
@@ -166,9 +166,9 @@ def test_a_message_cannot_end_a_wait_or_park_what_is_no_step(inline: Inline) -> 
     inline.drain()
     token = inline.store.token_of("r", "ready")
     assert token is not None
-    forge(inline, Ring("r", "ready", token[1], "waits", version.version))
+    forge(inline, StepMessage("r", "ready", token[1], "waits", version.version))
     for path in ("lines", "lines[0]", "", "ready/x", "nowhere"):
-        forge(inline, Ring("r", path, 0, "waits", version.version))
+        forge(inline, StepMessage("r", path, 0, "waits", version.version))
     inline.rival.send_event("order.ready")
     inline.drain()
     assert inline.rival.result("r").status == "completed"
@@ -179,8 +179,8 @@ def test_an_event_is_delivered_only_once_however_often_it_is_named(inline: Inlin
     inline.rival.run("waits", run_id="r")
     inline.drain()
     inline.rival.send_event("order.ready")
-    rings = inline.doorbell.take()
-    for ring in [*rings, *rings]:
-        inline.deliver(ring)
+    step_messages = inline.doorbell.take()
+    for step_message in [*step_messages, *step_messages]:
+        inline.deliver(step_message)
     assert inline.rival.result("r").status == "completed"
-    assert Claim("r", "ready", 1) not in inline.process.executor.held.all
+    assert Claim("r", "ready", 1) not in inline.process.executor.claim.all

@@ -40,8 +40,8 @@ def ran(inline: Inline, function: Callable[..., Any], **options: Any) -> Step:
 
 
 def test_a_beat_gives_more_time_but_not_more_than_the_timeout(stage: Stage) -> None:
-    held = stage.begin(executor=None)
-    claimed = stage.store.claim_step(held, BEATS.limit, "e1")
+    claim = stage.begin(executor=None)
+    claimed = stage.store.claim_step(claim, BEATS.limit, "e1")
     assert isinstance(claimed, Claimed)
     mine = Claim("r", "a", claimed.token)
     left = []
@@ -55,8 +55,8 @@ def test_a_beat_gives_more_time_but_not_more_than_the_timeout(stage: Stage) -> N
 
 
 def test_a_beat_that_comes_too_late_revives_nothing(stage: Stage) -> None:
-    held = stage.begin(executor=None)
-    claimed = stage.store.claim_step(held, BEATS.limit, "e1")
+    claim = stage.begin(executor=None)
+    claimed = stage.store.claim_step(claim, BEATS.limit, "e1")
     assert isinstance(claimed, Claimed)
     stage.time_passes(110)
     before = stage.everything()

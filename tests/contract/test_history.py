@@ -143,12 +143,12 @@ def test_a_timeline_has_each_step_with_when_it_waited_and_ran(inline: Inline) ->
 
 
 IDLE = {
-    "nothing has ended since the last commit": lambda store, held, mark: store.commit_flow(held, FlowCommit(1)),
-    "what was recorded is recorded again": lambda store, held, mark: store.record_checkpoint(
-        held, CheckpointWrite(mark, "completed", Json("1"))
+    "nothing has ended since the last commit": lambda store, claim, mark: store.commit_flow(claim, FlowCommit(1)),
+    "what was recorded is recorded again": lambda store, claim, mark: store.record_checkpoint(
+        claim, CheckpointWrite(mark, "completed", Json("1"))
     ),
-    "a child that was started is started again": lambda store, held, mark: store.spawn_child(
-        held, mark, ChildRun("child", "other", Json("{}"))
+    "a child that was started is started again": lambda store, claim, mark: store.spawn_child(
+        claim, mark, ChildRun("child", "other", Json("{}"))
     ),
 }
 
@@ -162,12 +162,12 @@ def test_a_flow_that_does_nothing_new_has_no_loss_forgiven_that_its_history_stil
     @flow("f", register=False)
     def lossy(ctx: Any) -> int:
         ctx.step(lambda: 1, name="first")
-        [held] = [running.held for running in inline.store.running_on(inline.process.executor.id)]
+        [claim] = [running.claim for running in inline.store.running_on(inline.process.executor.id)]
         if not seen:
             seen.append((0, assert_histories_tell_all(inline.store.database)))
-            inline.store.release_step(held, "lost")
+            inline.store.release_step(claim, "lost")
             return 0
-        IDLE[what](inline.store, held, CheckpointRef("f/first", "step", 1))
+        IDLE[what](inline.store, claim, CheckpointRef("f/first", "step", 1))
         seen.append((inline.rival.state("r").steps[0].lost, assert_histories_tell_all(inline.store.database)))
         return 1
 
@@ -190,8 +190,8 @@ def test_a_flow_that_waits_again_after_a_loss_has_it_forgiven_by_its_history_too
         ctx.first(first, ctx.start.await_event("second"))
         passes.append(1)
         if len(passes) == 1:
-            [held] = [running.held for running in inline.store.running_on(inline.process.executor.id)]
-            inline.store.release_step(held, "lost")
+            [claim] = [running.claim for running in inline.store.running_on(inline.process.executor.id)]
+            inline.store.release_step(claim, "lost")
         first.result()
 
     inline.define("w", waits_twice)

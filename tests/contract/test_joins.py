@@ -55,8 +55,8 @@ def boom() -> None:
 def deliver_at_once(inline: Inline) -> None:
     """All that is rung, each message in a thread of its own, until nothing is."""
     with ThreadPoolExecutor(LANES * 2) as threads:
-        while rings := inline.doorbell.take():
-            for done in [threads.submit(inline.deliver, ring) for ring in rings]:
+        while messages := inline.doorbell.take():
+            for done in [threads.submit(inline.deliver, message) for message in messages]:
                 done.result(30)
 
 
@@ -79,9 +79,9 @@ def test_lanes_that_end_together_join_once(inline: Inline, turn: int) -> None:
 def begin(inline: Inline, workflow_name: str) -> str:
     """Up to the moment at which all lanes are open and none has been claimed."""
     run_id = inline.rival.run(workflow_name).run_id
-    while len(inline.doorbell.rings) < LANES:
-        for ring in inline.doorbell.take():
-            inline.deliver(ring)
+    while len(inline.doorbell.messages) < LANES:
+        for message in inline.doorbell.take():
+            inline.deliver(message)
     return run_id
 
 

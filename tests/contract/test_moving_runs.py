@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_workers import StepError, step
 from rival_workers.runtime.attempt.telemetry import counters
 from tests.support.inline import Clock, Inline
@@ -53,7 +53,7 @@ def test_a_near_retry_is_rung_with_a_countdown_and_runs_when_its_time_has_come(m
     inline.define("w", step(flaky, name="flaky", max_attempts=2, base_delay=20))
     run = inline.rival.run("w")
     inline.drain()
-    assert [(ring.path, ring.countdown, ring.attempt) for _, ring in inline.later] == [("flaky", 20, 2)]
+    assert [(message.path, message.countdown, message.attempt) for _, message in inline.later] == [("flaky", 20, 2)]
     pass_time(inline, 19)
     assert inline.drain() == []
     pass_time(inline, 1)
@@ -71,8 +71,8 @@ def test_a_far_retry_stays_in_the_table_until_it_is_near(make: Make) -> None:
     assert inline.keeper.run_once().rung == 0
     pass_time(inline, 6)
     assert inline.keeper.run_once().rung == 1
-    [ring] = inline.doorbell.rings
-    assert 3 < ring.countdown <= 4
+    [message] = inline.doorbell.messages
+    assert 3 < message.countdown <= 4
     assert inline.drain() == []
     pass_time(inline, 4)
     inline.drain()
@@ -84,11 +84,11 @@ def test_a_message_that_comes_too_early_is_rung_again_for_the_rest_of_the_time(m
     inline.define("w", step(flaky, name="flaky", max_attempts=2, base_delay=20))
     inline.rival.run("w")
     inline.drain()
-    [(_, ring)] = inline.later
+    [(_, message)] = inline.later
     pass_time(inline, 5)
-    inline.deliver(ring)
+    inline.deliver(message)
     assert flaky.calls == 1
-    assert [again.countdown for again in inline.doorbell.rings] == [pytest.approx(15, abs=0.1)]
+    assert [again.countdown for again in inline.doorbell.messages] == [pytest.approx(15, abs=0.1)]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -103,13 +103,13 @@ def test_every_message_three_times_and_shuffled_changes_nothing(make: Make, budg
     )
     runs = [inline.rival.run("w").run_id for _ in range(4)]
     flaky.failures = 0 if seed % 2 else 2
-    dice, every = random.Random(seed), list[Ring]()
-    while rings := inline.doorbell.take():
-        every += rings
-        delivered = [*rings * 3, *dice.sample(every, len(every))]
+    dice, every = random.Random(seed), list[StepMessage]()
+    while messages := inline.doorbell.take():
+        every += messages
+        delivered = [*messages * 3, *dice.sample(every, len(every))]
         dice.shuffle(delivered)
-        for ring in delivered:
-            inline.deliver(ring)
+        for message in delivered:
+            inline.deliver(message)
     assert [inline.rival.result(run_id).status for run_id in runs] == ["completed"] * 4
     assert (calls.count("a"), calls.count("z")) == (4, 4)
     assert flaky.calls == 4 + flaky.failures
@@ -194,8 +194,8 @@ def test_a_run_whose_version_nobody_here_has_is_parked_and_taken_by_whoever_has_
     knows, knows_not = make(), make()
     knows.define("w", step(lambda: 1, name="one"))
     run = knows.rival.run("w")
-    [ring] = knows.doorbell.take()
-    knows_not.deliver(ring)
+    [message] = knows.doorbell.take()
+    knows_not.deliver(message)
     state = knows.rival.state(run.run_id)
     assert (state.status, state.parked) == ("pending", "worker does not have workflow 'w'")
     assert counters["parked"] == parked_before + 1, "it is counted"

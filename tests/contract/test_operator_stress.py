@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import select
 
 from rival_client import NotPossible
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.db.database import libpq_url
 from rival_client.db.tables import STEP_TERMINAL, runs, steps
 from rival_client.errors import RunNotFound
@@ -42,10 +42,10 @@ class QueueDoorbell(CollectingDoorbell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.messages: queue.Queue[Ring] = queue.Queue()
+        self.messages: queue.Queue[StepMessage] = queue.Queue()
 
-    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
-        for one in rings:
+    def publish(self, step_messages: Sequence[StepMessage], changed: Sequence[str] = ()) -> bool:
+        for one in step_messages:
             if one.countdown:
                 threading.Timer(one.countdown, self.messages.put, [one]).start()
             else:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.db.locks import share_run
 from rival_client.db.tables import runs, steps
 from rival_client.errors import NotPossible, RunNotFound
@@ -295,7 +295,7 @@ def test_a_preview_changes_nothing(make: Make, world: World) -> None:
     assert inline.rival.retry(run_id, dry_run=True).opened == ("b",)
     assert inline.rival.rewind(run_id, "a", dry_run=True).runs_again == ("a", "b")
     assert (inline.rival.state(run_id), inline.rival.history(run_id)) == before
-    assert inline.doorbell.rings == []
+    assert inline.doorbell.messages == []
 
 
 def test_a_handler_of_a_soft_failure_that_was_cancelled_runs_again(make: Make, world: World) -> None:
@@ -399,15 +399,15 @@ def test_an_old_message_does_not_start_the_new_step(make: Make, world: World) ->
     inline = make(ring_grace=10)
     inline.define("w", world.step("a"), parallel("p", [world.step("x"), world.step("y")]))
     run_id = inline.rival.run("w").run_id
-    old: list[Ring] = []
-    while rings := inline.doorbell.take():
-        for ring in rings:
-            old.append(ring)
-            inline.deliver(ring)
+    old: list[StepMessage] = []
+    while messages := inline.doorbell.take():
+        for message in messages:
+            old.append(message)
+            inline.deliver(message)
     world.take()
     inline.rival.rewind(run_id, "a")
-    for ring in old:
-        inline.deliver(ring)
+    for message in old:
+        inline.deliver(message)
     assert world.done == []
     assert settled(inline, run_id).status == "completed"
     assert world.done == ["a", "p/x", "p/y"]
@@ -562,7 +562,7 @@ def test_what_runs_when_a_run_is_paused_ends_and_nothing_follows(make: Make, wor
     run_id = inline.rival.run("w").run_id
     state = settled(inline, run_id)
     assert status_of(state) == {"pauses": "completed", "p": "waiting", "p/x": "pending", "p/y": "pending"}
-    duplicate = Ring(run_id, "p/x", 0, "w", state.version)
+    duplicate = StepMessage(run_id, "p/x", 0, "w", state.version)
     inline.deliver(duplicate)
     assert world.done == []
     inline.rival.resume(run_id)

@@ -100,7 +100,7 @@ def test_whatever_a_step_raises_is_its_failure_and_the_next_async_step_runs(inli
     inline.rival.run("after", run_id="s")
     inline.drain()
     assert inline.rival.result("s").result == "fine"
-    assert inline.process.executor.held.all == set()
+    assert inline.process.executor.claim.all == set()
 
 
 def test_the_same_for_handlers_compensations_conditions_and_items(inline: Inline) -> None:
@@ -151,7 +151,7 @@ def test_one_that_lasts_too_long_hands_the_attempt_back_and_uses_up_nothing(
     state = inline.rival.state("r")
     assert (state.result, state.steps[0].attempts, state.steps[0].lost) == (7, 1, 0)
     assert told(inline).count("handed_back") == 1
-    assert inline.process.executor.held.all == set()
+    assert inline.process.executor.claim.all == set()
 
 
 @pytest.mark.parametrize("error", PASSING[:1])
@@ -172,10 +172,10 @@ def test_a_defect_on_the_way_to_the_commit_is_bounded_and_named(inline: Inline, 
     calls: list[int] = []
     real = inline.store.finish_step
 
-    def finish(held: Claim, end: Any, *args: Any, **options: Any) -> Any:
+    def finish(claim: Claim, end: Any, *args: Any, **options: Any) -> Any:
         if end.status == "completed":
             raise error
-        return real(held, end, *args, **options)
+        return real(claim, end, *args, **options)
 
     inline.store.finish_step = finish  # type: ignore[method-assign]
     impatient(inline).define("w", step(lambda: calls.append(1), name="work"))
@@ -233,8 +233,8 @@ def test_an_error_of_the_users_own_database_is_the_steps_failure(inline: Inline)
 def test_every_few_heartbeats_what_runs_in_the_table_only_is_released(inline: Inline) -> None:
     inline.define("w", step(lambda: 7, name="work"))
     inline.rival.run("w", run_id="r")
-    [ring] = inline.doorbell.take()
-    version = inline.registry.find("w", ring.version)
+    [message] = inline.doorbell.take()
+    version = inline.registry.find("w", message.version)
     assert version is not None
     # A claim of this very executor that nothing here knows of.
     assert inline.store.begin_run("r", 0, first(version.plan), claim_for=inline.process.executor.id)
@@ -278,10 +278,10 @@ def test_a_claim_whose_answer_is_under_way_is_not_released(inline: Inline) -> No
 def test_an_executor_under_a_new_id_takes_a_late_claim_of_the_old_one_along(inline: Inline) -> None:
     executor, real = inline.process.executor, inline.store.claim_step
 
-    def claim(held: Any, timeout: Any, by: str, **options: Any) -> Any:
+    def claim(claim: Any, timeout: Any, by: str, **options: Any) -> Any:
         inline.store.forget_executors([by])
         executor.beat_once()  # declared dead: it takes a new id while the claim is under way
-        claimed = real(held, timeout, by, **options)
+        claimed = real(claim, timeout, by, **options)
         executor.doubt()
         executor.beat_once()
         return claimed

@@ -112,10 +112,10 @@ def assert_consistent(stage: Stage) -> None:
 
 def test_of_two_claims_of_one_token_one_wins(pg_stage: Stage, crossing: Crossing) -> None:
     pg_stage.begin(executor=None)
-    held = Claim("r", "a", 0)
+    claim = Claim("r", "a", 0)
     found = cross(
         crossing, HOLD_STEP,
-        lambda: pg_stage.store.claim_step(held, None, "e1"), lambda: pg_stage.store.claim_step(held, None, "e2"),
+        lambda: pg_stage.store.claim_step(claim, None, "e1"), lambda: pg_stage.store.claim_step(claim, None, "e2"),
     )  # fmt: skip
     assert sorted(isinstance(claim, Claimed) for claim in found) == [False, True]
     assert pg_stage.step()["attempts"] == 1
@@ -150,12 +150,12 @@ def test_of_two_begins_of_one_run_one_wins(pg_stage: Stage, crossing: Crossing) 
 def test_finish_and_cancel_in_either_order_leave_one_truth(
     pg_stage: Stage, crossing: Crossing, first_comes: str, following: str
 ) -> None:
-    held = pg_stage.begin()
+    claim = pg_stage.begin()
     advance = COMPLETES if following == "none" else GOES_ON
     claim_for = "e1" if following == "claimed" else None
 
     def finish() -> bool:
-        return pg_stage.store.finish_step(held, DONE, advance, claim_for=claim_for) is not None
+        return pg_stage.store.finish_step(claim, DONE, advance, claim_for=claim_for) is not None
 
     operations = [finish, cancel(pg_stage)] if first_comes == "finish" else [cancel(pg_stage), finish]
     found = cross(crossing, HOLD_STEP, *operations)
@@ -176,10 +176,10 @@ def test_finish_and_cancel_in_either_order_leave_one_truth(
 def test_failing_and_cancel_in_either_order_leave_one_truth(
     pg_stage: Stage, crossing: Crossing, first_comes: str
 ) -> None:
-    held = pg_stage.begin()
+    claim = pg_stage.begin()
 
     def fail() -> bool:
-        return pg_stage.store.finish_step(held, FAILED, FAILS, claim_for=None) is not None
+        return pg_stage.store.finish_step(claim, FAILED, FAILS, claim_for=None) is not None
 
     operations = [fail, cancel(pg_stage)] if first_comes == "fail" else [cancel(pg_stage), fail]
     assert cross(crossing, HOLD_STEP, *operations) == [True, False]
@@ -220,10 +220,10 @@ def test_begin_and_cancel_in_either_order_end_cancelled(
 
 @pytest.mark.parametrize("first_comes", ["retry", "cancel"])
 def test_retry_and_cancel_in_either_order_end_cancelled(pg_stage: Stage, crossing: Crossing, first_comes: str) -> None:
-    held = pg_stage.begin()
+    claim = pg_stage.begin()
 
     def retry() -> bool:
-        return pg_stage.store.retry_step(held, SOON, rung=True) is not None
+        return pg_stage.store.retry_step(claim, SOON, rung=True) is not None
 
     operations = [retry, cancel(pg_stage)] if first_comes == "retry" else [cancel(pg_stage), retry]
     assert cross(crossing, HOLD_STEP, *operations) == [True, first_comes == "retry"]
@@ -234,10 +234,10 @@ def test_retry_and_cancel_in_either_order_end_cancelled(pg_stage: Stage, crossin
 
 @pytest.mark.parametrize("first_comes", ["finish", "time_out"])
 def test_of_finish_and_timeout_one_wins(pg_stage: Stage, crossing: Crossing, first_comes: str) -> None:
-    held = pg_stage.begin(what=TIMED)
+    claim = pg_stage.begin(what=TIMED)
 
     def finish() -> bool:
-        return pg_stage.store.finish_step(held, DONE, COMPLETES, claim_for=None) is not None
+        return pg_stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None) is not None
 
     def time_out() -> bool:
         late = Claim("r", "a", 1, "timeout_token")
@@ -251,13 +251,13 @@ def test_of_finish_and_timeout_one_wins(pg_stage: Stage, crossing: Crossing, fir
 
 @pytest.mark.parametrize("first_comes", ["finish", "take_over"])
 def test_of_finish_and_takeover_one_wins(pg_stage: Stage, crossing: Crossing, first_comes: str) -> None:
-    held = pg_stage.begin()
+    claim = pg_stage.begin()
 
     def finish() -> bool:
-        return pg_stage.store.finish_step(held, DONE, COMPLETES, claim_for=None) is not None
+        return pg_stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None) is not None
 
     def take_over() -> bool:
-        return pg_stage.store.release_step(held, "lost") is not None
+        return pg_stage.store.release_step(claim, "lost") is not None
 
     operations = [finish, take_over] if first_comes == "finish" else [take_over, finish]
     assert cross(crossing, HOLD_STEP, *operations) == [True, False]
@@ -266,8 +266,8 @@ def test_of_finish_and_takeover_one_wins(pg_stage: Stage, crossing: Crossing, fi
 
 
 def test_two_takeovers_of_one_attempt_count_it_lost_once(pg_stage: Stage, crossing: Crossing) -> None:
-    held = pg_stage.begin()
-    twice = [lambda: pg_stage.store.release_step(held, "lost")] * 2
+    claim = pg_stage.begin()
+    twice = [lambda: pg_stage.store.release_step(claim, "lost")] * 2
     assert cross(crossing, HOLD_STEP, *twice) == [2, None]
     assert (pg_stage.step()["lost"], pg_stage.count("rival_attempts")) == (1, 1)
 
@@ -314,10 +314,10 @@ def test_cancel_sees_the_step_that_a_transition_opens_while_the_cancel_waits(
 def test_a_transition_that_comes_while_a_cancel_has_the_run_changes_nothing(
     pg_stage: Stage, crossing: Crossing
 ) -> None:
-    held = pg_stage.begin()
+    claim = pg_stage.begin()
     crossing.hold(HOLD_STEP)
     cancelling = crossing.arrive(cancel(pg_stage))
-    finishing = crossing.arrive(lambda: pg_stage.store.finish_step(held, DONE, GOES_ON, claim_for="e1"))
+    finishing = crossing.arrive(lambda: pg_stage.store.finish_step(claim, DONE, GOES_ON, claim_for="e1"))
     crossing.until_one_waits_for("%pg_advisory_xact_lock_shared%")
     crossing.clear()
     assert (cancelling.result(timeout=10), finishing.result(timeout=10)) == (True, None)
@@ -366,8 +366,8 @@ def test_many_producers_many_finishes_and_cancels_at_once_do_not_deadlock(pg_sta
     rival = rival_on(pg_stage)
 
     def move(run_id: str) -> None:
-        held = Claim(run_id, "a", 1)
-        pg_stage.store.retry_step(held, SOON, rung=True)
+        claim = Claim(run_id, "a", 1)
+        pg_stage.store.retry_step(claim, SOON, rung=True)
         claimed = pg_stage.store.claim_step(Claim(run_id, "a", 2), None, "e1")
         if isinstance(claimed, Claimed) and pg_stage.store.finish_step(
             Claim(run_id, "a", claimed.token), DONE, GOES_ON, claim_for="e1"

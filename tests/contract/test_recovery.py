@@ -100,8 +100,8 @@ def test_a_flow_whose_time_came_while_nobody_looked_is_resumed_at_once(inline: I
     inline.define("w", wait_event_step("never", name="never"))
     inline.rival.run("f", run_id="sleeps")
     inline.rival.run("w", run_id="waits")
-    for ring in inline.doorbell.take():
-        inline.deliver(ring)
+    for message in inline.doorbell.take():
+        inline.deliver(message)
     inline.doorbell.take()
     found = inline.rival.recover()
     assert (found.suspended, found.resumed, found.waiting_for_time, found.waiting_for_events) == (2, 0, 1, 1)

@@ -207,12 +207,12 @@ def test_a_step_that_waits_for_a_worker_is_queued(timed: Inline) -> None:
     timed.coordinator.stopping = True  # so that the second step is rung, not gone on with
     timed.define("w", step(lambda: 1, name="one"), step(lambda: 2, name="two"))
     run_id = timed.rival.run("w").run_id
-    [ring] = timed.doorbell.take()
-    timed.deliver(ring)
-    [ring] = timed.doorbell.take()
+    [step_message] = timed.doorbell.take()
+    timed.deliver(step_message)
+    [step_message] = timed.doorbell.take()
     passes(timed, 7)
     assert state_of(timed, run_id).steps[0].queue_time is None
-    timed.deliver(ring)
+    timed.deliver(step_message)
     timed.drain()
     assert [s.queue_time for s in state_of(timed, run_id).steps] == [7, 0]
 

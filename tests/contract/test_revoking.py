@@ -37,14 +37,14 @@ def start(inline: Inline, *steps: Any, run_id: str = "r", budget: float = 0.0) -
     object.__setattr__(inline.coordinator.settings, "continuation_budget", budget)
     inline.define("w", *steps)
     inline.rival.run("w", run_id=run_id)
-    [ring] = inline.doorbell.take()
-    inline.deliver(ring)
+    [message] = inline.doorbell.take()
+    inline.deliver(message)
 
 
 def test_an_attempt_that_waits_in_the_queue_fails_and_its_message_is_stale(inline: Inline) -> None:
     start(inline, step(never, name="a"))
-    [ring] = inline.doorbell.take()
-    assert inline.process.revocations.revoke(ring.task_id) is not None
+    [message] = inline.doorbell.take()
+    assert inline.process.revocations.revoke(message.task_id) is not None
     result = inline.rival.result("r")
     assert (result.status, result.failed_step) == ("failed", "a")
     assert result.error is not None
@@ -52,8 +52,8 @@ def test_an_attempt_that_waits_in_the_queue_fails_and_its_message_is_stale(inlin
     assert "'r:a:1' was revoked" in result.error["message"]
     assert outcomes(inline) == [("a", 1, "revoked")]
     assert in_history(inline) == [("a", "revoke")]
-    inline.deliver(ring)
-    assert inline.process.revocations.revoke(ring.task_id) is None, "once is enough"
+    inline.deliver(message)
+    assert inline.process.revocations.revoke(message.task_id) is None, "once is enough"
 
 
 @pytest.mark.parametrize("run_id", ["r", "a:b", "x:a:1", "parent/child:2"])
@@ -116,8 +116,8 @@ def test_a_child_whose_start_is_revoked_wakes_its_flow(inline: Inline) -> None:
 
     define_flow(inline, parent, "parent")
     inline.rival.run("parent", run_id="p")
-    [ring] = inline.doorbell.take()
-    inline.deliver(ring)
+    [message] = inline.doorbell.take()
+    inline.deliver(message)
     [child] = [run.run_id for run in inline.rival.runs(workflow="child")]
     assert inline.process.revocations.revoke(child) is not None
     inline.drain()
@@ -179,13 +179,13 @@ WRONG = [
 
 def test_a_wrong_or_old_id_changes_nothing(inline: Inline) -> None:
     start(inline, step(lambda: 1, name="a"), step(lambda: 2, name="b"))
-    rings = inline.doorbell.take()
+    messages = inline.doorbell.take()
     before = every_row(inline.store.database)
     for task_id in WRONG:
         assert inline.process.revocations.revoke(task_id, terminate=True) is None, task_id
     assert every_row(inline.store.database) == before
-    for ring in rings:
-        inline.deliver(ring)
+    for message in messages:
+        inline.deliver(message)
     inline.drain()
     assert inline.process.revocations.revoke("r:a:1", terminate=True) is None
     assert inline.rival.result("r").status == "completed"

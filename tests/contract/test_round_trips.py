@@ -18,8 +18,8 @@ def test_a_stale_start_is_one_round_trip(inline: Inline) -> None:
         pytest.skip("SQLite has no round trips")
     inline.define("w", step(nothing, name="a"))
     inline.rival.run("w", run_id="r")
-    [ring] = inline.doorbell.take()
-    inline.deliver(ring)
+    [message] = inline.doorbell.take()
+    inline.deliver(message)
     with round_trips(inline.store) as asked:
-        inline.deliver(ring)
+        inline.deliver(message)
     assert asked == ["rival_begin_run"]

@@ -274,7 +274,7 @@ def test_the_keeper_rings_for_what_it_has_fired(postgres_url: str) -> None:
             connection.execute(schedules.update().values(next_at=after(-1)))
         done = inline.keeper.run_once()
         assert done.scheduled >= 1
-        assert {ring.run_id for ring in inline.drain() if ring.path is None} == {
+        assert {message.run_id for message in inline.drain() if message.path is None} == {
             run.run_id for run in inline.rival.runs(status="completed")
         }
         assert len(inline.rival.runs(status="completed")) == done.scheduled

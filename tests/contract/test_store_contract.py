@@ -45,20 +45,20 @@ LOOK = SweepOptions(limit=100, backoff=10.0, backoff_max=35.0)
 # -- every status, every verb -----------------------------------------------------------------------------
 
 
-def apply(stage: Stage, verb: str, held: Claim) -> bool:
+def apply(stage: Stage, verb: str, claim: Claim) -> bool:
     """The verb with what is held; whether it was allowed."""
     store = stage.store
-    timeout = Claim(held.run_id, held.path, held.token, "timeout_token")
+    timeout = Claim(claim.run_id, claim.path, claim.token, "timeout_token")
     found: object = {
-        "claim_step": lambda: isinstance(store.claim_step(held, None, "e2"), Claimed),
-        "finish_step": lambda: store.finish_step(held, DONE, COMPLETES, claim_for=None),
-        "retry_step": lambda: store.retry_step(held, SOON, rung=True) is not None,
+        "claim_step": lambda: isinstance(store.claim_step(claim, None, "e2"), Claimed),
+        "finish_step": lambda: store.finish_step(claim, DONE, COMPLETES, claim_for=None),
+        "retry_step": lambda: store.retry_step(claim, SOON, rung=True) is not None,
         "time_out_finish": lambda: store.finish_step(timeout, FAILED, FAILS, claim_for=None),
         "time_out_retry": lambda: store.retry_step(timeout, SOON, rung=True) is not None,
-        "release_step": lambda: store.release_step(held, "lost") is not None,
-        "suspend_step": lambda: store.suspend_step(held, ASLEEP, 60.0) is not None,
-        "beat_step": lambda: store.beat_step(held, StepConfig(), Json("0.5")),
-        "park_step": lambda: store.park(held.run_id, held.path, held.token, "unknown here", 15.0),
+        "release_step": lambda: store.release_step(claim, "lost") is not None,
+        "suspend_step": lambda: store.suspend_step(claim, ASLEEP, 60.0) is not None,
+        "beat_step": lambda: store.beat_step(claim, StepConfig(), Json("0.5")),
+        "park_step": lambda: store.park(claim.run_id, claim.path, claim.token, "unknown here", 15.0),
     }[verb]()
     return bool(found)
 
@@ -96,11 +96,11 @@ def test_a_verb_with_a_stale_token_changes_nothing_at_all(stage: Stage, status: 
     stage.bring(status)
     before = stage.everything()
     for verb in VERBS:
-        held = right_token(stage, verb)
-        for token in (held.token - 1, held.token + 1, -1, 10**6):
+        claim = right_token(stage, verb)
+        for token in (claim.token - 1, claim.token + 1, -1, 10**6):
             assert not apply(stage, verb, Claim("r", "a", token)), verb
-        assert not apply(stage, verb, Claim("r", "nobody", held.token)), verb
-        assert not apply(stage, verb, Claim("nobody", "a", held.token)), verb
+        assert not apply(stage, verb, Claim("r", "nobody", claim.token)), verb
+        assert not apply(stage, verb, Claim("nobody", "a", claim.token)), verb
     assert stage.everything() == before
 
 
@@ -227,14 +227,14 @@ def test_a_handlers_claim_says_what_it_is_and_the_run_says_what_failed(stage: St
 
 
 @pytest.fixture(params=["first attempt", "second attempt"])
-def held(request: pytest.FixtureRequest, stage: Stage) -> Claim:
+def claim(request: pytest.FixtureRequest, stage: Stage) -> Claim:
     """The happy path has a statement of its own on Postgres; both ways must do the same."""
     return stage.begin() if request.param == "first attempt" else stage.retried()
 
 
-def test_a_finish_stores_the_outcome_and_claims_the_next_step_in_the_same_commit(stage: Stage, held: Claim) -> None:
+def test_a_finish_stores_the_outcome_and_claims_the_next_step_in_the_same_commit(stage: Stage, claim: Claim) -> None:
     timed = Advance((replace(TIMED.effects[0], path="b"),))
-    assert stage.store.finish_step(held, DONE, timed, claim_for="e9")
+    assert stage.store.finish_step(claim, DONE, timed, claim_for="e9")
     step, following = stage.step("a"), stage.step("b")
     assert (step["status"], step["result"], step["state"]) == ("completed", {"n": 1}, {"description": "done"})
     assert (step["error"], step["ring_at"], step["timeout_at"]) == (None, None, None)
@@ -244,38 +244,38 @@ def test_a_finish_stores_the_outcome_and_claims_the_next_step_in_the_same_commit
     assert stage.run()["status"] == "running"
 
 
-def test_a_finish_can_leave_the_next_step_to_a_message(stage: Stage, held: Claim) -> None:
-    assert stage.store.finish_step(held, DONE, GOES_ON, claim_for=None)
+def test_a_finish_can_leave_the_next_step_to_a_message(stage: Stage, claim: Claim) -> None:
+    assert stage.store.finish_step(claim, DONE, GOES_ON, claim_for=None)
     following = stage.step("b")
     assert (following["status"], following["attempts"], following["execution_token"]) == ("pending", 0, 0)
     assert stage.now_plus("ring_at", "b") == pytest.approx(10, abs=5)
 
 
-def test_the_last_finish_ends_the_run_with_the_last_result(stage: Stage, held: Claim) -> None:
-    assert stage.store.finish_step(held, DONE, COMPLETES, claim_for="e9")
+def test_the_last_finish_ends_the_run_with_the_last_result(stage: Stage, claim: Claim) -> None:
+    assert stage.store.finish_step(claim, DONE, COMPLETES, claim_for="e9")
     run = stage.run()
     assert (run["status"], run["result"], run["error"], run["ring_at"]) == ("completed", {"n": 1}, None, None)
     assert run["completed_at"] is not None
     assert run["token"] == 2
 
 
-def test_a_skip_is_a_finish_under_its_own_name(stage: Stage, held: Claim) -> None:
-    assert stage.store.finish_step(held, SKIPPED, COMPLETES, claim_for=None)
+def test_a_skip_is_a_finish_under_its_own_name(stage: Stage, claim: Claim) -> None:
+    assert stage.store.finish_step(claim, SKIPPED, COMPLETES, claim_for=None)
     assert (stage.step()["status"], stage.step()["result"], stage.run()["result"]) == ("skipped", None, None)
     assert stage.run()["status"] == "completed"
 
 
-def test_a_hard_failure_marks_the_run_and_opens_the_handler(stage: Stage, held: Claim) -> None:
+def test_a_hard_failure_marks_the_run_and_opens_the_handler(stage: Stage, claim: Claim) -> None:
     advance = Advance((FailRun(), OpenRow("a!on_error", "handler")))
-    assert stage.store.finish_step(held, FAILED, advance, claim_for="e9")
+    assert stage.store.finish_step(claim, FAILED, advance, claim_for="e9")
     run = stage.run()
     assert (run["status"], run["failed_step"], run["error"]) == ("running", "a", ERROR)
     assert (stage.step()["status"], stage.step()["error"]) == ("failed", ERROR)
     assert stage.step("a!on_error")["status"] == "running"
 
 
-def test_a_hard_failure_without_handlers_ends_the_run(stage: Stage, held: Claim) -> None:
-    assert stage.store.finish_step(held, FAILED, FAILS, claim_for=None)
+def test_a_hard_failure_without_handlers_ends_the_run(stage: Stage, claim: Claim) -> None:
+    assert stage.store.finish_step(claim, FAILED, FAILS, claim_for=None)
     run = stage.run()
     assert (run["status"], run["failed_step"], run["error"], run["result"]) == ("failed", "a", ERROR, None)
 
@@ -334,10 +334,10 @@ def test_a_retry_waits_in_the_table_and_is_looked_at_after_its_ring_or_shortly_b
 
 @pytest.mark.parametrize(("reason", "lost"), [("lost", 1), ("handed_back", 0)])
 def test_a_released_attempt_is_not_used_up(stage: Stage, reason: Any, lost: int) -> None:
-    held = stage.retried()
-    token = stage.store.release_step(held, reason)
+    claim = stage.retried()
+    token = stage.store.release_step(claim, reason)
     step = stage.step()
-    assert token == step["execution_token"] == held.token + 1
+    assert token == step["execution_token"] == claim.token + 1
     assert (step["status"], step["attempts"], step["lost"]) == ("pending", 1, lost)
     assert stage.now_plus("due_at") == pytest.approx(0, abs=4)
     again = stage.store.claim_step(Claim("r", "a", token), None, "e3")
@@ -347,12 +347,12 @@ def test_a_released_attempt_is_not_used_up(stage: Stage, reason: Any, lost: int)
 
 
 def test_a_first_attempt_can_be_lost_and_lost_again(stage: Stage) -> None:
-    held = stage.begin()
+    claim = stage.begin()
     for times in (1, 2, 3):
-        token = stage.store.release_step(held, "lost")
+        token = stage.store.release_step(claim, "lost")
         assert token is not None
         assert (stage.step()["attempts"], stage.step()["lost"]) == (0, times)
-        held = stage.claim(Claim("r", "a", token))
+        claim = stage.claim(Claim("r", "a", token))
     assert len(_attempts(stage)) == 3
 
 
@@ -379,9 +379,9 @@ def test_a_step_can_be_read_and_one_that_is_not_there_is_none(stage: Stage) -> N
 
 
 def test_after_a_lost_answer_the_token_tells_what_happened(stage: Stage) -> None:
-    held = stage.begin()
+    claim = stage.begin()
     assert stage.store.token_of("r", "a") == ("running", 1, "e1")
-    stage.store.finish_step(held, DONE, COMPLETES, claim_for=None)
+    stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None)
     assert stage.store.token_of("r", "a") == ("completed", 2, "e1")
     assert stage.store.token_of("r", "nobody") is None
 
@@ -390,10 +390,10 @@ def test_an_executors_running_attempts_are_its_own_and_running(stage: Stage) -> 
     first_held, other = stage.begin("one"), stage.begin("two", "e2")
     stage.store.finish_step(stage.begin("three"), DONE, COMPLETES, claim_for=None)
     [attempt] = stage.store.running_on("e1")
-    assert (attempt.held, attempt.executor, attempt.workflow, attempt.version) == (
+    assert (attempt.claim, attempt.executor, attempt.workflow, attempt.version) == (
         first_held, "e1", "w", PLAN.version,
     )  # fmt: skip
-    assert [a.held for a in stage.store.running_on("e2")] == [other]
+    assert [a.claim for a in stage.store.running_on("e2")] == [other]
     assert stage.store.running_on("nobody") == []
 
 
@@ -532,7 +532,7 @@ def test_what_dead_executors_were_running_is_lost_and_nothing_else(stage: Stage)
     stage.cancel("cancelled")
     stage.store.retry_step(stage.begin("waiting", "gone"), SOON, rung=True)
     lost = stage.store.lost_attempts(["gone", "gone-too"], 10)
-    assert {(a.held.run_id, a.held.token, a.executor) for a in lost} == {
+    assert {(a.claim.run_id, a.claim.token, a.executor) for a in lost} == {
         ("on-gone", 1, "gone"), ("on-gone-too", 1, "gone-too"),
     }  # fmt: skip
     assert {(a.workflow, a.version, a.attempts, a.lost, a.kind) for a in lost} == {
@@ -549,9 +549,9 @@ def test_an_attempt_of_an_executor_that_nobody_knows_is_a_stray(stage: Stage) ->
     for name in ("expired", "alive", "unknown"):
         stage.begin(f"on-{name}", executor=name)
     stage.store.finish_step(stage.begin("ended", "unknown"), DONE, COMPLETES, claim_for=None)
-    assert [a.held.run_id for a in stage.store.stray_attempts(10)] == ["on-unknown"]
+    assert [a.claim.run_id for a in stage.store.stray_attempts(10)] == ["on-unknown"]
     stage.store.forget_executors(["expired"])
-    assert {a.held.run_id for a in stage.store.stray_attempts(10)} == {"on-unknown", "on-expired"}
+    assert {a.claim.run_id for a in stage.store.stray_attempts(10)} == {"on-unknown", "on-expired"}
     assert len(stage.store.stray_attempts(1)) == 1
 
 
@@ -562,9 +562,9 @@ def test_an_executor_that_comes_back_under_a_new_id_takes_along_what_nobody_has_
     stage.claim(Claim("taken", "a", token), "successor")
     stage.store.finish_step(stage.begin("ended", "old"), DONE, COMPLETES, claim_for=None)
     assert stage.store.adopt_attempts("old", "new") == 1
-    assert [a.held for a in stage.store.running_on("new")] == [kept]
+    assert [a.claim for a in stage.store.running_on("new")] == [kept]
     assert stage.store.running_on("old") == []
-    assert [a.held for a in stage.store.running_on("e2")] == [other]
+    assert [a.claim for a in stage.store.running_on("e2")] == [other]
     assert stage.step("a", "taken")["executor_id"] == "successor"
     assert stage.store.finish_step(kept, DONE, COMPLETES, claim_for=None)
 
@@ -607,10 +607,10 @@ def test_a_dead_process_is_expired_without_waiting_for_its_lease(stage: Stage) -
 
 def test_retention_takes_ended_runs_with_all_that_hangs_on_them_and_nothing_else(stage: Stage) -> None:
     def populate(name: str, end: bool) -> None:
-        held = stage.retried(name)
+        claim = stage.retried(name)
         stage.store.append_logs(name, [LogEntry(dt.datetime.now(dt.UTC), "info", "a", 1, "hello", {})])
         if end:
-            stage.store.finish_step(held, DONE, COMPLETES, claim_for=None)
+            stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None)
 
     populate("old", end=True)
     populate("open", end=False)
@@ -653,8 +653,8 @@ def test_logs_and_history_are_kept_in_order(stage: Stage) -> None:
 
 
 def test_what_a_run_went_through_is_in_its_history(stage: Stage) -> None:
-    held = stage.retried()
-    token = stage.store.release_step(held, "lost")
+    claim = stage.retried()
+    token = stage.store.release_step(claim, "lost")
     assert token is not None
     stage.store.finish_step(stage.claim(Claim("r", "a", token)), FAILED, FAILS, claim_for=None)
     with stage.database.transaction() as connection:

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from rival_client import RivalError
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.db.tables import steps
 from rival_client.errors import RunNotFound
 from rival_client.model.completion_token import CompletionToken
@@ -86,16 +86,16 @@ class Stage:
         self.define(workflow)
         self.broken = set(broken)
         run_id = self.rival.run(workflow, {}).run_id
-        later: list[Ring] = []
+        later: list[StepMessage] = []
         while not until.items() <= self.steps(run_id).items():
             first, *rest = self.inline.doorbell.take() or [None]
             assert first is not None, (until, self.rival.state(run_id))
-            self.inline.doorbell.rings += rest
+            self.inline.doorbell.messages += rest
             if first.countdown:
                 later.append(first)
             else:
                 self.inline.deliver(first)
-        self.inline.doorbell.rings += later
+        self.inline.doorbell.messages += later
         self.broken = set()
         return run_id
 
@@ -126,10 +126,10 @@ class Stage:
     def child(self) -> str:
         parent = self.start("parent", {})
         while not (found := self.rival.runs(parent=parent)):
-            self.inline.deliver(self.inline.doorbell.rings.pop(0))
+            self.inline.deliver(self.inline.doorbell.messages.pop(0))
         child = found[0].run_id
         while self.steps(child) != {"w": "waiting"}:
-            self.inline.deliver(self.inline.doorbell.rings.pop(0))
+            self.inline.deliver(self.inline.doorbell.messages.pop(0))
         return child
 
     def token(self, run_id: str, path: str) -> str:

@@ -16,7 +16,7 @@ from sqlalchemy import func, select, text
 
 from rival_client import DatabaseUnavailable, Rival
 from rival_client.broker.doorbell import EPOCH_KEY, Missed, open_doorbell
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.db.tables import RUN_TERMINAL, history, logs, runs, steps
 from rival_client.settings import Settings
 from rival_workers import StepError, step
@@ -50,7 +50,7 @@ class Queue:
     def __len__(self) -> int:
         return int(self._redis.llen(self._name))
 
-    def rings(self) -> Counter[tuple[Any, ...]]:
+    def messages(self) -> Counter[tuple[Any, ...]]:
         """(run, path, token) -> how many messages say so."""
         envelopes = [json.loads(raw) for raw in self._redis.lrange(self._name, 0, -1)]
         return Counter(tuple(json.loads(base64.b64decode(e["body"]))[0][:3]) for e in envelopes)
@@ -111,7 +111,7 @@ def test_a_ring_that_was_lost_is_rung_again_after_its_grace(rival: Rival, proces
     assert process.keeper.run_once().rung == 0, "within its grace a ring is not held to be lost"
     _age(rival, 11)
     assert process.keeper.run_once().rung == 1
-    assert queue_of.rings() == {(run_id, None, 0): 1}
+    assert queue_of.messages() == {(run_id, None, 0): 1}
     assert process.keeper.run_once().rung == 0
 
 
@@ -138,7 +138,7 @@ def test_what_was_rung_well_before_the_queues_oldest_message_is_lost_behind_a_ba
     _age(rival, 11)
     waiting = rival.run("once").run_id
     assert process.keeper.run_once().rung == 1
-    assert queue_of.rings() == {(lost, None, 0): 1, (waiting, None, 0): 1}
+    assert queue_of.messages() == {(lost, None, 0): 1, (waiting, None, 0): 1}
 
 
 def test_a_far_timer_stays_in_postgres_until_it_is_near(rival: Rival, process: Process, queue_of: Queue) -> None:
@@ -155,7 +155,7 @@ def test_a_far_timer_stays_in_postgres_until_it_is_near(rival: Rival, process: P
     assert len(queue_of) == 0
     _age(rival, 96)
     assert process.keeper.run_once().rung == 1
-    assert queue_of.rings() == {(run_id, "in_an_hour", 2): 1}
+    assert queue_of.messages() == {(run_id, "in_an_hour", 2): 1}
     assert queue_of.etas() != [None], "the last seconds ride a countdown"
     process.executor.stop()
 
@@ -166,14 +166,18 @@ def test_a_broker_that_forgot_everything_is_rung_all_once_in_bounded_batches(
     run_ids = start_many(rival, 1200, "once")
     queue_of.forget()
     sizes: list[int] = []
-    ring = process.doorbell.ring
-    monkeypatch.setattr(process.doorbell, "ring", lambda rings, *a: sizes.append(len(rings)) or ring(rings, *a))
+    publish = process.doorbell.publish
+    monkeypatch.setattr(
+        process.doorbell,
+        "publish",
+        lambda step_messages, *a: sizes.append(len(step_messages)) or publish(step_messages, *a),
+    )
     neighbour = _process(settings)
     done = process.keeper.run_once()
     assert done.amnesia
     assert not neighbour.keeper.run_once().amnesia, "one of them has noticed, and that is enough"
     assert not process.keeper.run_once().amnesia
-    assert queue_of.rings() == {(run_id, None, 0): 1 for run_id in run_ids}
+    assert queue_of.messages() == {(run_id, None, 0): 1 for run_id in run_ids}
     assert max(sizes) <= 2 * keeper_module.BATCH
     neighbour.close()
 
@@ -188,7 +192,7 @@ def test_a_recall_that_the_database_broke_off_is_made_up_for(
         with pytest.raises(DatabaseUnavailable):
             process.keeper.run_once()
     assert process.keeper.run_once().amnesia
-    assert queue_of.rings() == {(run_id, None, 0): 1}
+    assert queue_of.messages() == {(run_id, None, 0): 1}
 
 
 def _raising(error: Exception) -> Any:
@@ -205,12 +209,12 @@ def test_rings_that_a_frozen_broker_did_not_take_are_rung_when_it_is_back(tmp_pa
     doorbell, queue = open_doorbell(broker.url, "q"), Queue(settings)
     assert doorbell.check_epoch(), "its first sight of a broker"
     broker.freeze()
-    assert not doorbell.ring([Ring("held", None, 0, "w", "v")])
-    assert not doorbell.ring([Ring("skipped", "a", 1, "w", "v", countdown=5)])
+    assert not doorbell.publish([StepMessage("held", None, 0, "w", "v")])
+    assert not doorbell.publish([StepMessage("skipped", "a", 1, "w", "v", countdown=5)])
     broker.thaw()
     time.sleep(1.1)  # the breaker's second
     assert not doorbell.check_epoch(), "a broker that was frozen has not forgotten: what is queued is not rung again"
-    assert set(queue.rings()) == {("held", None, 0), ("skipped", "a", 1)}
+    assert set(queue.messages()) == {("held", None, 0), ("skipped", "a", 1)}
     doorbell.close()
     broker.stop()
 

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from rival_client import DatabaseUnavailable, Rival
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, executors, now, runs, steps
 from tests.support.histories import assert_histories_tell_all
 from tests.support.workers import WorkerProcess, Workers, wait_until
@@ -150,8 +150,8 @@ class Producer:
 def thrice(send: Callable[..., None]) -> Callable[..., None]:
     """A broker that delivers every message three times, shuffled, some copies long after the others."""
 
-    def sending(doorbell: Any, rings: Sequence[Ring], changed: Sequence[str]) -> None:
-        copies = [ring for ring in rings for _ in range(3)]
+    def sending(doorbell: Any, messages: Sequence[StepMessage], changed: Sequence[str]) -> None:
+        copies = [message for message in messages for _ in range(3)]
         random.shuffle(copies)
         half = len(copies) // 2
         send(doorbell, copies[half:], changed)

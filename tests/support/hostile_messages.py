@@ -14,17 +14,17 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, Ring, redis_envelope
+from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, StepMessage, redis_envelope
 
 #: What `make(ring)` is given: a message of Rival's for a run that does not exist, or for one that does.
-Make = Callable[[Ring], bytes]
-NOBODY = Ring("nobody", "echo", 0, "echo", "v")
+Make = Callable[[StepMessage], bytes]
+NOBODY = StepMessage("nobody", "echo", 0, "echo", "v")
 EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 DEPTH = 200_000
 
 
-def envelope(ring: Ring = NOBODY, **changes: Any) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(redis_envelope(ring, "q"))
+def envelope(step_message: StepMessage = NOBODY, **changes: Any) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(redis_envelope(step_message, "q"))
     return message | changes
 
 
@@ -33,12 +33,14 @@ def packed(value: Any) -> str:
 
 
 def raw(value: bytes) -> Make:
-    return lambda ring: value
+    return lambda step_message: value
 
 
 def whole(**changes: Any) -> Make:
     """Parts of the envelope replaced; underscores stand for hyphens."""
-    return lambda ring: json.dumps(envelope(ring, **{k.replace("_", "-"): v for k, v in changes.items()})).encode()
+    return lambda step_message: json.dumps(
+        envelope(step_message, **{k.replace("_", "-"): v for k, v in changes.items()})
+    ).encode()
 
 
 def body(value: Any) -> Make:
@@ -50,12 +52,14 @@ def args(*values: Any, task: str = ATTEMPT_TASK) -> Make:
 
 
 def embedded(**parts: Any) -> Make:
-    return lambda ring: json.dumps(envelope(ring, body=packed([ring.args, {}, EMBED | parts]))).encode()
+    return lambda step_message: json.dumps(
+        envelope(step_message, body=packed([step_message.args, {}, EMBED | parts]))
+    ).encode()
 
 
 def headers(_body: str | None = None, **changes: Any) -> Make:
-    def make(ring: Ring) -> bytes:
-        message = envelope(ring)
+    def make(step_message: StepMessage) -> bytes:
+        message = envelope(step_message)
         message["headers"] |= changes
         message["body"] = _body or message["body"]
         return json.dumps(message).encode()
@@ -64,8 +68,8 @@ def headers(_body: str | None = None, **changes: Any) -> Make:
 
 
 def properties(**changes: Any) -> Make:
-    def make(ring: Ring) -> bytes:
-        message = envelope(ring)
+    def make(step_message: StepMessage) -> bytes:
+        message = envelope(step_message)
         message["properties"] |= changes
         return json.dumps(message).encode()
 
@@ -73,8 +77,8 @@ def properties(**changes: Any) -> Make:
 
 
 def without(part: str, key: str | None = None) -> Make:
-    def make(ring: Ring) -> bytes:
-        message = envelope(ring)
+    def make(step_message: StepMessage) -> bytes:
+        message = envelope(step_message)
         del (message if key is None else message[part])[part if key is None else key]
         return json.dumps(message).encode()
 
@@ -85,8 +89,8 @@ def nested(opening: str, closing: str, inner: str = "1") -> str:
     return opening * DEPTH + inner + closing * DEPTH
 
 
-def nested_header(ring: Ring) -> bytes:
-    text = json.dumps(envelope(ring))
+def nested_header(step_message: StepMessage) -> bytes:
+    text = json.dumps(envelope(step_message))
     return text.replace('"group": null', '"group": ' + nested("[", "]")).encode()
 
 
@@ -96,9 +100,9 @@ def bomb(method: str, packer: Callable[[bytes], bytes]) -> Make:
 
 
 def protocol_1(**changes: Any) -> Make:
-    def make(ring: Ring) -> bytes:
-        old = {"task": ATTEMPT_TASK, "id": "x", "args": ring.args, "kwargs": {}, **changes}
-        return json.dumps(envelope(ring, headers={}, body=packed(old))).encode()
+    def make(step_message: StepMessage) -> bytes:
+        old = {"task": ATTEMPT_TASK, "id": "x", "args": step_message.args, "kwargs": {}, **changes}
+        return json.dumps(envelope(step_message, headers={}, body=packed(old))).encode()
 
     return make
 
@@ -286,8 +290,8 @@ HARMLESS: dict[str, Make] = {
     "a chain that is a text": embedded(chain="x"),
     "a chord": embedded(chord={"task": "nobody", "args": [], "options": {"task_id": "x"}}),
     "a chord that is a list": embedded(chord=[1]),
-    "an embed that is null": lambda ring: whole(body=packed([ring.args, {}, None]))(ring),
-    "an embed that is a text": lambda ring: whole(body=packed([ring.args, {}, "x"]))(ring),
+    "an embed that is null": lambda step_message: whole(body=packed([step_message.args, {}, None]))(step_message),
+    "an embed that is a text": lambda step_message: whole(body=packed([step_message.args, {}, "x"]))(step_message),
     "reply_to": properties(reply_to="somebody", correlation_id="x"),
     "reply_to that is a list": properties(reply_to=[1]),
     "a correlation id that is an object": properties(correlation_id={"a": 1}),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rival_client import Rival
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.settings import Settings
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
@@ -29,7 +29,7 @@ class CollectingDoorbell:
     """Keeps what is rung, in order; nobody hears it until somebody looks."""
 
     def __init__(self) -> None:
-        self.rings: list[Ring] = []
+        self.messages: list[StepMessage] = []
         self.changed: list[str] = []
         self.down = False
         self.amnesia = False
@@ -37,15 +37,15 @@ class CollectingDoorbell:
         #: Seconds for which the oldest message is said to have waited; 0: an empty queue.
         self.age = 0.0
 
-    def ring(self, rings: Sequence[Ring], changed: Sequence[str] = ()) -> bool:
+    def publish(self, messages: Sequence[StepMessage], changed: Sequence[str] = ()) -> bool:
         if self.down:
             return False
-        self.rings += rings
+        self.messages += messages
         self.changed += changed
         return True
 
-    def take(self) -> list[Ring]:
-        taken, self.rings = self.rings, []
+    def take(self) -> list[StepMessage]:
+        taken, self.messages = self.messages, []
         return taken
 
     def backlog(self) -> int | None:
@@ -71,7 +71,7 @@ class Inline:
         self.clock = clock
         self.registry = Registry()
         self.doorbell = doorbell or CollectingDoorbell()
-        self.later: list[tuple[float, Ring]] = []
+        self.later: list[tuple[float, StepMessage]] = []
         self.settings = WorkerSettings(database_url=url, **settings)
         self.store = store_at(url, clock=clock or time.time, **self.settings.store_options)
         self.process = Process(self.settings, self.registry, "inline@test", store=self.store, doorbell=self.doorbell)
@@ -86,24 +86,24 @@ class Inline:
         self.process.register_workflows()
         return workflow
 
-    def deliver(self, ring: Ring) -> Verdict | None:
+    def deliver(self, message: StepMessage) -> Verdict | None:
         """One message, as a worker would take it."""
-        return deliver(self.coordinator, ring)
+        return deliver(self.coordinator, message)
 
-    def drain(self) -> list[Ring]:
+    def drain(self) -> list[StepMessage]:
         """Deliver until nothing is rung any more; countdowns wait until the clock has come to them."""
-        delivered: list[Ring] = []
+        delivered: list[StepMessage] = []
         while ready := self._ready():
-            for ring in ready:
-                delivered.append(ring)
-                self.deliver(ring)
+            for message in ready:
+                delivered.append(message)
+                self.deliver(message)
         return delivered
 
-    def _ready(self) -> list[Ring]:
+    def _ready(self) -> list[StepMessage]:
         now = self.clock() if self.clock else time.time()
-        self.later += [(now + ring.countdown, ring) for ring in self.doorbell.take()]
-        ready = [ring for at, ring in self.later if at <= now]
-        self.later = [(at, ring) for at, ring in self.later if at > now]
+        self.later += [(now + message.countdown, message) for message in self.doorbell.take()]
+        ready = [message for at, message in self.later if at <= now]
+        self.later = [(at, message) for at, message in self.later if at > now]
         return ready
 
     def close(self) -> None:

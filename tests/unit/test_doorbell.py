@@ -16,13 +16,13 @@ from kombu.transport.virtual import Channel
 from kombu.transport.virtual import Message as VirtualMessage
 
 from rival_client.broker.doorbell import Breaker, SilentDoorbell, is_redis, open_doorbell
-from rival_client.broker.message import Ring, attempt_id, celery_body, celery_headers, redis_envelope, step_label
+from rival_client.broker.message import StepMessage, attempt_id, celery_body, celery_headers, redis_envelope, step_label
 from rival_workers.runtime.celery.app import Tasks, make_app
 from rival_workers.settings import WorkerSettings
 
-START = Ring("order-1", None, 0, "order", "abc")
-ATTEMPT = Ring("order-1", "charge", 3, "order", "abc", attempt=2, countdown=1.5)
-RINGS = [START, ATTEMPT, Ring("order-1", "charge!on_error", 0, "order", "abc", lost=1)]
+START = StepMessage("order-1", None, 0, "order", "abc")
+ATTEMPT = StepMessage("order-1", "charge", 3, "order", "abc", attempt=2, countdown=1.5)
+RINGS = [START, ATTEMPT, StepMessage("order-1", "charge!on_error", 0, "order", "abc", lost=1)]
 
 
 @pytest.fixture
@@ -42,39 +42,43 @@ class _Channel(Channel):
         self.closed = True
 
 
-def as_celery_reads_it(app: Celery, ring: Ring) -> tuple[VirtualMessage, Request]:
-    payload = json.loads(redis_envelope(ring, "rival"))
+def as_celery_reads_it(app: Celery, sent: StepMessage) -> tuple[VirtualMessage, Request]:
+    payload = json.loads(redis_envelope(sent, "rival"))
     message = VirtualMessage(payload, channel=_Channel(), accept={"application/json"})
-    request = Request(message, app=app, headers=message.headers, decoded=False, task=app.tasks[ring.task])
+    request = Request(message, app=app, headers=message.headers, decoded=False, task=app.tasks[sent.task])
     return message, request
 
 
-@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.task_id)
-def test_celery_decodes_a_ring_to_its_task_id_and_arguments(app: Celery, ring: Ring) -> None:
-    message, request = as_celery_reads_it(app, ring)
-    assert request.task.name == ring.task
-    assert (request.name, request.id, request.content_type) == (ring.label, ring.task_id, "application/json")
+@pytest.mark.parametrize("sent", RINGS, ids=lambda sent: sent.task_id)
+def test_celery_decodes_a_ring_to_its_task_id_and_arguments(app: Celery, sent: StepMessage) -> None:
+    message, request = as_celery_reads_it(app, sent)
+    assert request.task.name == sent.task
+    assert (request.name, request.id, request.content_type) == (
+        sent.label,
+        sent.task_id,
+        "application/json",
+    )
     args, kwargs, embed = message.decode()
-    assert (args, kwargs) == (ring.args, {})
+    assert (args, kwargs) == (sent.args, {})
     assert embed == {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
     assert request.root_id == "order-1"
     assert request.ignore_result
-    assert ring.task_id not in requests
+    assert sent.task_id not in requests
 
 
-@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.task_id)
-def test_a_ring_has_the_headers_and_the_body_that_celerys_own_message_has(app: Celery, ring: Ring) -> None:
+@pytest.mark.parametrize("sent", RINGS, ids=lambda sent: sent.task_id)
+def test_a_ring_has_the_headers_and_the_body_that_celerys_own_message_has(app: Celery, sent: StepMessage) -> None:
     own = app.amqp.as_task_v2(
-        ring.task_id, ring.task, args=ring.args, countdown=ring.countdown or None, shadow=ring.label,
-        argsrepr=celery_headers(ring)["argsrepr"], root_id=ring.run_id,
-        parent_id=None if ring.path is None else ring.run_id, retries=ring.attempt - 1, ignore_result=True,
+        sent.task_id, sent.task, args=sent.args, countdown=sent.countdown or None, shadow=sent.label,
+        argsrepr=celery_headers(sent)["argsrepr"], root_id=sent.run_id,
+        parent_id=None if sent.path is None else sent.run_id, retries=sent.attempt - 1, ignore_result=True,
     )  # fmt: skip
-    ours = celery_headers(ring)
+    ours = celery_headers(sent)
     volatile = {"origin", "eta"}
     assert set(own.headers) <= set(ours)
     shared = {key for key in own.headers if key not in volatile}
     assert {key: ours[key] for key in shared} == {key: own.headers[key] for key in shared}
-    assert json.loads(json.dumps(celery_body(ring))) == json.loads(json.dumps(own.body))
+    assert json.loads(json.dumps(celery_body(sent))) == json.loads(json.dumps(own.body))
 
 
 def test_a_countdown_is_an_eta_that_celery_waits_for(app: Celery) -> None:
@@ -85,9 +89,9 @@ def test_a_countdown_is_an_eta_that_celery_waits_for(app: Celery) -> None:
     assert request.eta is None
 
 
-@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.task_id)
-def test_a_ring_has_the_envelope_that_kombu_writes_to_redis(app: Celery, ring: Ring) -> None:
-    envelope = json.loads(redis_envelope(ring, "rival"))
+@pytest.mark.parametrize("sent", RINGS, ids=lambda sent: sent.task_id)
+def test_a_ring_has_the_envelope_that_kombu_writes_to_redis(app: Celery, sent: StepMessage) -> None:
+    envelope = json.loads(redis_envelope(sent, "rival"))
     channel = Channel.__new__(Channel)
     channel.body_encoding, channel.codecs, channel.default_priority = "base64", Channel.codecs, 0
     channel.encode_body = lambda body, encoding: (base64.b64encode(body.encode()).decode(), "base64")  # type: ignore[method-assign]
@@ -138,14 +142,14 @@ def test_a_redis_is_known_by_its_url(url: str, redis: bool) -> None:
 def test_without_a_broker_a_ring_says_that_it_was_not_heard() -> None:
     silent: Any = open_doorbell(None, "rival")
     assert isinstance(silent, SilentDoorbell)
-    assert not silent.ring([START])
+    assert not silent.publish([START])
     assert (silent.backlog(), silent.check_epoch()) == (None, False)
 
 
 def test_a_broker_that_cannot_be_reached_is_no_error_and_is_remembered() -> None:
     doorbell = open_doorbell("redis://127.0.0.1:1/0", "rival")
-    assert doorbell.ring([START]) is False
-    assert doorbell.ring([START]) is False
+    assert doorbell.publish([START]) is False
+    assert doorbell.publish([START]) is False
     assert doorbell.backlog() is None
     doorbell.close()
 

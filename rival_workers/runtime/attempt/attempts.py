@@ -41,8 +41,8 @@ class Attempt:
     ended: dict[str, Ended] = field(default_factory=dict)
 
     @property
-    def held(self) -> Claim:
-        return self.position.held
+    def claim(self) -> Claim:
+        return self.position.claim
 
     @property
     def where(self) -> tuple[str, str]:
@@ -50,9 +50,9 @@ class Attempt:
 
 
 def attempt_of(claimed: Claimed, definition: WorkflowDefinition, ended: dict[str, Ended] | None = None) -> Attempt:
-    held = Claim(claimed.run_id, claimed.path, claimed.token)
+    claim = Claim(claimed.run_id, claimed.path, claimed.token)
     position = Position(
-        held, definition.name, definition.version, definition.plan, claimed.attempt, claimed.lost, claimed.kind
+        claim, definition.name, definition.version, definition.plan, claimed.attempt, claimed.lost, claimed.kind
     )
     return Attempt(claimed, definition, position, {} if ended is None else ended)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
 from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, begun
@@ -28,17 +28,17 @@ class Coordinator(AttemptPipeline):
 
     def begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
         """Start a run: its first step is claimed in the same statement."""
-        with self.executor.held.message():
+        with self.executor.claim.message():
             self._begin(run_id, token, workflow, version)
 
     def attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         """Claim one step's next attempt and run it."""
-        with self.executor.held.message():
+        with self.executor.claim.message():
             return self._attempt(run_id, path, token, workflow, version)
 
     def deliver(self, event_id: str) -> None:
         """Wake whoever waits for an event, and go on with the first of them here."""
-        with self.executor.held.message():
+        with self.executor.claim.message():
             self._deliver(event_id)
 
     def _begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
@@ -55,8 +55,8 @@ class Coordinator(AttemptPipeline):
             log.debug("run %s: stale start", run_id)
             return self._mismatches.report(run_id, None, named, begun_run)
         followed = begun_run.followed
-        self.doorbell.ring([
-            Ring(run_id, opening.path, followed.token, workflow, version, countdown=opening.delay)
+        self.doorbell.publish([
+            StepMessage(run_id, opening.path, followed.token, workflow, version, countdown=opening.delay)
             for opening in followed.opened
         ])  # fmt: skip
         if first is not None:
@@ -86,7 +86,7 @@ class Coordinator(AttemptPipeline):
         if isinstance(claimed, NotYet):
             # What is far, since a beat has put it off, is the keeper's: no message waits that long.
             if claimed.seconds <= self.settings.near:
-                self.doorbell.ring([Ring(run_id, path, token, workflow, version, countdown=claimed.seconds)])
+                self.doorbell.publish([StepMessage(run_id, path, token, workflow, version, countdown=claimed.seconds)])
             return Verdict("stale")
         if claims is None:
             log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)
@@ -105,13 +105,13 @@ class Coordinator(AttemptPipeline):
         if first_woken is not None:
             self._carry_on(first_woken, deadline, observed=True)
             return
-        rings = [one.ring for one in delivered.woken]
-        if rings and not self.stopping:
-            self.doorbell.ring(rings[1:])
+        step_messages = [one.message for one in delivered.woken]
+        if step_messages and not self.stopping:
+            self.doorbell.publish(step_messages[1:])
             first = delivered.woken[0]
             self.attempt(first.run_id, first.path, first.token, first.workflow, first.version)
-        elif rings:
-            self.doorbell.ring(rings)
+        elif step_messages:
+            self.doorbell.publish(step_messages)
 
     def _first_woken(self, delivered: Delivered) -> Attempt | None:
         if delivered.claimed is None:

@@ -40,7 +40,7 @@ class OutageRetry:
             except DatabaseError as error:
                 pauses.wait(error)
 
-    def land(self, held: Claim, status: str, commit: Callable[[bool], bool]) -> Landed:
+    def land(self, claim: Claim, status: str, commit: Callable[[bool], bool]) -> Landed:
         """Commit an outcome. After a commit whose answer was lost, look before believing that it came too late: it
         may have landed. `commit` is told whether it is tried again.
         """
@@ -51,14 +51,14 @@ class OutageRetry:
                     landed = commit(again)
                 if landed:
                     return "later" if again else "at once"
-                return "later" if again and self._had_landed(held, status) else "late"
+                return "later" if again and self._had_landed(claim, status) else "late"
             except DatabaseError as error:
                 again = True
                 pauses.wait(error)
 
-    def _had_landed(self, held: Claim, status: str) -> bool:
-        seen = self._store.token_of(held.run_id, held.path)
-        if seen is None or seen[:2] != (status, held.token + 1):
+    def _had_landed(self, claim: Claim, status: str) -> bool:
+        seen = self._store.token_of(claim.run_id, claim.path)
+        if seen is None or seen[:2] != (status, claim.token + 1):
             return False
         # That commit may have claimed the next step for this executor, and nothing runs it.
         self._executor.release_strays()

@@ -85,7 +85,7 @@ class AttemptPipeline:
 
     def _held(self, attempt: Attempt) -> Attempt:
         """Before its claim ceases to be in flight: see `held_attempts`."""
-        self.executor.held.hold(attempt.held)
+        self.executor.claim.hold(attempt.claim)
         return attempt
 
     def _carry_on(self, attempt: Attempt, deadline: float, *, observed: bool) -> Verdict:
@@ -114,7 +114,7 @@ class AttemptPipeline:
             if not isinstance(error, Exception) or is_from_signal(error):
                 raise
             return Verdict("stale", error_record(error, claimed.attempt)), None
-        self.executor.held.let_go(attempt.held)
+        self.executor.claim.let_go(attempt.claim)
         return verdict, after
 
     def _called(self, attempt: Attempt, deadline: float) -> tuple[Verdict, Attempt | None]:
@@ -153,12 +153,12 @@ class AttemptPipeline:
 
     def _begun_anew(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
         """A flow that continues goes on here, unless it is time for a message."""
-        held, definition = replace(attempt.held, token=token), attempt.definition
+        claim, definition = replace(attempt.claim, token=token), attempt.definition
         if not self._goes_on(deadline):
-            self.doorbell.ring([attempt.position.ring(held.path, token)])
+            self.doorbell.publish([attempt.position.message(claim.path, token)])
             return None
         with self.executor.claiming():
-            claimed = self.store.claim_step(held, attempt.position.config.limit, self.executor.id)
+            claimed = self.store.claim_step(claim, attempt.position.config.limit, self.executor.id)
             again = attempt_of(claimed, definition, attempt.ended) if isinstance(claimed, Claimed) else None
             if again is not None:
                 self._held(again)
@@ -186,15 +186,15 @@ class AttemptPipeline:
         claimed = attempt.claimed
         before = None if claimed.attempt == 1 and not claimed.lost else partial(self._reads.step, *attempt.where)
         return Heartbeat(
-            attempt.held, attempt.position.config, self.store, self.limits.timer, self.settings.max_payload, before
+            attempt.claim, attempt.position.config, self.store, self.limits.timer, self.settings.max_payload, before
         )
 
     def _context(self, attempt: Attempt, its_call: Call, beats: Heartbeat) -> Context:
         context = context_of(attempt, self._reads.step, self._reads.item, self._reads.failure, self._logs)
         context.beats = beats
         if attempt.claimed.kind == "external":
-            context.token = CompletionToken(*attempt.where, attempt.held.token)
-        context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._reads.is_over(attempt.held)
+            context.token = CompletionToken(*attempt.where, attempt.claim.token)
+        context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._reads.is_over(attempt.claim)
         if attempt.claimed.kind != "flow":
             return context
         port = AttemptPort(
@@ -218,7 +218,7 @@ class AttemptPipeline:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""
         position, moves = attempt.position, self.moves
         if isinstance(decision, Retry):
-            landed = self._patience.land(position.held, "waiting_retry", lambda _: moves.retry(position, decision))
+            landed = self._patience.land(position.claim, "waiting_retry", lambda _: moves.retry(position, decision))
             if landed == "late":
                 return self._late(position), None
             tell()
@@ -234,7 +234,7 @@ class AttemptPipeline:
                 after.append(self._held(following(attempt, decision, done.claimed, done.token_of(done.claimed))))
             return done is not None
 
-        landed = self._patience.land(position.held, decision.status, commit)
+        landed = self._patience.land(position.claim, decision.status, commit)
         if landed == "late":
             return self._late(position), None
         tell()
@@ -242,12 +242,12 @@ class AttemptPipeline:
         return Verdict(decision.status, decision.error), after[0] if after else None
 
     def _late(self, position: Position) -> Verdict:
-        held = position.held
+        claim = position.claim
         log.warning("run %s step %s attempt %d: late result refused, the step has moved on",
-                    held.run_id, held.path, position.attempt)  # fmt: skip
+                    claim.run_id, claim.path, position.attempt)  # fmt: skip
         self._patience.keep(
             lambda: self.store.tell(
-                held.run_id, held.path, "late_result_refused", self.executor.id, attempt=position.attempt
+                claim.run_id, claim.path, "late_result_refused", self.executor.id, attempt=position.attempt
             )
         )
         return Verdict("stale", {"type": "LateResult", "message": "late result refused, the step has moved on"})
@@ -261,8 +261,8 @@ class AttemptPipeline:
     # -- timeouts of this process's own attempts ----------------------------------------------------------
 
     def _own_timeout(self, position: Position, timeout_token: int) -> bool:
-        held = replace(position.held, token=timeout_token, guard="timeout_token")
-        return self.moves.time_out(replace(position, held=held))
+        claim = replace(position.claim, token=timeout_token, guard="timeout_token")
+        return self.moves.time_out(replace(position, claim=claim))
 
 
 def _is_async(function: object) -> bool:

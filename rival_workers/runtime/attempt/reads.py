@@ -29,13 +29,13 @@ class AttemptReads:
     def failure(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
         return self._kept(lambda: self._store.failure_of(run_id))
 
-    def is_over(self, held: Claim) -> bool:
+    def is_over(self, claim: Claim) -> bool:
         """While the database cannot be asked, the attempt goes on."""
         try:
-            seen = self._store.token_of(held.run_id, held.path)
+            seen = self._store.token_of(claim.run_id, claim.path)
         except DatabaseError:
             return False
-        return seen is None or seen[:2] != ("running", held.token)
+        return seen is None or seen[:2] != ("running", claim.token)
 
     def _kept(self, read: Callable[[], T]) -> T:
         try:

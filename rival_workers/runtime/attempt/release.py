@@ -29,23 +29,23 @@ class AttemptRelease:
 
     def release(self, attempt: Attempt, error: BaseException) -> None:
         """Stale, and without an effect, if the outcome was committed after all."""
-        held = attempt.held
-        log.error("run %s step %s attempt %d: no outcome could be committed, it is released (%s: %s)", held.run_id,
-                  held.path, attempt.claimed.attempt, type(error).__name__, error,
+        claim = attempt.claim
+        log.error("run %s step %s attempt %d: no outcome could be committed, it is released (%s: %s)", claim.run_id,
+                  claim.path, attempt.claimed.attempt, type(error).__name__, error,
                   exc_info=None if _passes(error) else error)  # fmt: skip
         try:
             self._give_back(attempt, error)
         except Exception as again:
             # The heartbeat compares what the table says with what runs here, and releases it then.
-            log.error("run %s step %s: released later (%s)", held.run_id, held.path, again)
+            log.error("run %s step %s: released later (%s)", claim.run_id, claim.path, again)
         finally:
-            self._executor.held.let_go(held)
+            self._executor.claim.let_go(claim)
             self._executor.doubt()
 
     def _give_back(self, attempt: Attempt, error: BaseException) -> None:
         claimed, definition = attempt.claimed, attempt.definition
         running = RunningAttempt(
-            attempt.held, claimed.attempt, claimed.lost, self._executor.id, definition.name, definition.version,
+            attempt.claim, claimed.attempt, claimed.lost, self._executor.id, definition.name, definition.version,
             claimed.kind,
         )  # fmt: skip
         if _passes(error):

@@ -59,7 +59,7 @@ class Revocations:
         cancelled, woken = self._store.cancel_unbegun(task_id, BY)
         if not cancelled:
             return None
-        self._doorbell.ring([] if woken is None else [woken.ring], changed=[task_id])
+        self._doorbell.publish([] if woken is None else [woken.message], changed=[task_id])
         return Revoked("run")
 
     def _revoke_attempt(self, task_id: str, terminate: bool) -> Revoked | None:
@@ -77,7 +77,7 @@ class Revocations:
         """Only by the worker that runs it, which can end the process, too."""
         for executor in self._store.executors_on(host_name()):
             if (executor.id, executor.worker) == (found.executor, self._worker):
-                done = self._moves.revoke(found.running(found.held), task_id)
+                done = self._moves.revoke(found.running(found.claim), task_id)
                 return Revoked("attempt", executor.pid) if done else None
         return None
 
@@ -87,11 +87,11 @@ class Revocations:
         """
         if found.status == "running":
             return None
-        claimed = self._store.claim_step(found.held, None, self._executor(), within=self._near)
+        claimed = self._store.claim_step(found.claim, None, self._executor(), within=self._near)
         if not isinstance(claimed, Claimed):
             return None
-        held = Claim(claimed.run_id, claimed.path, claimed.token)
-        return Revoked("attempt") if self._moves.revoke(found.running(held), task_id) else None
+        claim = Claim(claimed.run_id, claimed.path, claimed.token)
+        return Revoked("attempt") if self._moves.revoke(found.running(claim), task_id) else None
 
 
 def _readings(text: str) -> list[tuple[str, str]]:

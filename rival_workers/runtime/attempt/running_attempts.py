@@ -38,14 +38,14 @@ class RunningAttempts:
             with self._lock:
                 del self._messages[mine]
 
-    def hold(self, held: Claim) -> None:
+    def hold(self, claim: Claim) -> None:
         """Within a message: from now on, until its outcome is committed or handed back, this process runs it."""
         with self._lock:
-            self._messages[self._local.message].add(held)
+            self._messages[self._local.message].add(claim)
 
-    def let_go(self, held: Claim) -> None:
+    def let_go(self, claim: Claim) -> None:
         with self._lock:
-            self._messages[self._local.message].discard(held)
+            self._messages[self._local.message].discard(claim)
 
     @contextmanager
     def claim_in_flight(self) -> Iterator[None]:
@@ -71,8 +71,8 @@ class RunningAttempts:
     def strays(self, running: Sequence[RunningAttempt]) -> list[RunningAttempt]:
         """Those of the rows (just read) that this process does not run."""
         with self._lock:
-            held = set().union(*self._messages.values())
-            unknown = {one.held: one for one in running if one.held not in held}
+            claim = set().union(*self._messages.values())
+            unknown = {one.claim: one for one in running if one.claim not in claim}
             claims = set(self._claims)
             self._suspects = {one: self._suspects.get(one, claims) & claims for one in unknown}
             return [one for where, one in unknown.items() if not self._suspects[where]]

@@ -26,11 +26,11 @@ class Heartbeat:
     """The beats of one attempt."""
 
     def __init__(
-        self, held: Claim, config: StepConfig, store: Store, timer: Callable[[], float], max_payload: int,
+        self, claim: Claim, config: StepConfig, store: Store, timer: Callable[[], float], max_payload: int,
         before: Callable[[], Step | None] | None = None,
     ) -> None:  # fmt: skip
         """`before` reads the step's row as earlier attempts have left it; None: there were none."""
-        self._held, self._config, self._store, self._timer = held, config, store, timer
+        self._held, self._config, self._store, self._timer = claim, config, store, timer
         self._max_payload, self._before = max_payload, before
         self._every = shortest(EVERY, None if config.heartbeat is None else config.heartbeat / 3) or EVERY
         self._written_at: float | None = None

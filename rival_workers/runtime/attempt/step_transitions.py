@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rival_client.broker.doorbell import Doorbell
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json
 from rival_workers.definition.registry import Registry
@@ -34,7 +34,7 @@ log = logging.getLogger("rival.moves")
 class Position:
     """A step that is about to move: what is held, and where in its plan it stands."""
 
-    held: Claim
+    claim: Claim
     workflow: str
     version: str
     plan: Plan
@@ -45,13 +45,13 @@ class Position:
 
     @property
     def config(self) -> StepConfig:
-        return interpreter.config_of(self.plan, self.held.path)
+        return interpreter.config_of(self.plan, self.claim.path)
 
     def advance(self, end: End) -> Advance:
-        return interpreter.advance(self.plan, self.held.path, end, self.kind)
+        return interpreter.advance(self.plan, self.claim.path, end, self.kind)
 
-    def ring(self, path: str, token: int, *, attempt: int = 1, lost: int = 0, countdown: float = 0.0) -> Ring:
-        return Ring(self.held.run_id, path, token, self.workflow, self.version, attempt, lost, countdown)
+    def message(self, path: str, token: int, *, attempt: int = 1, lost: int = 0, countdown: float = 0.0) -> StepMessage:
+        return StepMessage(self.claim.run_id, path, token, self.workflow, self.version, attempt, lost, countdown)
 
 
 class StepTransitions:
@@ -62,18 +62,18 @@ class StepTransitions:
 
     def finish(self, position: Position, end: End, *, claim_for: str | None) -> FinishResult | None:
         """The step is over; what follows is claimed for `claim_for`, or rung. None: it had moved on before."""
-        followed = self._store.finish_step(position.held, end, position.advance(end), claim_for=claim_for)
+        followed = self._store.finish_step(position.claim, end, position.advance(end), claim_for=claim_for)
         if followed is None:
             return None
         failpoint("after_finish_commit")
         if followed.woken is not None:
             failpoint("after_child_end_commit")
-        self.ring(position, followed)
+        self.publish(position, followed)
         return followed
 
     def tell_end(self, position: Position, followed: FinishResult | None) -> None:
         """Log the run if a commit has failed it."""
-        run_id = position.held.run_id
+        run_id = position.claim.run_id
         if followed is None or followed.ended_as != "failed":
             return
         try:
@@ -81,54 +81,60 @@ class StepTransitions:
         except DatabaseError as error:
             log.error("run %s of %s failed; its error could not be read: %s", run_id, position.workflow, error)
 
-    def ring(self, position: Position, followed: FinishResult) -> None:
+    def publish(self, position: Position, followed: FinishResult) -> None:
         """For all that a commit has opened and nobody goes on with."""
-        rings = [position.ring(one.path, followed.token_of(one), countdown=one.delay) for one in followed.opened]
+        messages = [position.message(one.path, followed.token_of(one), countdown=one.delay) for one in followed.opened]
         if followed.woken is not None:
-            rings.append(followed.woken.ring)
-        if rings or followed.run_ended:
-            self._doorbell.ring(rings, changed=[position.held.run_id] if followed.run_ended else [])
+            messages.append(followed.woken.message)
+        if messages or followed.run_ended:
+            self._doorbell.publish(messages, changed=[position.claim.run_id] if followed.run_ended else [])
 
     def retry(self, position: Position, retry: Retry) -> bool:
         """The step is tried again: soon by a countdown, later by the keeper."""
         near = retry.delay <= self._settings.near
-        token = self._store.retry_step(position.held, retry, rung=near)
+        token = self._store.retry_step(position.claim, retry, rung=near)
         if token is None:
             return False
         failpoint("after_retry_commit")
         if near:
-            ring = position.ring(
-                position.held.path, token, attempt=position.attempt + 1, lost=position.lost, countdown=retry.delay
+            message = position.message(
+                position.claim.path, token, attempt=position.attempt + 1, lost=position.lost, countdown=retry.delay
             )
-            self._doorbell.ring([ring])
+            self._doorbell.publish([message])
         return True
 
     def wait_outside(self, position: Position, state: Json | None) -> bool:
         """An external step waits for its answer. False: it has moved on."""
-        held, config = position.held, position.config
-        token = self._store.suspend_outside(held, position.attempt, config, state)
+        claim, config = position.claim, position.config
+        token = self._store.suspend_outside(claim, position.attempt, config, state)
         if token is None:
             return False
         failpoint("after_suspend_commit")
         if config.patience is not None and config.patience <= self._settings.near:
-            self._doorbell.ring([position.ring(held.path, token, attempt=position.attempt, countdown=config.patience)])
+            self._doorbell.publish(
+                [position.message(claim.path, token, attempt=position.attempt, countdown=config.patience)]
+            )
         return True
 
     def release(self, running: RunningAttempt, reason: ReleaseReason) -> None:
         """Give an attempt up so that it is started again."""
-        held = running.held
-        token = self._store.release_step(held, reason)
+        claim = running.claim
+        token = self._store.release_step(claim, reason)
         if token is not None:
             lost = running.lost + (reason == "lost")
-            self._doorbell.ring(
-                [Ring(held.run_id, held.path, token, running.workflow, running.version, running.attempts, lost)]
+            self._doorbell.publish(
+                [
+                    StepMessage(
+                        claim.run_id, claim.path, token, running.workflow, running.version, running.attempts, lost
+                    )
+                ]
             )
 
     def time_out(self, position: Position) -> bool:
         """Apply a timeout; False when the step has moved on since."""
-        config, held = position.config, position.held
+        config, claim = position.config, position.claim
         # An alarm may be early, and a beat may have come at this very moment. What is over stays so: see `beat_step`.
-        pulse = None if config.heartbeat is None else self._store.pulse_of(held.run_id, held.path)
+        pulse = None if config.heartbeat is None else self._store.pulse_of(claim.run_id, claim.path)
         if pulse is not None and not pulse.is_over:
             return False
         error = timeout_error(config, position.attempt, pulse) | self._written_at(position)
@@ -140,7 +146,7 @@ class StepTransitions:
         if plan is None:
             return False
         attempt, lost = running.attempts, running.lost
-        position = Position(running.held, running.workflow, running.version, plan, attempt, lost, running.kind)
+        position = Position(running.claim, running.workflow, running.version, plan, attempt, lost, running.kind)
         return self._apply(position, revoked(task_id, attempt))
 
     def _apply(self, position: Position, outcome: Failure) -> bool:
@@ -160,7 +166,7 @@ class StepTransitions:
     def _written_at(self, position: Position) -> dict[str, str]:
         """Where the step's function is, if this worker has it."""
         definition = self._registry.find(position.workflow, position.version)
-        call = None if definition is None else definition.call_at(position.held.path)
+        call = None if definition is None else definition.call_at(position.claim.path)
         found = None if call is None else function_location(call.injection.function)
         return {} if found is None else {"location": found}
 
@@ -170,22 +176,22 @@ class StepTransitions:
         plan = self._plan(due.workflow, due.version)
         if plan is None or due.path is None:
             return
-        held = Claim(due.run_id, due.path, due.timeout_token, "timeout_token")
-        self.time_out(Position(held, due.workflow, due.version, plan, due.attempts, due.lost, due.kind))
+        claim = Claim(due.run_id, due.path, due.timeout_token, "timeout_token")
+        self.time_out(Position(claim, due.workflow, due.version, plan, due.attempts, due.lost, due.kind))
 
     def take_over(self, lost: RunningAttempt, error: dict[str, Any] | None = None) -> None:
         """Start a lost attempt again, or fail its step when it was lost once too often: with the error, or as lost with
         its executor."""
         most = self._settings.max_lost
         end = decide_lost(lost.lost, most, error or _lost_error(lost, most))
-        log.warning("run %s step %s: %s; %s", lost.held.run_id, lost.held.path,
+        log.warning("run %s step %s: %s; %s", lost.claim.run_id, lost.claim.path,
                     "no outcome" if error else f"its executor {lost.executor} is gone",
                     "failed" if end else "started again")  # fmt: skip
         if end is None:
             return self.release(lost, "lost")
         plan = self._plan(lost.workflow, lost.version)
         if plan is not None:
-            position = Position(lost.held, lost.workflow, lost.version, plan, lost.attempts, lost.lost, lost.kind)
+            position = Position(lost.claim, lost.workflow, lost.version, plan, lost.attempts, lost.lost, lost.kind)
             self.tell_end(position, self.finish(position, end, claim_for=None))
         return None
 

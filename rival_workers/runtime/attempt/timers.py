@@ -23,7 +23,7 @@ class Alarm(Protocol):
 
 
 class AttemptAlarms(Protocol):
-    def after(self, seconds: float | None, ring: Callable[[], None]) -> AbstractContextManager[Alarm]:
+    def after(self, seconds: float | None, callback: Callable[[], None]) -> AbstractContextManager[Alarm]:
         """Call `ring` if the block takes longer than that, or than what it is put off to."""
 
 
@@ -36,9 +36,9 @@ class Alarms:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def after(self, seconds: float | None, ring: Callable[[], None]) -> Iterator[Alarm]:
+    def after(self, seconds: float | None, callback: Callable[[], None]) -> Iterator[Alarm]:
         """Call `ring` if the block takes longer than that, or than what it is put off to."""
-        alarm = _Alarm(self, ring)
+        alarm = _Alarm(self, callback)
         if seconds is None:
             yield alarm
             return
@@ -48,10 +48,10 @@ class Alarms:
         finally:
             alarm.cancel()
 
-    def _set(self, at: float, ring: Callable[[], None]) -> int:
+    def _set(self, at: float, callback: Callable[[], None]) -> int:
         with self._changed:
             number = next(self._numbers)
-            heapq.heappush(self._heap, (at, number, ring))
+            heapq.heappush(self._heap, (at, number, callback))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="rival-alarms", daemon=True)
                 self._thread.start()
@@ -70,9 +70,9 @@ class Alarms:
 
     def _run(self) -> None:
         while True:
-            for ring in self._due():
+            for callback in self._due():
                 try:
-                    ring()
+                    callback()
                 except Exception:
                     log.exception("a timeout could not be applied; the keeper will")
 
@@ -81,17 +81,17 @@ class Alarms:
             self._changed.wait(self._heap[0][0] - time.monotonic() if self._heap else None)
             due = []
             while self._heap and self._heap[0][0] <= time.monotonic():
-                _, number, ring = heapq.heappop(self._heap)
+                _, number, callback = heapq.heappop(self._heap)
                 if number in self._cancelled:
                     self._cancelled.discard(number)
                 else:
-                    due.append(ring)
+                    due.append(callback)
             return due
 
 
 class _Alarm:
-    def __init__(self, alarms: Alarms, ring: Callable[[], None]) -> None:
-        self._alarms, self._ring = alarms, ring
+    def __init__(self, alarms: Alarms, callback: Callable[[], None]) -> None:
+        self._alarms, self._ring = alarms, callback
         self._number: int | None = None
 
     def put_off(self, seconds: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from celery import Celery
 from celery.exceptions import Ignore, Retry
 
-from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyRing, EventRing, Ring
+from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyMessage, EventMessage, StepMessage
 from rival_client.errors import RivalError
 from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
 from rival_workers.runtime.attempt.telemetry import counters
@@ -83,21 +83,23 @@ class Tasks:
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Start a run."""
-        ring = _read(RUN_TASK, args, kwargs)
-        if isinstance(ring, Ring):
-            self._ready().begin(ring.run_id, ring.token, ring.workflow, ring.version)
+        message = _read(RUN_TASK, args, kwargs)
+        if isinstance(message, StepMessage):
+            self._ready().begin(message.run_id, message.token, message.workflow, message.version)
 
     def attempt(self, *args: Any, **kwargs: Any) -> None:
         """Run one attempt of a step."""
-        ring = _read(ATTEMPT_TASK, args, kwargs)
-        if isinstance(ring, Ring) and ring.path is not None:
-            _tell_celery(self._ready().attempt(ring.run_id, ring.path, ring.token, ring.workflow, ring.version))
+        message = _read(ATTEMPT_TASK, args, kwargs)
+        if isinstance(message, StepMessage) and message.path is not None:
+            _tell_celery(
+                self._ready().attempt(message.run_id, message.path, message.token, message.workflow, message.version)
+            )
 
     def event(self, *args: Any, **kwargs: Any) -> None:
         """Look who waits for an event."""
-        ring = _read(EVENT_TASK, args, kwargs)
-        if isinstance(ring, EventRing):
-            self._ready().deliver(ring.event_id)
+        message = _read(EVENT_TASK, args, kwargs)
+        if isinstance(message, EventMessage):
+            self._ready().deliver(message.event_id)
 
     def _ready(self) -> Coordinator:
         counters["messages"] += 1
@@ -118,7 +120,7 @@ def _tell_celery(verdict: Verdict) -> None:
         raise Ignore("stale")
 
 
-def _read(task: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AnyRing | None:
+def _read(task: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AnyMessage | None:
     """Once more, for a task that was not called through a worker's strategy."""
     try:
         return read_call(task, [list(args), kwargs, {}], {})

@@ -35,8 +35,8 @@ class LostMessages:
         if not isinstance(exception, WorkerLostError) or sender.name not in _OURS:
             return
         try:
-            ring = read_call(sender.name, [list(args), dict(kwargs or {}), {}], {})
+            message = read_call(sender.name, [list(args), dict(kwargs or {}), {}], {})
         except Garbage:
             return
         log.info("a process was killed before the end of %s: its message is published again", sender.name)
-        self._doorbell.ring([ring])
+        self._doorbell.publish([message])

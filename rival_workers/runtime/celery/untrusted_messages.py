@@ -18,9 +18,9 @@ from rival_client.broker.message import (
     ATTEMPT_TASK,
     EVENT_TASK,
     RUN_TASK,
-    AnyRing,
-    EventRing,
-    Ring,
+    AnyMessage,
+    EventMessage,
+    StepMessage,
     celery_body,
     celery_headers,
 )
@@ -118,18 +118,18 @@ def _kind(value: Any) -> str:
 # -- the message itself ---------------------------------------------------------------------------------------
 
 
-def rebuild(message: Any, task: str) -> AnyRing:
+def rebuild(message: Any, task: str) -> AnyMessage:
     """Put what a message says back into it in Rival's own form. Raises Garbage, or whatever a decoder raises."""
     headers = message.headers if isinstance(message.headers, Mapping) else {}
     body = _decoded(message.body, message.content_type, message.content_encoding)
-    ring = read_call(task, body, headers)
-    clean, built = celery_headers(ring), celery_body(ring)
+    step_message = read_call(task, body, headers)
+    clean, built = celery_headers(step_message), celery_body(step_message)
     clean["eta"] = read_eta(headers.get("eta"))
     message.headers, message.body = clean, json.dumps(built).encode()
     message.content_type, message.content_encoding = "application/json", "utf-8"
-    message.properties = {"correlation_id": ring.task_id, "reply_to": "", "priority": 0}
+    message.properties = {"correlation_id": step_message.task_id, "reply_to": "", "priority": 0}
     message._decoded_cache = built
-    return ring
+    return step_message
 
 
 def _decoded(body: Any, content_type: Any, encoding: Any) -> Any:
@@ -142,7 +142,7 @@ def _decoded(body: Any, content_type: Any, encoding: Any) -> Any:
     return json.loads(body if isinstance(body, str | bytes) else bytes(body))
 
 
-def read_call(task: str, body: Any, headers: Mapping[str, Any]) -> AnyRing:
+def read_call(task: str, body: Any, headers: Mapping[str, Any]) -> AnyMessage:
     if not isinstance(body, list) or len(body) != 3 or not isinstance(body[0], list) or body[1] != {}:
         raise Garbage("a body that is not [args, {}, embed]")
     if task == EVENT_TASK:
@@ -150,7 +150,7 @@ def read_call(task: str, body: Any, headers: Mapping[str, Any]) -> AnyRing:
     return _read_ring(task, body[0], headers)
 
 
-def _read_ring(task: str, args: list[Any], headers: Mapping[str, Any]) -> Ring:
+def _read_ring(task: str, args: list[Any], headers: Mapping[str, Any]) -> StepMessage:
     if len(args) != 5:
         raise Garbage(f"{len(args)} arguments instead of 5")
     run_id, path, token, workflow, version = args
@@ -160,26 +160,26 @@ def _read_ring(task: str, args: list[Any], headers: Mapping[str, Any]) -> Ring:
         raise Garbage("arguments of the wrong form")
     if (path is None) != (task == RUN_TASK):
         raise Garbage("an attempt without a step" if task == ATTEMPT_TASK else "the start of a step")
-    ring = Ring(run_id, path, token, workflow, version)
-    return ring if path is None else _numbered(ring, headers.get("id"))
+    step_message = StepMessage(run_id, path, token, workflow, version)
+    return step_message if path is None else _numbered(step_message, headers.get("id"))
 
 
-def _numbered(ring: Ring, task_id: Any) -> Ring:
+def _numbered(step_message: StepMessage, task_id: Any) -> StepMessage:
     """Which attempt it is, as its id says; an id that is not this step's is replaced."""
-    prefix = f"{ring.run_id}:{ring.path}:"
+    prefix = f"{step_message.run_id}:{step_message.path}:"
     if isinstance(task_id, str) and task_id.startswith(prefix):
         found = _ATTEMPT.fullmatch(task_id.removeprefix(prefix))
         if found:
-            return replace(ring, attempt=max(1, int(found[1])), lost=int(found[2] or 0))
-    return ring
+            return replace(step_message, attempt=max(1, int(found[1])), lost=int(found[2] or 0))
+    return step_message
 
 
-def _read_event(args: list[Any], headers: Mapping[str, Any]) -> EventRing:
+def _read_event(args: list[Any], headers: Mapping[str, Any]) -> EventMessage:
     if len(args) != 1 or not _is_name(args[0]):
         raise Garbage("an event of the wrong form")
     label = headers.get("shadow")
     known = isinstance(label, str) and _EVENT_LABEL.fullmatch(label)
-    return EventRing(args[0], str(label).removeprefix("event.") if known else "")
+    return EventMessage(args[0], str(label).removeprefix("event.") if known else "")
 
 
 def _is_name(value: Any) -> bool:

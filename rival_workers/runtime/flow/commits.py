@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from rival_client.broker.doorbell import Doorbell
-from rival_client.broker.message import Ring
+from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json
 from rival_workers.engine.plan import StepConfig
@@ -47,27 +47,27 @@ class AttemptPort:
         self._position, self._store, self._doorbell = position, store, doorbell
         self._patience, self._limits, self._settings = patience, limits, settings
         self.max_payload, self.timer = settings.max_payload, limits.timer
-        self.run_id = position.held.run_id
+        self.run_id = position.claim.run_id
         #: An earlier attempt may have come to checkpoints.
-        self.was_claimed_before = position.held.token > 1
+        self.was_claimed_before = position.claim.token > 1
         self.failures = FlowFailures(failures, position.workflow, self.run_id, patience.keep)
         self.state = FlowState(dict, "the state", self.max_payload)
 
     def checkpoints(self, state: Callable[[], Mapping[str, Any]]) -> list[Checkpoint]:
         """Those of earlier attempts. `state`: what the flow's state is, which each commit stores if it has changed."""
-        held = self._position.held
-        stored = self._kept(lambda: self._store.read_checkpoints(held.run_id, held.path))
-        what = f"the state of step {held.path!r} of run {held.run_id!r}"
+        claim = self._position.claim
+        stored = self._kept(lambda: self._store.read_checkpoints(claim.run_id, claim.path))
+        what = f"the state of step {claim.path!r} of run {claim.run_id!r}"
         self.state = FlowState(state, what, self.max_payload, stored.state)
         return stored.checkpoints
 
     def began_at(self) -> float:
-        return self._kept(lambda: self._store.flow_began_at(self._position.held))
+        return self._kept(lambda: self._store.flow_began_at(self._position.claim))
 
     def record(self, ending: CheckpointWrite) -> float:
         """When it ended, by the database's clock."""
         state = self.state.unstored()
-        ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.held, ending, state))
+        ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.claim, ending, state))
         if ended_at is None:
             raise Moved
         self.state.is_stored(state)
@@ -77,7 +77,7 @@ class AttemptPort:
     def suspend(self, ending: CheckpointWrite | None, seconds: float | None, state: Json | None) -> None:
         """The flow waits for so many seconds, or without a time; with how a checkpoint stands now. `state`: that of the
         flow, if it is not stored."""
-        token = self._kept(lambda: self._store.suspend_step(self._position.held, ending, seconds, state))
+        token = self._kept(lambda: self._store.suspend_step(self._position.claim, ending, seconds, state))
         self._suspended(token, seconds)
 
     def commit(
@@ -90,7 +90,7 @@ class AttemptPort:
             open_paths=[one.mark.path for one in waiting if one.is_stored], suspend=suspend, retry_in=retry_in,
             may_stop=may_stop, state=self.state.unstored(), **_begun([one for one in waiting if not one.is_stored]),
         )  # fmt: skip
-        progress = self._kept(lambda: self._store.commit_flow(self._position.held, commit))
+        progress = self._kept(lambda: self._store.commit_flow(self._position.claim, commit))
         if progress is None:
             raise Moved
         if not progress.is_empty:
@@ -105,7 +105,7 @@ class AttemptPort:
 
     def spawn(self, mark: CheckpointRef, child: ChildRun) -> SpawnedChild:
         state = self.state.unstored()
-        spawned = self._kept(lambda: self._store.spawn_child(self._position.held, mark, child, state))
+        spawned = self._kept(lambda: self._store.spawn_child(self._position.claim, mark, child, state))
         if spawned is None:
             raise Moved
         self.state.is_stored(state)
@@ -116,7 +116,7 @@ class AttemptPort:
 
     def continue_as(self, its_input: Json) -> NoReturn:
         state = self.state.unstored()
-        token = self._kept(lambda: self._store.continue_flow(self._position.held, its_input, state))
+        token = self._kept(lambda: self._store.continue_flow(self._position.claim, its_input, state))
         if token is None:
             raise Moved
         failpoint("after_continue_commit")
@@ -154,12 +154,14 @@ class AttemptPort:
             raise Moved
         failpoint("after_suspend_commit")
         if seconds is not None and seconds <= self._settings.near:
-            self._doorbell.ring([self._position.ring(self._position.held.path, token, countdown=max(0.0, seconds))])
+            self._doorbell.publish(
+                [self._position.message(self._position.claim.path, token, countdown=max(0.0, seconds))]
+            )
 
     def _ring_run(self, run_id: str) -> None:
         started = self._kept(lambda: self._store.started_run(run_id))
         if started is not None:
-            self._doorbell.ring([Ring(run_id, None, *started)])
+            self._doorbell.publish([StepMessage(run_id, None, *started)])
 
 
 def _begun(new: Sequence[Operation]) -> dict[str, list[Any]]:

@@ -72,8 +72,8 @@ class Failing:
 
 
 def failed_attempt(position: Position, outcome: Failure, decision: End | Retry) -> FailedAttempt:
-    held = position.held
-    failing = Failing(position.workflow, held.run_id, held.path, position.attempt, position.config)
+    claim = position.claim
+    failing = Failing(position.workflow, claim.run_id, claim.path, position.attempt, position.config)
     return in_words(failing, outcome, decision)
 
 

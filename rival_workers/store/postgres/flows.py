@@ -177,10 +177,10 @@ RECEIVE_END = Statement.of("rival_receive_end", _RECEIVE)
 CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
 
 
-def record_checkpoint(hot: PreparedPool, held: Claim, ending: CheckpointWrite, state: Json | None) -> float | None:
+def record_checkpoint(hot: PreparedPool, claim: Claim, ending: CheckpointWrite, state: Json | None) -> float | None:
     mark = ending.mark
     values: dict[str, Value] = {
-        **_of(held), "path": mark.path, "kind": mark.kind, "number": mark.number,
+        **_of(claim), "path": mark.path, "kind": mark.kind, "number": mark.number,
         "begun_after": mark.begun_after, "end_order": ending.end_order, "status": ending.status,
         "result": ending.result, "error": None if ending.error is None else serialise(ending.error),
         "attempts": ending.attempts, "delay": ending.delay, "what": ending.what,
@@ -190,24 +190,24 @@ def record_checkpoint(hot: PreparedPool, held: Claim, ending: CheckpointWrite, s
     return None if row is None else float(row[0] or 0.0)
 
 
-def end_steps(hot: PreparedPool, held: Claim, commit: FlowCommit) -> FlowProgress | None:
+def end_steps(hot: PreparedPool, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
     """None: the flow has moved on, or an earlier try has written some of them; the long way finds out."""
     in_order = sorted(commit.endings, key=lambda one: (-one.ago, one.mark.path))
     numbered = [replace(one, end_order=order) for order, one in enumerate(in_order, start=commit.next_order)]
     states = (commit.state, *(None for _ in numbered[1:]))
     given = "[" + ",".join(as_json(_row(*one)) for one in zip(numbered, states, strict=True)) + "]"
-    row = hot.fetch(END_STEPS, {**_of(held), "endings": given})
+    row = hot.fetch(END_STEPS, {**_of(claim), "endings": given})
     if row is None or int(row[1] or 0) != len(numbered):
         return None
     ended_at = float(row[0] or 0.0)
     return FlowProgress(tuple(_checkpoint(one, ended_at) for one in numbered))
 
 
-def receive_end(hot: PreparedPool, held: Claim, path: str, commit: FlowCommit) -> FlowProgress | None:
+def receive_end(hot: PreparedPool, claim: Claim, path: str, commit: FlowCommit) -> FlowProgress | None:
     """None: it has not ended, an earlier try has received it, or the flow has moved on."""
     end_order, state = commit.next_order, commit.state
     detail = as_json({"end_order": end_order, "state": state})
-    values = {**_of(held), "path": path, "end_order": end_order, "detail": detail, "state": state}
+    values = {**_of(claim), "path": path, "end_order": end_order, "detail": detail, "state": state}
     row = hot.fetch(RECEIVE_END, values)
     if row is None:
         return None
@@ -236,11 +236,11 @@ def _checkpoint(ending: CheckpointWrite, ended_at: float) -> Checkpoint:
     )  # fmt: skip
 
 
-def continue_flow(hot: PreparedPool, held: Claim, its_input: Json, state: Json | None, grace: float) -> int | None:
-    values: dict[str, Value] = {**_of(held), "input": its_input, "state": state, "grace": grace}
+def continue_flow(hot: PreparedPool, claim: Claim, its_input: Json, state: Json | None, grace: float) -> int | None:
+    values: dict[str, Value] = {**_of(claim), "input": its_input, "state": state, "grace": grace}
     row = hot.fetch_in_turn(LOCK_RUN, CONTINUE_FLOW, values)
     return None if row is None else int(row[0] or 0)
 
 
-def _of(held: Claim) -> dict[str, Value]:
-    return {"run_id": held.run_id, "flow": held.path, "token": held.token}
+def _of(claim: Claim) -> dict[str, Value]:
+    return {"run_id": claim.run_id, "flow": claim.path, "token": claim.token}

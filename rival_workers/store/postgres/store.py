@@ -60,21 +60,21 @@ class PostgresStore(SqlStore):
         return BeginResult(load(row[0]), FinishResult(claimed=opening))
 
     def claim_step(
-        self, held: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        self, claim: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
         within: float | None = None,
     ) -> Claimed | NotYet | WorkflowVersion | None:  # fmt: skip
         if within is not None:
-            return super().claim_step(held, timeout, executor, of=of, within=within)
+            return super().claim_step(claim, timeout, executor, of=of, within=within)
         parameters: dict[str, Any] = {
-            "run_id": held.run_id, "path": held.path, "token": held.token, "executor": executor, "timeout": timeout,
+            "run_id": claim.run_id, "path": claim.path, "token": claim.token, "executor": executor, "timeout": timeout,
             **_of(of),
         }  # fmt: skip
         row = self._hot.fetch(CLAIM_STEP, parameters)
         if row is None:
             # Stale, too early, or a timer's row, with which the whole run may have waited.
-            return super().claim_step(held, timeout, executor, of=of)
+            return super().claim_step(claim, timeout, executor, of=of)
         token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
-        return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
+        return Claimed(claim.run_id, claim.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
 
     def read_item(self, run_id: str, path: str) -> Any:
         row = self._hot.fetch(READ_ITEM, {"run_id": run_id, "path": path})
@@ -83,36 +83,36 @@ class PostgresStore(SqlStore):
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
         return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
 
-    def record_checkpoint(self, held: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
+    def record_checkpoint(self, claim: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
         if ending.mark.found is not None:
-            return super().record_checkpoint(held, ending, state)
-        ended_at = flows.record_checkpoint(self._hot, held, ending, state)
+            return super().record_checkpoint(claim, ending, state)
+        ended_at = flows.record_checkpoint(self._hot, claim, ending, state)
         # Stale, or paused: then the flow stops with this checkpoint.
-        return super().record_checkpoint(held, ending, state) if ended_at is None else ended_at
+        return super().record_checkpoint(claim, ending, state) if ended_at is None else ended_at
 
-    def commit_flow(self, held: Claim, commit: FlowCommit) -> FlowProgress | None:
+    def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
         ended = None
         if commit.only_ends_steps:
-            ended = flows.end_steps(self._hot, held, commit)
+            ended = flows.end_steps(self._hot, claim, commit)
         elif (path := commit.only_open_path) is not None:
-            ended = flows.receive_end(self._hot, held, path, commit)
-        return ended or super().commit_flow(held, commit)
+            ended = flows.receive_end(self._hot, claim, path, commit)
+        return ended or super().commit_flow(claim, commit)
 
-    def continue_flow(self, held: Claim, its_input: Json, state: Json | None = None) -> int | None:
-        return flows.continue_flow(self._hot, held, its_input, state, self.ring_grace)
+    def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
+        return flows.continue_flow(self._hot, claim, its_input, state, self.ring_grace)
 
-    def finish_step(self, held: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
+    def finish_step(self, claim: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
         opening = advance.next_leaf
-        if not _is_plain(held, end) or not (opening or (advance.completes_run and not _may_be_a_child(held.run_id))):
-            followed = self._finish_lane(held, end, advance, claim_for)
-            return followed or super().finish_step(held, end, advance, claim_for=claim_for)
+        if not _is_plain(claim, end) or not (opening or (advance.completes_run and not _may_be_a_child(claim.run_id))):
+            followed = self._finish_lane(claim, end, advance, claim_for)
+            return followed or super().finish_step(claim, end, advance, claim_for=claim_for)
         parameters: dict[str, Any] = {
-            "run_id": held.run_id, "path": held.path, "token": held.token,
+            "run_id": claim.run_id, "path": claim.path, "token": claim.token,
             "status": end.status, "result": end.result, "state": end.state,
         }  # fmt: skip
         followed = self._finish_plain(parameters, opening, claim_for)
         # Stale, or paused: then what follows is opened, and not claimed.
-        return followed or super().finish_step(held, end, advance, claim_for=claim_for)
+        return followed or super().finish_step(claim, end, advance, claim_for=claim_for)
 
     def _finish_plain(
         self, given: dict[str, Any], opening: OpenRow | None, claim_for: str | None
@@ -124,14 +124,14 @@ class PostgresStore(SqlStore):
             return self._hot_finish(FINISH_AND_CLAIM, given, FinishResult(claimed=opening))
         return self._hot_finish(FINISH_AND_OPEN, given | {"grace": self.ring_grace}, FinishResult(opened=(opening,)))
 
-    def _finish_lane(self, held: Claim, end: End, advance: Advance, claim_for: str | None) -> FinishResult | None:
+    def _finish_lane(self, claim: Claim, end: End, advance: Advance, claim_for: str | None) -> FinishResult | None:
         """None: it is no lane of a for_each, or the last one, or stale."""
-        lane = _lane_of(advance) if _is_plain(held, end) else None
+        lane = _lane_of(advance) if _is_plain(claim, end) else None
         if lane is None:
             return None
         item, join, opening = lane
         parameters = {
-            "run_id": held.run_id, "path": held.path, "token": held.token, "status": end.status,
+            "run_id": claim.run_id, "path": claim.path, "token": claim.token, "status": end.status,
             "result": end.result, "state": end.state, "item": item, "join": join, "grace": self.ring_grace,
             **_next(opening, claim_for), "next_path": opening.path.removeprefix(f"{join}["),
         }  # fmt: skip
@@ -162,9 +162,9 @@ def _may_be_a_child(run_id: str) -> bool:
     return "/" in run_id
 
 
-def _is_plain(held: Claim, end: End) -> bool:
+def _is_plain(claim: Claim, end: End) -> bool:
     """The happy path: a step's first attempt that succeeded."""
-    return held.token == 1 and end.status != "failed" and not is_handler(held.path)
+    return claim.token == 1 and end.status != "failed" and not is_handler(claim.path)
 
 
 def _of(of: WorkflowVersion | None) -> dict[str, Any]:

@@ -25,15 +25,15 @@ class ExternalStepsSql:
     ring_grace: float
     near: float
 
-    def suspend_outside(self, held: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None:
+    def suspend_outside(self, claim: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None:
         """The function has returned, and somebody outside has the word. Its new token; None: it has moved on, perhaps
         since the answer was quicker.
         """
         with self.database.transaction() as connection:
-            share_run(connection, held.run_id)
+            share_run(connection, claim.run_id)
             item = {ATTEMPT: attempt, HEARTBEAT: config.heartbeat}
             row = connection.execute(
-                step_leaves_running(held, "suspend_step", "waiting")
+                step_leaves_running(claim, "suspend_step", "waiting")
                 .values(
                     attempts=steps.c.attempts - 1, state=state, item=item,
                     heartbeat_at=now(), timeout_at=after_or_never(config.deadline), **self._look(config.patience),
@@ -42,9 +42,9 @@ class ExternalStepsSql:
             ).first()  # fmt: skip
             if row is None:
                 return None
-            stopped = run_stops(connection, held.run_id, held.path)
+            stopped = run_stops(connection, claim.run_id, claim.path)
             tell(
-                connection, held.run_id, held.path, "waits_outside", by=row.executor_id, state=state, item=item,
+                connection, claim.run_id, claim.path, "waits_outside", by=row.executor_id, state=state, item=item,
                 deadline=config.deadline, run=stopped,
             )  # fmt: skip
             return int(row.execution_token)
@@ -59,7 +59,7 @@ class ExternalStepsSql:
             "rings": 0 if rung else NEVER_RUNG,
         }  # fmt: skip
 
-    def beat_step(self, held: Claim, config: StepConfig, progress: Json | None) -> BeatResult | None:
+    def beat_step(self, claim: Claim, config: StepConfig, progress: Json | None) -> BeatResult | None:
         """The attempt lives, and has so long again. None: it has moved on, or its time was up: no beat revives it."""
         values: dict[str, Any] = {"heartbeat_at": now()} | ({} if progress is None else {"progress": progress})
         if config.heartbeat is not None and not config.is_external:
@@ -68,7 +68,7 @@ class ExternalStepsSql:
         in_time = steps.c.timeout_at.is_(None) | (steps.c.timeout_at > now())
         statement = (
             update(steps)
-            .where(guard(held, "beat_step"), in_time)
+            .where(guard(claim, "beat_step"), in_time)
             .values(values)
             .returning(steps.c.timeout_at, now().label("now"))
         )

@@ -49,14 +49,14 @@ class FlowCommitsSql:
     ring_grace: float
     near: float
 
-    def commit_flow(self, held: Claim, commit: FlowCommit) -> FlowProgress | None:
+    def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
         """None: the flow has moved on. Safe to repeat: what is over stays as it is, with its order."""
         with self.database.transaction() as connection:
             lock_topics(connection, [wait for one in commit.waits for wait in one.waits_for])
             children = _lock_children(connection, commit.child_waits)
-            share_run(connection, held.run_id)
-            rows = _lock_rows(connection, held, commit)
-            flow = FlowTransaction.of(connection, held, RingTimes(self.ring_grace, self.near), commit.state)
+            share_run(connection, claim.run_id)
+            rows = _lock_rows(connection, claim, commit)
+            flow = FlowTransaction.of(connection, claim, RingTimes(self.ring_grace, self.near), commit.state)
             if flow is None:
                 return None
             progress = _Applying(flow, commit, rows, children).apply()
@@ -76,7 +76,7 @@ def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[s
     return {row.id: row for row in connection.execute(wanted.order_by(runs.c.id).with_for_update(read=True))}
 
 
-def _lock_rows(connection: Connection, held: Claim, commit: FlowCommit) -> dict[str, _Row]:
+def _lock_rows(connection: Connection, claim: Claim, commit: FlowCommit) -> dict[str, _Row]:
     """The rows that this commit is about, as they stay until it changes them; also those that an earlier try of it has
     written. New sleeps need none: their insert leaves a row that is there alone."""
     others: list[Any] = [*commit.endings, *commit.waits, *commit.children, *commit.child_waits]
@@ -84,7 +84,7 @@ def _lock_rows(connection: Connection, held: Claim, commit: FlowCommit) -> dict[
     paths = [*commit.open_paths, *marks]
     if not paths:
         return {}
-    wanted = select(*_COLUMNS).where(steps.c.run_id == held.run_id, steps.c.path.in_(paths))
+    wanted = select(*_COLUMNS).where(steps.c.run_id == claim.run_id, steps.c.path.in_(paths))
     found = connection.execute(wanted.order_by(steps.c.path).with_for_update())
     return {row.path: _Row(**row._mapping) for row in found}
 
@@ -143,7 +143,7 @@ class _Applying:
         self, flow: FlowTransaction, commit: FlowCommit, rows: dict[str, _Row], children: dict[str, Row[Any]]
     ) -> None:
         self._flow, self._commit, self._rows, self._children = flow, commit, rows, children
-        self._connection, self._run_id = flow.connection, flow.held.run_id
+        self._connection, self._run_id = flow.connection, flow.claim.run_id
         #: What waits: the rows of earlier commits and of this one.
         self._open = {path: rows[path] for path in commit.open_paths if path in rows}
 
@@ -180,7 +180,7 @@ class _Applying:
         for wait in commit.waits:
             row = self._rows.get(wait.mark.path)
             if row is None:
-                self._begin_wait(wait, flow.held.token)
+                self._begin_wait(wait, flow.claim.token)
             elif row.is_revived:
                 self._wait_again(wait, row)
         for child_wait in commit.child_waits:

@@ -40,7 +40,7 @@ class RingTimes:
 @dataclass
 class FlowTransaction:
     connection: Connection
-    held: Claim
+    claim: Claim
     telling: HistoryWriter
     #: The database's clock.
     now: dt.datetime
@@ -50,19 +50,19 @@ class FlowTransaction:
     state: Json | None = None
 
     @classmethod
-    def of(cls, connection: Connection, held: Claim, times: RingTimes, state: Json | None) -> Self | None:
+    def of(cls, connection: Connection, claim: Claim, times: RingTimes, state: Json | None) -> Self | None:
         """None: the flow has moved on without this attempt. What a flow does resets its count of losses. `state`: that
         of the flow, if it has changed."""
         row = connection.execute(
             update(steps)
-            .where(guard(held, "suspend_step"))
+            .where(guard(claim, "suspend_step"))
             .values(lost=0, **new_state(state))
             .returning(steps.c.executor_id, steps.c.paused, now().label("now"))
         ).first()
         if row is None:
             return None
-        telling = HistoryWriter(connection, held.run_id, row.executor_id)
-        return cls(connection, held, telling, row.now, times, row.paused, state)
+        telling = HistoryWriter(connection, claim.run_id, row.executor_id)
+        return cls(connection, claim, telling, row.now, times, row.paused, state)
 
     def tell(self, what: str, path: str, **detail: Any) -> None:
         """The first entry of the transaction has the flow's new state."""
@@ -103,8 +103,8 @@ class FlowTransaction:
         mark = ending.mark
         dialect: Any = postgresql if self.connection.dialect.name == "postgresql" else sqlite
         return dialect.insert(steps).values(
-            run_id=self.held.run_id, path=mark.path, kind=mark.kind, opened=mark.number,
-            begun_after=mark.begun_after, execution_token=self.held.token, created_at=now(), started_at=now(),
+            run_id=self.claim.run_id, path=mark.path, kind=mark.kind, opened=mark.number,
+            begun_after=mark.begun_after, execution_token=self.claim.token, created_at=now(), started_at=now(),
             item=item, **changes,
         )  # fmt: skip
 
@@ -115,29 +115,29 @@ class FlowTransaction:
         return written
 
     def forget_waits(self, path: str) -> None:
-        self.connection.execute(delete(waits).where(waits.c.run_id == self.held.run_id, waits.c.path == path))
+        self.connection.execute(delete(waits).where(waits.c.run_id == self.claim.run_id, waits.c.path == path))
 
     # -- the flow itself ----------------------------------------------------------------------------------
 
     def suspend(self, seconds: float | None) -> int:
         """The flow waits. Its new token."""
-        left = leave(self.connection, self.held, seconds, self.times)
+        left = leave(self.connection, self.claim, seconds, self.times)
         assert left is not None, "its row is locked"
         self.tell_suspended(seconds)
         return int(left.execution_token)
 
     def tell_suspended(self, seconds: float | None) -> None:
-        stopped = run_stops(self.connection, self.held.run_id, self.held.path)
-        self.tell("suspended", self.held.path, seconds=seconds, run=stopped)
+        stopped = run_stops(self.connection, self.claim.run_id, self.claim.path)
+        self.tell("suspended", self.claim.path, seconds=seconds, run=stopped)
         self.telling.write()
 
     def stop(self) -> None:
         """The run is paused: the flow waits to be resumed, and has not used up an attempt."""
         self.connection.execute(
-            step_leaves_running(self.held, "release_step", "pending")
+            step_leaves_running(self.claim, "release_step", "pending")
             .values(attempts=steps.c.attempts - 1, due_at=None, ring_at=after(self.times.grace), rings=0)
         )  # fmt: skip
-        self.tell("handed_back", self.held.path, why="paused")
+        self.tell("handed_back", self.claim.path, why="paused")
 
     # -- children -----------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class FlowTransaction:
             if run_statements.insert_runs(self.connection, workflow, {one: child.input}, self.times.grace)
         )  # fmt: skip
         self.connection.execute(
-            update(runs).where(runs.c.id == new).values(parent_run_id=self.held.run_id, parent_path=mark.path)
+            update(runs).where(runs.c.id == new).values(parent_run_id=self.claim.run_id, parent_path=mark.path)
         )
         self.telling.add("child", mark.path, run_id=new, workflow=child.workflow, awaited=awaited)
         result = None if awaited else Json(serialise(new))
@@ -163,7 +163,7 @@ class FlowTransaction:
 
     def _child_ids(self, child: ChildRun) -> Any:
         # The flow's token only goes up: after some tries it is a number that none of very many can have.
-        numbers = itertools.chain(range(1, _NUMBERED), itertools.count(max(_NUMBERED, self.held.token)))
+        numbers = itertools.chain(range(1, _NUMBERED), itertools.count(max(_NUMBERED, self.claim.token)))
         return (child.run_id if n == 1 else f"{child.run_id}~{n}" for n in numbers)
 
 
@@ -173,13 +173,13 @@ def new_state(state: Json | None) -> dict[str, Any]:
 
 
 def leave(
-    connection: Connection, held: Claim, seconds: float | None, times: RingTimes, state: Json | None = None
+    connection: Connection, claim: Claim, seconds: float | None, times: RingTimes, state: Json | None = None
 ) -> Row[Any] | None:
     """The flow's step waits: for a time, or without one for something else. None: it has moved on."""
     rung = seconds is not None and seconds <= times.near
     ring_in = None if seconds is None else seconds + (times.grace if rung else -LEAD)
     return connection.execute(
-        step_leaves_running(held, "suspend_step", "waiting")
+        step_leaves_running(claim, "suspend_step", "waiting")
         .values(
             attempts=steps.c.attempts - 1, lost=0, due_at=None if seconds is None else after(seconds),
             ring_at=None if ring_in is None else after(ring_in), rings=0 if rung else NEVER_RUNG, **new_state(state),
@@ -188,10 +188,10 @@ def leave(
     ).first()  # fmt: skip
 
 
-def lock_leaves(connection: Connection, held: Claim, paths: list[str]) -> None:
+def lock_leaves(connection: Connection, claim: Claim, paths: list[str]) -> None:
     """Before the flow's own row: see the lock order in `flow_commits`."""
     if paths:
-        leaves = select(steps.c.path).where(steps.c.run_id == held.run_id, steps.c.path.in_(paths))
+        leaves = select(steps.c.path).where(steps.c.run_id == claim.run_id, steps.c.path.in_(paths))
         connection.execute(leaves.order_by(steps.c.path).with_for_update())
 
 

@@ -76,26 +76,26 @@ class FlowsSql:
         checkpoints = [checkpoint_of(row) for row in found if row.path != flow]
         return StoredFlow(checkpoints, next((row.state for row in found if row.path == flow), None))
 
-    def flow_began_at(self, held: Claim) -> float:
+    def flow_began_at(self, claim: Claim) -> float:
         """When the flow's row was made: where the clock of an async flow starts."""
         with self.database.autocommit() as connection:
-            at = (steps.c.run_id == held.run_id, steps.c.path == held.path)
+            at = (steps.c.run_id == claim.run_id, steps.c.path == claim.path)
             began: Any = connection.scalar(select(steps.c.created_at).where(*at))
             return float(began.timestamp())
 
-    def record_checkpoint(self, held: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
+    def record_checkpoint(self, claim: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
         """When it ended, by the database's clock; None: the flow has moved on without this attempt. `state`: that of
         the flow, if it has changed; here and below."""
         with self.database.transaction() as connection:
-            share_run(connection, held.run_id)
+            share_run(connection, claim.run_id)
             if ending.mark.found is not None:
-                lock_leaves(connection, held, [ending.mark.path])
-            flow = FlowTransaction.of(connection, held, self.ring_times, state)
+                lock_leaves(connection, claim, [ending.mark.path])
+            flow = FlowTransaction.of(connection, claim, self.ring_times, state)
             if flow is None:
                 return None
             ended_at: Any = flow.now
             if not flow.write(ending):  # an earlier try has
-                at = (steps.c.run_id == held.run_id, steps.c.path == ending.mark.path)
+                at = (steps.c.run_id == claim.run_id, steps.c.path == ending.mark.path)
                 ended_at = connection.scalar(select(steps.c.completed_at).where(*at))
             if flow.is_paused:
                 flow.stop()
@@ -105,33 +105,33 @@ class FlowsSql:
         return float(ended_at.timestamp())
 
     def suspend_step(
-        self, held: Claim, ending: CheckpointWrite | None, seconds: float | None, state: Json | None = None
+        self, claim: Claim, ending: CheckpointWrite | None, seconds: float | None, state: Json | None = None
     ) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
         with self.database.transaction() as connection:
-            share_run(connection, held.run_id)
+            share_run(connection, claim.run_id)
             if ending is not None:
-                lock_leaves(connection, held, [ending.mark.path])
-            left = leave(connection, held, seconds, self.ring_times, state)
+                lock_leaves(connection, claim, [ending.mark.path])
+            left = leave(connection, claim, seconds, self.ring_times, state)
             if left is None:
                 return None
-            telling = HistoryWriter(connection, held.run_id, left.executor_id)
-            flow = FlowTransaction(connection, held, telling, left.now, self.ring_times, state=state)
+            telling = HistoryWriter(connection, claim.run_id, left.executor_id)
+            flow = FlowTransaction(connection, claim, telling, left.now, self.ring_times, state=state)
             if ending is not None:
                 flow.write(ending)
             flow.tell_suspended(seconds)
             return int(left.execution_token)
 
     def spawn_child(
-        self, held: Claim, mark: CheckpointRef, child: ChildRun, state: Json | None = None
+        self, claim: Claim, mark: CheckpointRef, child: ChildRun, state: Json | None = None
     ) -> SpawnedChild | None:
         """The child run is there with the checkpoint, which does not wait for it. None: the flow has moved on."""
         with self.database.transaction() as connection:
-            share_run(connection, held.run_id)
-            flow = FlowTransaction.of(connection, held, self.ring_times, state)
+            share_run(connection, claim.run_id)
+            flow = FlowTransaction.of(connection, claim, self.ring_times, state)
             if flow is None:
                 return None
-            at = (steps.c.run_id == held.run_id, steps.c.path == mark.path)
+            at = (steps.c.run_id == claim.run_id, steps.c.path == mark.path)
             before = connection.execute(select(steps.c.result, steps.c.error).where(*at)).first()
             # The answer of an earlier try was lost: nothing is done again.
             done = flow.start_child(mark, child, awaited=False) if before is None else SpawnedChild(*before)
@@ -152,13 +152,13 @@ class FlowsSql:
             ).first()
         return None if row is None else (row.token, row.workflow, row.version)
 
-    def continue_flow(self, held: Claim, its_input: Json, state: Json | None = None) -> int | None:
+    def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
         """The flow begins anew with another input: what it has done is gone, and its run goes on. Its state stays
         visible until its next checkpoint."""
         with self.database.transaction() as connection:
-            lock_run(connection, held.run_id)
+            lock_run(connection, claim.run_id)
             row = connection.execute(
-                step_leaves_running(held, "suspend_step", "pending")
+                step_leaves_running(claim, "suspend_step", "pending")
                 .values(
                     attempts=0, lost=0, item=its_input, due_at=None, ring_at=after(self.ring_grace), rings=0,
                     **new_state(state),
@@ -169,21 +169,21 @@ class FlowsSql:
                 return None
             # What other steps of the plan have gone through, and wait for, stays.
             for table in (steps, attempts, logs, waits, deliveries, history):
-                its_own = and_(table.c.run_id == held.run_id, below(held.path, table))
+                its_own = and_(table.c.run_id == claim.run_id, below(claim.path, table))
                 connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
             tell(
-                connection, held.run_id, held.path, "continued", by=row.executor_id, kind=row.kind, item=its_input,
+                connection, claim.run_id, claim.path, "continued", by=row.executor_id, kind=row.kind, item=its_input,
                 state=row.state,
             )  # fmt: skip
-            self._forget_children(connection, held)
+            self._forget_children(connection, claim)
             return int(row.execution_token)
 
-    def _forget_children(self, connection: Connection, held: Claim) -> None:
+    def _forget_children(self, connection: Connection, claim: Claim) -> None:
         """Those that have ended are no part of what is to come: a run that goes on for ever must not keep them all."""
-        its_own = and_(runs.c.parent_path >= f"{held.path}/", runs.c.parent_path < f"{held.path}0")
+        its_own = and_(runs.c.parent_path >= f"{claim.path}/", runs.c.parent_path < f"{claim.path}0")
         ended = (
             select(runs.c.id)
-            .where(runs.c.parent_run_id == held.run_id, its_own, runs.c.status.in_(RUN_TERMINAL))
+            .where(runs.c.parent_run_id == claim.run_id, its_own, runs.c.status.in_(RUN_TERMINAL))
             .with_for_update(skip_locked=True)
         )
         connection.execute(

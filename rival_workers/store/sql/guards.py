@@ -28,24 +28,24 @@ RUNNING = (
 
 
 def running_of(row: Any) -> RunningAttempt:
-    held = Claim(row.run_id, row.path, row.execution_token)
-    return RunningAttempt(held, row.attempts, row.lost, row.executor_id, row.workflow, row.version, row.kind)
+    claim = Claim(row.run_id, row.path, row.execution_token)
+    return RunningAttempt(claim, row.attempts, row.lost, row.executor_id, row.workflow, row.version, row.kind)
 
 
-def guard(held: Claim, verb: str) -> Any:
+def guard(claim: Claim, verb: str) -> Any:
     """Token and status, always both."""
     return and_(
-        steps.c.run_id == held.run_id,
-        steps.c.path == held.path,
-        steps.c[held.guard] == held.token,
+        steps.c.run_id == claim.run_id,
+        steps.c.path == claim.path,
+        steps.c[claim.guard] == claim.token,
         steps.c.status.in_(step_sources(verb)),
     )
 
 
-def step_leaves_running(held: Claim, verb: str, status: str) -> Update:
+def step_leaves_running(claim: Claim, verb: str, status: str) -> Update:
     return (
         update(steps)
-        .where(guard(held, verb))
+        .where(guard(claim, verb))
         .values(
             status=status, execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
             timeout_at=None,
@@ -111,12 +111,12 @@ def backed_off(rings: Any, look: SweepOptions) -> Any:
 
 
 def record_attempt(
-    connection: Connection, held: Claim, step: Row[Any], outcome: str, error: dict[str, Any] | None,
+    connection: Connection, claim: Claim, step: Row[Any], outcome: str, error: dict[str, Any] | None,
     attempt: int | None = None,
 ) -> None:  # fmt: skip
     connection.execute(
         insert(attempts).values(
-            run_id=held.run_id, path=held.path, token=step.execution_token - 1, attempt=attempt or step.attempts,
+            run_id=claim.run_id, path=claim.path, token=step.execution_token - 1, attempt=attempt or step.attempts,
             outcome=outcome, error=error, executor_id=step.executor_id, started_at=step.started_at, ended_at=now(),
         )
     )  # fmt: skip

@@ -152,17 +152,17 @@ class MaintenanceSql:
         with self.database.without_seqscan() as connection:
             found = [running_of(row) for row in connection.execute(RUNNING.where(steps.c.executor_id == executor))]
         # One row at a time: several would have to be locked in an order.
-        return sum(self._adopt(attempt.held, executor, successor) for attempt in found)
+        return sum(self._adopt(attempt.claim, executor, successor) for attempt in found)
 
-    def _adopt(self, held: Claim, executor: str, successor: str) -> bool:
+    def _adopt(self, claim: Claim, executor: str, successor: str) -> bool:
         with self.database.transaction() as connection:
             adopted = connection.execute(
                 update(steps)
-                .where(guard(held, "beat_step"), steps.c.executor_id == executor)
+                .where(guard(claim, "beat_step"), steps.c.executor_id == executor)
                 .values(executor_id=successor)
             )
             if adopted.rowcount:
-                tell(connection, held.run_id, held.path, "adopted", by=successor, executor=executor)
+                tell(connection, claim.run_id, claim.path, "adopted", by=successor, executor=executor)
             return adopted.rowcount == 1
 
     def executors_on(self, host: str) -> list[ExecutorRow]:

@@ -79,7 +79,7 @@ class StepTransitionsSql:
         return in_lock_order(self.database, run_id, once)
 
     def claim_step(
-        self, held: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        self, claim: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
         within: float | None = None,
     ) -> Claimed | NotYet | WorkflowVersion | None:  # fmt: skip
         """`within`: so many seconds before it is due."""
@@ -88,7 +88,7 @@ class StepTransitionsSql:
         due = or_(startable, steps.c.due_at <= after(EARLY if within is None else within))
         statement = (
             update(steps)
-            .where(guard(held, "claim_step"), due, run_goes_on(held.run_id, of))
+            .where(guard(claim, "claim_step"), due, run_goes_on(claim.run_id, of))
             .values(
                 status="running", attempts=steps.c.attempts + 1, executor_id=executor, started_at=now(),
                 execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
@@ -97,55 +97,55 @@ class StepTransitionsSql:
             .returning(steps.c.execution_token, steps.c.timeout_token, steps.c.attempts, steps.c.lost, steps.c.kind)
         )  # fmt: skip
         with self.database.transaction() as connection:
-            share_run(connection, held.run_id)
+            share_run(connection, claim.run_id)
             step = connection.execute(statement).first()
             if step is None:
-                return self._too_early(connection, held, of) or other_than(connection, held.run_id, of)
+                return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
             # A timer's row is claimed as it waits; with it the whole run may have.
-            run_awakes(connection, held.run_id)
+            run_awakes(connection, claim.run_id)
             if step.kind == "wait":
                 # Its time is up: no event is for it any more.
-                connection.execute(delete(waits).where(waits.c.run_id == held.run_id, waits.c.path == held.path))
-            tell(connection, held.run_id, held.path, "claimed", by=executor, attempt=step.attempts)
-            run_input = connection.scalar(select(runs.c.input).where(runs.c.id == held.run_id))
+                connection.execute(delete(waits).where(waits.c.run_id == claim.run_id, waits.c.path == claim.path))
+            tell(connection, claim.run_id, claim.path, "claimed", by=executor, attempt=step.attempts)
+            run_input = connection.scalar(select(runs.c.input).where(runs.c.id == claim.run_id))
             token, timeout_token, attempt, lost, kind = step
-            return Claimed(held.run_id, held.path, token, timeout_token, attempt, lost, run_input, kind)
+            return Claimed(claim.run_id, claim.path, token, timeout_token, attempt, lost, run_input, kind)
 
-    def _too_early(self, connection: Connection, held: Claim, of: WorkflowVersion | None) -> NotYet | None:
+    def _too_early(self, connection: Connection, claim: Claim, of: WorkflowVersion | None) -> NotYet | None:
         row = connection.execute(
             select(steps.c.due_at, now().label("now"))
             .join(runs, runs.c.id == steps.c.run_id)
-            .where(guard(held, "claim_step"), steps.c.due_at > now(), is_of(of))
+            .where(guard(claim, "claim_step"), steps.c.due_at > now(), is_of(of))
         ).first()
         return None if row is None else NotYet((row.due_at - row.now).total_seconds())
 
-    def finish_step(self, held: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
+    def finish_step(self, claim: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
         """The step is over, and what follows from that has happened. None: it had moved on before."""
 
         def once(connection: Connection, alone: bool) -> FinishResult | None:
-            return self._finish(connection, held, end, advance, claim_for, alone)
+            return self._finish(connection, claim, end, advance, claim_for, alone)
 
-        return in_lock_order(self.database, held.run_id, once)
+        return in_lock_order(self.database, claim.run_id, once)
 
     def _finish(
-        self, connection: Connection, held: Claim, end: End, advance: Advance, claim_for: str | None, alone: bool
+        self, connection: Connection, claim: Claim, end: End, advance: Advance, claim_for: str | None, alone: bool
     ) -> FinishResult | None:
-        verb = "finish_step" if held.guard == "execution_token" else "time_out_finish"
+        verb = "finish_step" if claim.guard == "execution_token" else "time_out_finish"
         step = connection.execute(
-            step_leaves_running(held, verb, end.status)
+            step_leaves_running(claim, verb, end.status)
             .values(result=end.result, state=end.state, error=end.error, completed_at=now(), ring_at=None)
             .returning(*ATTEMPT_COLUMNS, steps.c.kind)
         ).first()
         if step is None:
             return None
         if end.status == "failed" or step.attempts > 1:
-            record_attempt(connection, held, step, end.outcome, end.error)
-        following = self._following(connection, held.run_id, claim_for, alone, by=_who(held, step, end.outcome))
+            record_attempt(connection, claim, step, end.outcome, end.error)
+        following = self._following(connection, claim.run_id, claim_for, alone, by=_who(claim, step, end.outcome))
         what = end.outcome if end.status == "failed" else end.status
-        following.telling.add(what, held.path, result=end.result, state=end.state, error=end.error)
+        following.telling.add(what, claim.path, result=end.result, state=end.state, error=end.error)
         if step.kind == "flow":
-            following.end_checkpoints(held.path)
-        following.outcome = _outcome(held.path, end)
+            following.end_checkpoints(claim.path)
+        following.outcome = _outcome(claim.path, end)
         following.apply(advance.effects)
         return following.conclude()
 
@@ -155,12 +155,12 @@ class StepTransitionsSql:
         limits = (self.ring_grace, self.near, self.max_payload)
         return EffectsSql(connection, run_id, claim_for, *limits, HistoryWriter(connection, run_id, by), alone)
 
-    def retry_step(self, held: Claim, retry: Retry, *, rung: bool) -> int | None:
+    def retry_step(self, claim: Claim, retry: Retry, *, rung: bool) -> int | None:
         """`rung`: the caller rings with a countdown. Otherwise the keeper does, shortly before it is due."""
-        verb = "retry_step" if held.guard == "execution_token" else "time_out_retry"
+        verb = "retry_step" if claim.guard == "execution_token" else "time_out_retry"
         with self.database.transaction() as connection:
             step = connection.execute(
-                step_leaves_running(held, verb, "waiting_retry")
+                step_leaves_running(claim, verb, "waiting_retry")
                 .values(
                     state=retry.state, error=retry.error, due_at=after(retry.delay),
                     ring_at=after(retry.delay + (self.ring_grace if rung else -LEAD)), rings=0 if rung else NEVER_RUNG,
@@ -169,22 +169,22 @@ class StepTransitionsSql:
             ).first()  # fmt: skip
             if step is None:
                 return None
-            record_attempt(connection, held, step, retry.outcome, retry.error)
-            told = HistoryWriter(connection, held.run_id, _who(held, step, retry.outcome))
+            record_attempt(connection, claim, step, retry.outcome, retry.error)
+            told = HistoryWriter(connection, claim.run_id, _who(claim, step, retry.outcome))
             if retry.outcome != "failed":
-                told.add(retry.outcome, held.path, error=retry.error)
+                told.add(retry.outcome, claim.path, error=retry.error)
             told.add(
-                "retried", held.path, attempt=step.attempts, delay=retry.delay, error=retry.error, state=retry.state
+                "retried", claim.path, attempt=step.attempts, delay=retry.delay, error=retry.error, state=retry.state
             )
             told.write()
             return int(step.execution_token)
 
-    def release_step(self, held: Claim, reason: ReleaseReason) -> int | None:
+    def release_step(self, claim: Claim, reason: ReleaseReason) -> int | None:
         """The attempt is given up without using one up: it will be started again."""
         lost = 1 if reason == "lost" else 0
         with self.database.transaction() as connection:
             step = connection.execute(
-                step_leaves_running(held, "release_step", "pending")
+                step_leaves_running(claim, "release_step", "pending")
                 .values(
                     attempts=steps.c.attempts - 1, lost=steps.c.lost + lost, due_at=now(),
                     ring_at=after(self.ring_grace), rings=0,
@@ -193,9 +193,9 @@ class StepTransitionsSql:
             ).first()  # fmt: skip
             if step is None:
                 return None
-            record_attempt(connection, held, step, reason, None, attempt=step.attempts + 1)
+            record_attempt(connection, claim, step, reason, None, attempt=step.attempts + 1)
             what, by = ("taken_over", KEEPER) if lost else (reason, step.executor_id)
-            tell(connection, held.run_id, held.path, what, by=by, executor=step.executor_id)
+            tell(connection, claim.run_id, claim.path, what, by=by, executor=step.executor_id)
             return int(step.execution_token)
 
     def park(
@@ -253,9 +253,9 @@ class StepTransitionsSql:
             return [running_of(row) for row in found]
 
 
-def _who(held: Claim, step: Row[Any], outcome: str) -> str | None:
+def _who(claim: Claim, step: Row[Any], outcome: str) -> str | None:
     """The attempt itself, or whoever has ended it from outside."""
-    if held.guard == "timeout_token":
+    if claim.guard == "timeout_token":
         return TIMER
     outside: dict[str, str | None] = {"lost": KEEPER, "revoked": REVOKE}
     return outside.get(outcome, step.executor_id)

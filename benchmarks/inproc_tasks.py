@@ -1,4 +1,5 @@
-"""The transport of library mode alone: plain Celery tasks per second through the in-process worker, on each pool.
+"""The transport of library mode alone: plain Celery tasks per second through the in-process worker, and how late their
+countdowns are, on each pool.
 
 `python -m benchmarks.inproc_tasks 20000` needs no server.
 """
@@ -47,6 +48,32 @@ def tasks_per_second(pool: Literal["threads", "solo"], count: int) -> float:
     return count / took
 
 
+def countdown_errors(pool: Literal["threads", "solo"], count: int = 30) -> list[float]:
+    """Milliseconds between the time at which a task was due and its start."""
+    inproc_transport.register()
+    name = uuid.uuid4().hex
+    app = Celery(name, broker=f"rival-inproc://{name}/", set_as_current=False)
+    app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1)
+    late: list[float] = []
+    over = threading.Event()
+
+    def note(due: float) -> None:
+        late.append((time.time() - due) * 1000)
+        if len(late) == count:
+            over.set()
+
+    task = app.task(name="note", shared=False)(note)
+    worker = InprocWorker(app, pool=pool)
+    worker.start()
+    for number in range(count):
+        countdown = 0.05 + number * 0.02
+        task.apply_async(args=[time.time() + countdown], countdown=countdown)
+    assert over.wait(LIMIT_S), f"only {len(late)} of {count} countdowns in {LIMIT_S:g} s"
+    worker.stop()
+    return late
+
+
 if __name__ == "__main__":
     for pool in ("threads", "solo"):
         emit(NAME, f"inproc_tasks_per_s_{pool}", [tasks_per_second(pool, int(sys.argv[1]))])  # type: ignore[arg-type]
+        emit(NAME, f"inproc_countdown_error_ms_{pool}", countdown_errors(pool))  # type: ignore[arg-type]

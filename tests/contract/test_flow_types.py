@@ -260,7 +260,8 @@ def test_a_step_that_waited_tells_an_event_without_a_payload_from_a_timeout(inli
     inline.rival.send_event("go")
     inline.rival.run("w", run_id="r")
     give_up_at = time.monotonic() + 30
-    while inline.rival.state("r").status != "completed" and time.monotonic() < give_up_at:
+    while inline.rival.state("r").status != "completed":
+        assert time.monotonic() < give_up_at, inline.rival.state("r")
         inline.clock.advance(0.05) if inline.clock else time.sleep(0.05)
         inline.drain()
     assert inline.rival.state("r").result == [["completed", None], ["failed", None]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import statistics
 import subprocess
 import sys
 import textwrap
@@ -122,60 +121,55 @@ def publish_raw(stage: Stage, body: Any, **options: Any) -> None:
         connection.Producer().publish(body, routing_key="celery", **options)
 
 
-# Speed
+# Order and time. How quick it is, `python -m benchmarks.inproc_tasks` measures.
 
 
-def test_a_task_published_from_another_thread_runs_within_20_ms(stage: Stage, worker: InprocWorker) -> None:
-    worker.start()
+def test_tasks_published_from_another_thread_run_in_their_order(stage: Stage, one_thread: InprocWorker) -> None:
+    one_thread.start()
     in_another_thread(lambda: ring_at_intervals(stage, 40))
     until(lambda: len(stage.seen) == 40)
-    assert statistics.median(ran - rung for rung, ran in stage.seen) < 0.020
+    published = stage.whats()
+    assert published == sorted(published)
+    assert all(ran >= rung for rung, ran in stage.seen)
 
 
-def test_very_many_tasks_are_drained_each_once_and_by_one_thread_in_their_order(
-    stage: Stage, worker: InprocWorker
-) -> None:
-    """How fast: `python -m benchmarks.inproc_tasks`."""
-    numbers = list(range(2000))
-    for number in numbers:
+def test_2000_tasks_that_were_published_before_the_start_run_once_each(stage: Stage, worker: InprocWorker) -> None:
+    for number in range(2000):
         stage.note.delay(number)
     worker.start()
-    until(lambda: len(stage.seen) >= len(numbers), timeout=60)
-    assert sorted(stage.whats()) == numbers
-    assert worker.pool == "threads" or stage.whats() == numbers
+    until(lambda: len(stage.seen) >= 2000, timeout=60)
+    assert sorted(stage.whats()) == list(range(2000))
 
 
-@pytest.mark.parametrize("countdown", [0.001, 0.05, 0.2])
-def test_a_countdown_is_precise_to_20_ms(stage: Stage, worker: InprocWorker, countdown: float) -> None:
-    worker.start()
-    for _ in range(9):
+def test_countdowns_are_never_early_and_run_in_the_order_of_their_times(stage: Stage, one_thread: InprocWorker) -> None:
+    one_thread.start()
+    for countdown in (0.4, 0.001, 0.2, 0.6, 0.05):
         stage.note.apply_async(args=[time.time() + countdown], countdown=countdown)
-        time.sleep(0.02)
-    until(lambda: len(stage.seen) == 9)
-    late = [ran - due for due, ran in stage.seen]
-    assert min(late) > -0.002
-    # Some may be late on a busy machine; a worker that polled would be late with all of them.
-    assert sorted(late)[2] < 0.020
+    until(lambda: len(stage.seen) == 5)
+    due = stage.whats()
+    assert due == sorted(due)
+    assert min(ran - its_due for its_due, ran in stage.seen) >= 0
 
 
-def test_a_countdown_is_not_late_because_a_longer_one_came_before_it(stage: Stage, worker: InprocWorker) -> None:
+def test_a_countdown_does_not_wait_for_a_longer_one_that_came_before_it(stage: Stage, worker: InprocWorker) -> None:
     worker.start()
     stage.note.apply_async(args=["far"], countdown=30)
-    for _ in range(5):
-        time.sleep(0.02)
-        stage.note.apply_async(args=[time.time() + 0.1], countdown=0.1)
-    until(lambda: len(stage.seen) == 5)
-    assert sorted(ran - due for due, ran in stage.seen)[1] < 0.020
+    for number in range(5):
+        stage.note.apply_async(args=[number], countdown=0.05)
+    until(lambda: len(stage.seen) == 5, timeout=25)
+    assert sorted(stage.whats()) == list(range(5))
 
 
-def test_a_timer_that_another_thread_sets_is_precise_too(stage: Stage, worker: InprocWorker) -> None:
+def test_a_timer_that_another_thread_sets_wakes_an_idle_worker_and_is_never_early(
+    stage: Stage, worker: InprocWorker
+) -> None:
     worker.start()
     time.sleep(0.05)
     assert worker._controller is not None
     worker._controller.timer.call_after(0.05, stage._note, (time.time() + 0.05,))
     until(lambda: stage.seen)
     [(due, ran)] = stage.seen
-    assert ran - due < 0.3
+    assert ran >= due
 
 
 def test_an_idle_worker_uses_no_cpu(stage: Stage) -> None:

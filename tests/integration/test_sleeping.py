@@ -1,9 +1,8 @@
-"""How precisely flows wake on a real fleet: from milliseconds on; and what sleeps for years is a row."""
+"""Sleeps of flows on a real fleet: never early, in order, and for years as a row. `make bench` measures precision."""
 
 from __future__ import annotations
 
 import datetime as dt
-import statistics
 from pathlib import Path
 
 import pytest
@@ -24,56 +23,57 @@ def nap(ctx, input):
 def until(ctx, input):
     ctx.sleep_until(dt.datetime.fromisoformat(input))
 """
-NAPS = [0.3 + 1.2 * n / 19 for n in range(20)]
+#: In an order in which the shortest is neither the first nor the last.
+NAPS = [1.6, 0.1, 1.1, 2.1, 0.6]
+#: Seconds after which a timer must have fired, however busy the machine is.
+LIMIT = 20.0
+NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 @pytest.fixture
 def fleet(workers: Workers, tmp_path: Path) -> Workers:
     file = tmp_path / "flows.py"
     file.write_text(FLOWS)
-    workers.start(file, concurrency=8)
+    # One thread: what is due first starts first, also when several are late.
+    workers.start(file, concurrency=1)
     return workers
 
 
 def woken(rival: Rival, run_id: str, workflow: str) -> Step:
     """The flow's row: `due_at` is when it was to wake, `started_at` when it did, both by the database's clock."""
-    assert rival.wait(workflow, run_id, timeout=20).status == "completed"
+    assert rival.wait(workflow, run_id, timeout=40).status == "completed"
     return next(step for step in rival.state(run_id).steps if step.path == workflow)
 
 
-def lateness(step: Step) -> float:
+def is_never_early(step: Step) -> bool:
+    """By the database's clock, which sets both times. Without a tolerance: it would hide an error of that size."""
     assert step.due_at is not None
     assert step.started_at is not None
-    return (step.started_at - step.due_at).total_seconds()
-
-
-def naps(rival: Rival) -> list[float]:
-    late = [lateness(woken(rival, run.run_id, "nap")) for run in rival.run_many("nap", NAPS)]
-    assert min(late) >= -0.006, "never before its time"
-    return late
-
-
-def is_precise(late: list[float]) -> bool:
-    return statistics.median(late) < 0.05 and max(late) < 0.5
+    return dt.timedelta() <= step.started_at - step.due_at < dt.timedelta(seconds=LIMIT)
 
 
 @pytest.mark.slow
-def test_a_sleep_is_precise_to_50_ms_while_a_fleet_is_up(rival: Rival, fleet: Workers) -> None:
-    assert woken(rival, rival.run("nap", 0.01).run_id, "nap").due_at is not None
-    # The machine may be busy with other tests: one good turn of several shows what the fleet can do.
-    turns: list[list[float]] = []
-    while len(turns) < 6 and not any(map(is_precise, turns)):
-        turns.append(naps(rival))
-    assert any(map(is_precise, turns)), turns
+def test_sleeps_never_end_early_and_end_in_the_order_of_their_times(rival: Rival, fleet: Workers) -> None:
+    woken_up = [woken(rival, run.run_id, "nap") for run in rival.run_many("nap", NAPS)]
+    assert all(map(is_never_early, woken_up))
+    by_due = sorted(zip(NAPS, woken_up, strict=True), key=lambda one: one[1].due_at or NEVER)
+    assert [nap for nap, _ in by_due] == sorted(NAPS)
+    assert [nap for nap, _ in sorted(by_due, key=lambda one: one[1].started_at or NEVER)] == sorted(NAPS)
 
+
+@pytest.mark.slow
+def test_a_sleep_until_a_time_does_not_end_before_it(rival: Rival, fleet: Workers) -> None:
     when = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.8)
     step = woken(rival, rival.run("until", when.isoformat()).run_id, "until")
+    assert is_never_early(step)
     assert step.due_at is not None
-    assert abs((step.due_at - when).total_seconds()) < 0.25, "the database's clock decides, the time is the flow's"
-    assert lateness(step) < 2
+    assert when <= step.due_at < when + dt.timedelta(seconds=LIMIT), "the time that the flow gave"
 
+
+@pytest.mark.slow
+def test_a_sleep_of_ten_years_is_a_row(rival: Rival, fleet: Workers) -> None:
     far = rival.run("nap", 10 * 365 * 86_400).run_id
     wait_until(lambda: rival.state(far).status == "suspended")
     due = rival.state(far).steps[0].due_at
     assert due is not None
-    assert due.year - dt.datetime.now(dt.UTC).year in (9, 10)
+    assert dt.timedelta(days=3649) < due - dt.datetime.now(dt.UTC) <= dt.timedelta(days=3650)

@@ -94,7 +94,6 @@ class BrokerServer(Server):
             'save ""',
             "appendonly no",
             "daemonize no",
-            "shutdown-timeout 0",
         ]
         return "\n".join(lines) + "\n"
 

@@ -53,7 +53,9 @@ class Guarded:
         self.place = urlsplit(server.url)
 
     def allow(self, rules: str) -> None:
-        self.admin.execute_command("ACL", "SETUSER", "fleet", "reset", "on", ">hunter2", *rules.split())
+        self.admin.execute_command(
+            "ACL", "SETUSER", "fleet", "reset", "resetchannels", "on", ">hunter2", *rules.split()
+        )
 
     def url(self, password: str = "hunter2") -> str:
         return f"redis://fleet:{password}@{self.place.hostname}:{self.place.port}/0"

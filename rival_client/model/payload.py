@@ -36,6 +36,10 @@ class Json(str):
 NULL = Json("null")
 
 
+#: Of what is JSON already. Made once: `json.dumps` with options makes an encoder for each call.
+_encode_plain = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def _encode(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
@@ -122,8 +126,8 @@ def serialise(value: Any) -> str:
     """
     if isinstance(value, Json):
         return value
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if _is_storable(text) else json.dumps(_storable(value), ensure_ascii=False, separators=(",", ":"))
+    text = _encode_plain(value)
+    return text if _is_storable(text) else _encode_plain(_storable(value))
 
 
 def _is_storable(text: str) -> bool:

@@ -48,8 +48,8 @@ def tell(
 
 
 def as_json(detail: Mapping[str, Any]) -> Json:
-    """What is None is left out; payloads in it are JSON text already."""
-    pairs = (f"{serialise(name)}:{serialise(value)}" for name, value in detail.items() if value is not None)
+    """What is None is left out; payloads in it are JSON text already. The names are those of keyword arguments."""
+    pairs = (f'"{name}":{serialise(value)}' for name, value in detail.items() if value is not None)
     return Json("{" + ",".join(pairs) + "}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model.payload import Json
@@ -22,7 +22,7 @@ class FlowPaused(Exception):
 class StoredFlow:
     """What earlier attempts of a flow have stored."""
 
-    checkpoints: list[Checkpoint]
+    checkpoints: list[Checkpoint] = field(default_factory=list)
     #: The flow's `state`.
     state: dict[str, Any] | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseRefused, DatabaseUnavailable
-from rival_workers import StepFailed, step
+from rival_workers import StepError, StepFailed, step
 from tests.contract.test_lost_answers import define_flow
 from tests.contract.test_outcomes import fails, impatient
 from tests.support.inline import Inline
@@ -92,9 +92,17 @@ def test_an_async_flow_that_exits_has_failed_and_the_next_one_runs(inline: Inlin
 )
 @pytest.mark.parametrize("operation", ["read_checkpoints", "record_checkpoint", "commit_flow"])
 def test_a_database_error_is_not_a_flows_failure(inline: Inline, operation: str, error: DatabaseError) -> None:
+    tries: list[int] = []
+
+    def one() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            raise StepError("so that checkpoints are read", behavior="retry")
+        return 1
+
     def body(ctx: Any) -> Any:
         try:
-            return ctx.step(lambda: 1, name="one") + ctx.gather(lambda: 2, lambda: 3)[1]
+            return ctx.step(one, max_attempts=2, base_delay=0) + ctx.gather(lambda: 2, lambda: 3)[1]
         except Exception:
             return "swallowed"
 

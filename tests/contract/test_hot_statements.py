@@ -24,7 +24,13 @@ from rival_client.sql.runs import INSERT_RUN
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.interface import Claim, SweepOptions
 from rival_workers.store.postgres.events import DELIVER_EVENT, LOCK_EVENT
-from rival_workers.store.postgres.flows import CONTINUE_FLOW, END_STEPS, RECEIVE_END, RECORD_CHECKPOINT
+from rival_workers.store.postgres.flows import (
+    CONTINUE_FLOW,
+    END_STEPS,
+    READ_CHECKPOINTS,
+    RECEIVE_END,
+    RECORD_CHECKPOINT,
+)
 from rival_workers.store.postgres.statements import (
     BEGIN_RUN,
     FINISH_AND_CLAIM,
@@ -110,6 +116,7 @@ BIG = {"rival_runs", "rival_steps"}
         INSERT_EVENT,
         LOCK_EVENT,
         DELIVER_EVENT,
+        READ_CHECKPOINTS,
         RECORD_CHECKPOINT,
         END_STEPS,
         RECEIVE_END,

@@ -2,24 +2,73 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from rival_workers import step
+from rival_workers import for_each, step
+from tests.support.flows import define
 from tests.support.inline import Inline
 from tests.support.round_trips import round_trips
+
+
+@pytest.fixture
+def fleet(inline: Inline) -> Inline:
+    if not inline.store.database.is_postgres:
+        pytest.skip("SQLite has no round trips")
+    # A comparison of counts is no race against the budget.
+    object.__setattr__(inline.coordinator.settings, "continuation_budget", 600.0)
+    return inline
 
 
 def nothing() -> None:
     pass
 
 
-def test_a_stale_start_is_one_round_trip(inline: Inline) -> None:
-    if not inline.store.database.is_postgres:
-        pytest.skip("SQLite has no round trips")
-    inline.define("w", step(nothing, name="a"))
-    inline.rival.run("w", run_id="r")
-    [message] = inline.doorbell.take()
-    inline.deliver(message)
-    with round_trips(inline.store) as asked:
-        inline.deliver(message)
+def asked_by(fleet: Inline, workflow: str, input: Any = None) -> list[str]:
+    fleet.rival.run(workflow, input, run_id="r")
+    with round_trips(fleet.store) as asked:
+        fleet.drain()
+    assert fleet.rival.state("r").status == "completed"
+    return asked
+
+
+def test_each_step_of_a_plan_is_one_round_trip(fleet: Inline) -> None:
+    fleet.define("w", *[step(nothing, name=name) for name in "abc"])
+    assert asked_by(fleet, "w") == [
+        "rival_begin_run", "rival_finish_and_claim", "rival_finish_and_claim", "rival_finish_and_complete",
+    ]  # fmt: skip
+
+
+def test_each_item_of_a_for_each_is_one_round_trip(fleet: Inline) -> None:
+    fleet.define("w", for_each("all", items=lambda: range(20), do=[step(nothing, name="a")], concurrency=1))
+    asked = [what for what in asked_by(fleet, "w") if what.startswith("rival_")]
+    assert asked == ["rival_finish_lane_and_claim"] * 20, "only the first and the last one need more"
+
+
+def test_each_step_of_a_flow_is_one_round_trip(fleet: Inline) -> None:
+    define(fleet, lambda ctx: [ctx.step(nothing) for _ in range(5)] and None)
+    assert asked_by(fleet, "f") == ["rival_begin_run", *["rival_record_checkpoint"] * 5, "rival_finish_and_complete"]
+
+
+def test_a_flow_that_continues_costs_the_same_each_time(fleet: Inline) -> None:
+    def body(ctx: Any, input: int) -> None:
+        ctx.step(nothing)
+        if input:
+            ctx.continue_as(input - 1)
+
+    define(fleet, body)
+    turn = ["rival_record_checkpoint", "rival_continue_flow", "rival_claim_step", "rival_read_item",
+            "rival_read_checkpoints"]  # fmt: skip
+    asked = asked_by(fleet, "f", 4)
+    assert asked[2 : 2 + 4 * len(turn)] == turn * 4, asked
+
+
+def test_a_stale_start_is_one_round_trip(fleet: Inline) -> None:
+    fleet.define("w", step(nothing, name="a"))
+    fleet.rival.run("w", run_id="r")
+    [message] = fleet.doorbell.take()
+    fleet.deliver(message)
+    with round_trips(fleet.store) as asked:
+        fleet.deliver(message)
     assert asked == ["rival_begin_run"]

@@ -79,6 +79,8 @@ class FlowCalls:
         self.scheduler, self._flow, self._run_id = scheduler, flow, run_id
         self._rules, self._max_payload, self._failures = rules, max_payload, failures
         self._find_workflow = find_workflow
+        #: Of steps without options of their own, by name: a flow calls them again and again.
+        self._configs: dict[str, StepConfig] = {}
 
     def step(
         self, function: Callable[..., Any] | StepSpec, *args: Any, name: str | None = None,
@@ -92,10 +94,15 @@ class FlowCalls:
         chosen, its_own = split_keywords(function, args, keywords, options)
         given = chosen.pop("name", None)
         called = name_of(function) if given is None else _step_name(given)
-        config = self._config(called, chosen)
+        config = self._config(called, chosen) if chosen else self._config_of(called)
         mark = self.scheduler.come_to(called, "step")
         step = FlowStep(mark, function, args, config, self._max_payload, self._failures, its_own)
         return StepOperation(self.scheduler, step)
+
+    def _config_of(self, name: str) -> StepConfig:
+        if name not in self._configs:
+            self._configs[name] = self._config(name, {})
+        return self._configs[name]
 
     def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
         """What no flow's step can have is for the other steps that the rule is for."""

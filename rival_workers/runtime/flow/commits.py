@@ -5,7 +5,7 @@ Moved when the attempt does not count any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn, TypeVar
 
 from rival_client.broker.doorbell import Doorbell
@@ -33,6 +33,7 @@ from rival_workers.store.flow_records import (
     FlowPaused,
     FlowProgress,
     SpawnedChild,
+    StoredFlow,
 )
 from rival_workers.store.interface import Store
 
@@ -56,7 +57,9 @@ class AttemptPort:
     def checkpoints(self, state: Callable[[], Mapping[str, Any]]) -> list[Checkpoint]:
         """Those of earlier attempts. `state`: what the flow's state is, which each commit stores if it has changed."""
         claim = self._position.claim
-        stored = self._kept(lambda: self._store.read_checkpoints(claim.run_id, claim.path))
+        stored = StoredFlow()
+        if self.was_claimed_before:
+            stored = self._kept(lambda: self._store.read_checkpoints(claim.run_id, claim.path))
         what = f"the state of step {claim.path!r} of run {claim.run_id!r}"
         self.state = FlowState(state, what, self.max_payload, stored.state)
         return stored.checkpoints
@@ -122,9 +125,12 @@ class AttemptPort:
         failpoint("after_continue_commit")
         raise Again(token)
 
-    @contextmanager
-    def limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> Iterator[None]:
+    def limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> AbstractContextManager[None]:
         """Call `when_over` if the step that the block is takes too long."""
+        return nullcontext() if config.limit is None else self._limited(config, when_over)
+
+    @contextmanager
+    def _limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> Iterator[None]:
         limit = FlowStepLimit(config, self._limits.timer)
 
         def over() -> bool:

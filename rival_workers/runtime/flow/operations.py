@@ -107,7 +107,7 @@ class StepOperation(Operation):
         return self.step.is_over
 
     def _read(self, end: Checkpoint) -> Any:
-        return replace(self.step, mark=replace(self.mark, found=end)).result()
+        return self.step.result_of(end)
 
     def tried(self, end: Checkpoint, due: float) -> None:
         """It has failed, and is tried again."""

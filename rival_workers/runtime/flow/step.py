@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.model.payload import dump, load
+from rival_client.model.payload import dump
 from rival_workers.definition.returns import known_returns_of
 from rival_workers.definition.steps import name_of
 from rival_workers.engine.decisions import Failure, Retry, Success, decide, timed_out
@@ -56,19 +56,13 @@ class FlowStep:
         """What becomes of it if it still runs now."""
         return self._ending(timed_out(self.config, limit.error(self.attempt)))
 
-    def result(self, ending: CheckpointWrite | None = None) -> Any:
+    def result_of(self, end: Checkpoint) -> Any:
         """What it has returned, now or before; StepFailed if it has failed for good."""
-        mark, found = self.mark, self.mark.found
-        if ending is not None:
-            found = Checkpoint(
-                mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error
-            )
-        assert found is not None, "it has not been called yet"
-        if found.status != "failed" or found.error is None:
-            return self._restored(found.result)
-        if found.error.get("soft"):
+        if end.status != "failed" or end.error is None:
+            return self._restored(end.result)
+        if end.error.get("soft"):
             return None
-        raise StepFailed(found.path, found.error)
+        raise StepFailed(end.path, end.error)
 
     def _restored(self, result: Any) -> Any:
         """As in a plan: a step that was skipped has no result, whatever its type."""

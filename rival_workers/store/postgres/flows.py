@@ -11,7 +11,7 @@ from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL
 from rival_client.model.payload import Json, load, serialise
 from rival_client.sql.history import REOPENINGS, as_json
 from rival_workers.engine.replay import Checkpoint, CheckpointWrite
-from rival_workers.store.flow_records import EARLY, FlowCommit, FlowProgress
+from rival_workers.store.flow_records import EARLY, FlowCommit, FlowProgress, StoredFlow
 from rival_workers.store.interface import Claim
 
 
@@ -123,6 +123,18 @@ WITH leaf AS (
 SELECT path, kind, status, opened, attempts, result, error, extract(epoch FROM completed_at) FROM received
 """
 
+# All of them as one value: a row for each would be read column by column.
+_READ_CHECKPOINTS = """
+SELECT (SELECT state FROM rival_steps WHERE run_id = %(run_id)s AND path = %(flow)s), (
+    SELECT json_agg(json_build_array(
+        path, kind, status, opened, attempts, result, error, extract(epoch FROM due_at - now()), end_order,
+        extract(epoch FROM completed_at), CASE WHEN json_typeof(item) = 'string' THEN item END
+    ))
+    FROM rival_steps
+    WHERE run_id = %(run_id)s AND path > %(flow)s::text || '/' AND path < %(flow)s::text || '0' AND opened IS NOT NULL
+)
+"""
+
 _BELOW = "(path >= %(flow)s::text || '{0}' AND path < %(flow)s::text || '{1}')"
 _HANGS_ON_IT = " OR ".join(_BELOW.format(sign, chr(ord(sign) + 1)) for sign in "/[!")
 _ITS_OWN = f"(path = %(flow)s OR {_HANGS_ON_IT})"
@@ -171,10 +183,17 @@ SELECT execution_token FROM step
 """
 
 LOCK_RUN = Statement.of("rival_lock_run", RUN_LOCK_SQL)
+READ_CHECKPOINTS = Statement.of("rival_read_checkpoints", _READ_CHECKPOINTS)
 RECORD_CHECKPOINT = Statement.of("rival_record_checkpoint", _RECORD)
 END_STEPS = Statement.of("rival_end_steps", _END_STEPS)
 RECEIVE_END = Statement.of("rival_receive_end", _RECEIVE)
 CONTINUE_FLOW = Statement.of("rival_continue_flow", _CONTINUE)
+
+
+def read_checkpoints(hot: PreparedPool, run_id: str, flow: str) -> StoredFlow:
+    row = hot.fetch(READ_CHECKPOINTS, {"run_id": run_id, "flow": flow})
+    assert row is not None, "it has no FROM"
+    return StoredFlow([Checkpoint(*columns) for columns in load(row[1]) or ()], load(row[0]))
 
 
 def record_checkpoint(hot: PreparedPool, claim: Claim, ending: CheckpointWrite, state: Json | None) -> float | None:

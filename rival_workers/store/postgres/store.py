@@ -11,7 +11,7 @@ from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, Close, Join, OpenRow
 from rival_workers.engine.paths import is_handler
 from rival_workers.engine.replay import CheckpointWrite
-from rival_workers.store.flow_records import FlowCommit, FlowProgress
+from rival_workers.store.flow_records import FlowCommit, FlowProgress, StoredFlow
 from rival_workers.store.interface import (
     BeginResult,
     Claim,
@@ -82,6 +82,9 @@ class PostgresStore(SqlStore):
 
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
         return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
+
+    def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
+        return flows.read_checkpoints(self._hot, run_id, flow)
 
     def record_checkpoint(self, claim: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
         if ending.mark.found is not None:

@@ -40,7 +40,7 @@ def test_a_url_that_is_none_is_said(bare: Cli, url: str) -> None:
     assert "s3cret" not in answer.err
 
 
-@pytest.mark.parametrize("args", [("ls",), ("worker", "-w", "flows.py"), ("dev",), ("demo",), ("plan", "flows.py")])
+@pytest.mark.parametrize("args", [("ls",), ("worker", "-w", "flows.py"), ("dev",), ("plan", "flows.py")])
 @pytest.mark.parametrize("value", ["nan", "-1", "soon", "9" * 5000])
 def test_a_setting_that_cannot_be_used_is_said_in_a_line(bare: Cli, args: tuple[str, ...], value: str) -> None:
     answer = bare(*args, code=2, RIVAL_RING_GRACE=value)

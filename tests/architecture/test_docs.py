@@ -150,7 +150,7 @@ def test_every_command_is_in_the_reference_with_all_its_options(name: str) -> No
 
 
 def with_what_it_points_to(text: str, heading: str) -> str:
-    """A section, and those of the same page that it links to: options that many commands share are told once."""
+    """A section, and those of the same page that it links to: options that many commands share are listed once."""
     found = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL | re.IGNORECASE)
     if found is None:
         return ""

@@ -140,7 +140,7 @@ def sleeps(path: Path) -> list[str]:
 
 
 def test_no_worker_ever_sleeps_except_while_the_database_is_away() -> None:
-    """The fleet's parent is no worker: it waits for its children."""
+    """The fleet's parent is not a worker: it waits for its children."""
     sleepers = {
         f"{path.name}:{function}"
         for path in FILES

@@ -1,4 +1,4 @@
-"""The names that others may rely on. Whoever changes this list changes what people's code imports."""
+"""The public names. A change of this list changes what other projects import."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_both_clients_have_the_same_surface() -> None:
 
 
 def test_internal_actions_are_not_offered_to_users() -> None:
-    """The seed's `attempt`, `onTimeout`, `executeNext` and `onStepFinished` are no part of any public surface."""
+    """The seed's `attempt`, `onTimeout`, `executeNext` and `onStepFinished` are not part of any public surface."""
     offered = {*rival_client.__all__, *rival_workers.__all__, *public(Rival), *public(AsyncRival)}
     internal = ("attempt", "time_out", "timeout", "claim", "finish", "begin", "execute", "advance", "take_over")
     assert not [name for name in offered if name.lower().startswith(internal) and name != "Attempt"]

@@ -14,7 +14,7 @@ from typing import Any
 from rival_client.api.client import Rival
 from rival_client.broker.doorbell import KombuDoorbell
 from rival_client.broker.message import AnyMessage
-from rival_client.broker.run_end import LocalBell
+from rival_client.broker.run_end import LocalRunEndNotifier
 from rival_client.errors import RivalError
 from rival_client.model.inputs import InputValidator
 from rival_workers.definition.registry import Registry, default_registry
@@ -31,14 +31,14 @@ from rival_workers.store import migrations, open_store
 class LocalDoorbell(KombuDoorbell):
     """Rings over the in-process transport; whoever waits is in this process too."""
 
-    def __init__(self, url: str, queue: str, bell: LocalBell) -> None:
+    def __init__(self, url: str, queue: str, run_ends: LocalRunEndNotifier) -> None:
         super().__init__(url, queue)
-        self._bell = bell
+        self._run_ends = run_ends
 
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         rung = super().publish(messages)
         for run_id in changed:
-            self._bell.announce(run_id)
+            self._run_ends.announce(run_id)
         return rung
 
 
@@ -57,9 +57,9 @@ class EmbeddedRival(Rival):
         )
         store = open_store(own.require_database(), **own.store_options)
         migrations.upgrade(store.database)
-        bell = LocalBell()
-        doorbell = LocalDoorbell(own.broker_url or "", own.queue, bell)
-        super().__init__(settings=own, database=store.database, doorbell=doorbell, bell=bell)
+        run_ends = LocalRunEndNotifier()
+        doorbell = LocalDoorbell(own.broker_url or "", own.queue, run_ends)
+        super().__init__(settings=own, database=store.database, doorbell=doorbell, run_ends=run_ends)
         self._registry = registry
         self._registered: dict[str, WorkflowDefinition] = {}
         self._process = Process(own, registry, "embedded", store=store, doorbell=doorbell)
@@ -75,14 +75,14 @@ class EmbeddedRival(Rival):
         self._process.keeper.start()
         return worker
 
-    def _gate(self, workflow: str) -> InputValidator:
+    def _validator(self, workflow: str) -> InputValidator:
         # Workflows may be defined after the start, in a notebook's next cell, and again when that is executed again.
         newest = self._registry.newest(workflow)
         if newest is not None and self._registered.get(workflow) is not newest:
             self._process.register_workflows()
-            self._gates.pop(workflow, None)
+            self._validators.pop(workflow, None)
             self._registered[workflow] = newest
-        return super()._gate(workflow)
+        return super()._validator(workflow)
 
     def close(self) -> None:
         global _opened

@@ -17,7 +17,7 @@ from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.api.client import CHUNK, Rival
 from rival_client.api.handles import AsyncStarted, AsyncWorkflow, Started
 from rival_client.api.registry import AsyncWorkflowRegistry
-from rival_client.broker.run_end import AsyncBell
+from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
 from rival_client.db.tables import RUN_TERMINAL
@@ -69,7 +69,7 @@ class AsyncRival:
     ) -> None:
         self._rival = sync or Rival(database_url, broker_url, settings=settings)
         self.settings = self._rival.settings
-        self._bell = AsyncBell(self.settings.broker_url, self.settings.key_prefix)
+        self._run_ends = AsyncRunEndNotifier(self.settings.broker_url, self.settings.key_prefix)
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="rival-client")
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -81,9 +81,9 @@ class AsyncRival:
     ) -> AsyncStarted:
         if connection is None:
             return self._handle(await self._call(self._rival.run, workflow, input, run_id))
-        gate = await self._call(self._rival._gate, arguments.workflow(workflow))
+        validator = await self._call(self._rival._validator, arguments.workflow(workflow))
         an_id = given_or_new_id(run_id)
-        created = await self._join(connection, gate, {an_id: gate.admit(input)})
+        created = await self._join(connection, validator, {an_id: validator.validate(input)})
         return AsyncStarted(an_id, "started" if an_id in created else "running", self)
 
     async def run_many(
@@ -93,20 +93,20 @@ class AsyncRival:
         if connection is None:
             started = await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
             return [self._handle(one) for one in started]
-        gate = await self._call(self._rival._gate, arguments.workflow(workflow))
-        admitted = gate.admit_all(arguments.several("inputs", inputs))
+        validator = await self._call(self._rival._validator, arguments.workflow(workflow))
+        admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         created: set[str] = set()
         for part in batched(zip(ids, admitted, strict=True), CHUNK):
-            created |= await self._join(connection, gate, dict(part))
+            created |= await self._join(connection, validator, dict(part))
         return [AsyncStarted(i, "started" if i in created else "running", self) for i in ids]
 
     def _handle(self, started: Started) -> AsyncStarted:
         return AsyncStarted(started.run_id, started.status, self)
 
-    async def _join(self, connection: Any, gate: InputValidator, inputs: Mapping[str, Json]) -> set[str]:
-        grace, message = self.settings.ring_grace, self._rival.ringer(gate.workflow)
-        return await caller_tx.insert_in_async(connection, gate.workflow, inputs, grace, message)
+    async def _join(self, connection: Any, validator: InputValidator, inputs: Mapping[str, Json]) -> set[str]:
+        grace, message = self.settings.ring_grace, self._rival.publisher(validator.workflow)
+        return await caller_tx.insert_in_async(connection, validator.workflow, inputs, grace, message)
 
     async def send_event(
         self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
@@ -119,7 +119,7 @@ class AsyncRival:
                 event_id=event_id,
             )  # fmt: skip
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
-        message = self._rival.event_ringer(event)
+        message = self._rival.event_publisher(event)
         sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
         return Sent(event.id, "sent" if sent else "duplicate")
 
@@ -167,7 +167,7 @@ class AsyncRival:
         name, status = await self._call(self._rival._status, workflow, run_id)
         if status in RUN_TERMINAL:
             return await self.result(run_id)
-        async with self._bell.listen(run_id) as listener:
+        async with self._run_ends.listen(run_id) as listener:
             while (status := await self._call(self._rival._status_if_there, workflow, run_id)) not in RUN_TERMINAL:
                 pause = schedule.pause(time.monotonic())
                 if pause is None:

@@ -18,7 +18,7 @@ from rival_client.api.registry import WorkflowRegistry
 from rival_client.api.schedules import ScheduleOperations
 from rival_client.broker.doorbell import Doorbell, open_doorbell
 from rival_client.broker.message import EventMessage, StepMessage
-from rival_client.broker.run_end import ChangeBell, open_bell
+from rival_client.broker.run_end import RunEndNotifier, open_run_end_notifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
 from rival_client.db.database import Database
@@ -67,7 +67,7 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         settings: Settings | None = None,
         database: Database | None = None,
         doorbell: Doorbell | None = None,
-        bell: ChangeBell | None = None,
+        run_ends: RunEndNotifier | None = None,
     ) -> None:
         arguments.urls(database_url, broker_url)
         if settings is None:
@@ -80,9 +80,9 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         self.database = database or Database(self.settings.require_database())
         broker, prefix = self.settings.broker_url, self.settings.key_prefix
         self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix)
-        self._bell = bell or open_bell(broker, prefix)
-        self._hot = PreparedPool(self.database.url) if self.database.is_postgres else None
-        self._gates: dict[str, tuple[float, InputValidator]] = {}
+        self._run_ends = run_ends or open_run_end_notifier(broker, prefix)
+        self._prepared = PreparedPool(self.database.url) if self.database.is_postgres else None
+        self._validators: dict[str, tuple[float, InputValidator]] = {}
 
     # -- starting -----------------------------------------------------------------------------------------
 
@@ -90,9 +90,9 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         self, workflow: str | HasName, input: Any = None, run_id: str | None = None, *, connection: Any = None
     ) -> Started:
         """Start a run and return at once. With `connection` the insert joins that open transaction."""
-        gate = self._gate(arguments.workflow(workflow))
+        validator = self._validator(arguments.workflow(workflow))
         an_id = given_or_new_id(run_id)
-        created = self._start(gate, {an_id: gate.admit(input)}, connection)
+        created = self._start(validator, {an_id: validator.validate(input)}, connection)
         return Started(an_id, "started" if an_id in created else "running", self)
 
     def run_many(
@@ -103,48 +103,48 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
 
         With run ids of your own it is all or nothing: a conflict refuses the lot.
         """
-        gate = self._gate(arguments.workflow(workflow))
-        admitted = gate.admit_all(arguments.several("inputs", inputs))
+        validator = self._validator(arguments.workflow(workflow))
+        admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         parts = [dict(part) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
         if connection is not None or run_ids is None:
-            created = set().union(*(self._start(gate, part, connection) for part in parts))
+            created = set().union(*(self._start(validator, part, connection) for part in parts))
         else:
-            created = self._start_at_once(gate, parts)
+            created = self._start_at_once(validator, parts)
         return [Started(i, "started" if i in created else "running", self) for i in ids]
 
-    def _start(self, gate: InputValidator, inputs: Mapping[str, Json], connection: Any) -> set[str]:
-        grace, message = self.settings.ring_grace, self.ringer(gate.workflow)
+    def _start(self, validator: InputValidator, inputs: Mapping[str, Json], connection: Any) -> set[str]:
+        grace, message = self.settings.ring_grace, self.publisher(validator.workflow)
         if connection is not None:
-            return caller_tx.insert_in(connection, gate.workflow, inputs, grace, message)
-        created = self._insert_one(gate.workflow, inputs)
+            return caller_tx.insert_in(connection, validator.workflow, inputs, grace, message)
+        created = self._insert_one(validator.workflow, inputs)
         if not created:
-            created = self.database.transact(lambda own: caller_tx.insert(own, gate.workflow, inputs, grace))
+            created = self.database.transact(lambda own: caller_tx.insert(own, validator.workflow, inputs, grace))
         message(created)
         return created
 
     def _insert_one(self, workflow: WorkflowInfo, inputs: Mapping[str, Json]) -> set[str]:
         """The quick way for a single new run; empty when it is not one, and the thorough way must say why."""
-        if self._hot is None or len(inputs) != 1:
+        if self._prepared is None or len(inputs) != 1:
             return set()
         [(run_id, its_input)] = inputs.items()
-        row = self._hot.fetch(
+        row = self._prepared.fetch(
             runs.INSERT_RUN,
             {"id": run_id, "workflow": workflow.name, "version": workflow.version, "input": its_input,
              "grace": self.settings.ring_grace},
         )  # fmt: skip
         return set() if row is None else {run_id}
 
-    def _start_at_once(self, gate: InputValidator, parts: Sequence[Mapping[str, Json]]) -> set[str]:
+    def _start_at_once(self, validator: InputValidator, parts: Sequence[Mapping[str, Json]]) -> set[str]:
         def insert(own: Connection) -> set[str]:
             grace = self.settings.ring_grace
-            return set().union(*(caller_tx.insert(own, gate.workflow, part, grace) for part in parts))
+            return set().union(*(caller_tx.insert(own, validator.workflow, part, grace) for part in parts))
 
         created = self.database.transact(insert)
-        self.ringer(gate.workflow)(created)
+        self.publisher(validator.workflow)(created)
         return created
 
-    def ringer(self, workflow: WorkflowInfo) -> Callable[[set[str]], None]:
+    def publisher(self, workflow: WorkflowInfo) -> Callable[[set[str]], None]:
         """Rings for freshly committed runs of a workflow."""
 
         def publish(run_ids: set[str]) -> None:
@@ -152,17 +152,17 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
 
         return publish
 
-    def _gate(self, workflow: str) -> InputValidator:
-        cached = self._gates.get(workflow)
+    def _validator(self, workflow: str) -> InputValidator:
+        cached = self._validators.get(workflow)
         if cached and time.monotonic() - cached[0] < VERSION_CACHE_SECONDS:
             return cached[1]
         info = self._workflow(workflow)
         if cached and cached[1].workflow == info:
-            gate = cached[1]
+            validator = cached[1]
         else:
-            gate = InputValidator(info, self.settings.max_payload)
-        self._gates[workflow] = (time.monotonic(), gate)
-        return gate
+            validator = InputValidator(info, self.settings.max_payload)
+        self._validators[workflow] = (time.monotonic(), validator)
+        return validator
 
     # -- telling ------------------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         many as it may, and nobody waits for this one.
         """
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
-        message = self.event_ringer(event)
+        message = self.event_publisher(event)
         if connection is not None:
             sent = caller_tx.send_in(connection, event, self.settings.ring_grace, message)
             return Sent(event.id, "sent" if sent else "duplicate")
@@ -188,12 +188,12 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         return Sent(event.id, "sent" if sent else "duplicate")
 
     def _insert_event(self, event: Event) -> bool:
-        if self._hot is not None:
-            row = self._hot.fetch(INSERT_EVENT, event.parameters(self.settings.ring_grace))
+        if self._prepared is not None:
+            row = self._prepared.fetch(INSERT_EVENT, event.parameters(self.settings.ring_grace))
             return sent_unless_full(event, str(row and row[0]))
         return self.database.transact(lambda own: insert_event(own, event, self.settings.ring_grace))
 
-    def event_ringer(self, event: Event) -> Callable[[], None]:
+    def event_publisher(self, event: Event) -> Callable[[], None]:
         """Rings for a freshly committed event."""
 
         def publish() -> None:
@@ -231,7 +231,7 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         name, status = self._status(workflow, run_id)
         if status in RUN_TERMINAL:
             return self.result(run_id)
-        with self._bell.listen(run_id) as listener:
+        with self._run_ends.listen(run_id) as listener:
             while (status := self._status_if_there(workflow, run_id)) not in RUN_TERMINAL:
                 pause = schedule.pause(time.monotonic())
                 if pause is None:
@@ -254,8 +254,8 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
             return "out of reach"
 
     def _read_status(self, run_id: str) -> tuple[str | None, ...] | None:
-        if self._hot is not None:
-            return self._hot.fetch(run_reads.READ_STATUS, {"id": run_id})
+        if self._prepared is not None:
+            return self._prepared.fetch(run_reads.READ_STATUS, {"id": run_id})
         with self.database.autocommit() as connection:
             return run_reads.read_status(connection, run_id)
 
@@ -288,8 +288,8 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
 
     def close(self) -> None:
         self._doorbell.close()
-        if self._hot is not None:
-            self._hot.close()
+        if self._prepared is not None:
+            self._prepared.close()
         self.database.dispose()
 
     def __enter__(self) -> Self:

@@ -24,7 +24,7 @@ from rival_client.sql.schedules import (
 class ScheduleOperations:
     database: Database
 
-    def _gate(self, workflow: str) -> InputValidator:
+    def _validator(self, workflow: str) -> InputValidator:
         """`Rival` has it."""
         raise NotImplementedError
 
@@ -37,7 +37,9 @@ class ScheduleOperations:
         `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".
         """
         workflow, name = arguments.name("workflow", workflow), checked_name(name)
-        planned = Planned(checked_rule(when, timezone), checked_catch_up(catch_up), self._gate(workflow).admit(input))
+        planned = Planned(
+            checked_rule(when, timezone), checked_catch_up(catch_up), self._validator(workflow).validate(input)
+        )
 
         def put(own: Connection) -> ScheduleRecord:
             refuse_taken(own, name)

@@ -253,11 +253,11 @@ def _age(envelope: str | bytes) -> float:
         return math.inf
 
 
-def _catch_up(doorbell: Doorbell, missed: Missed, forgot_all: bool) -> bool:
+def _catch_up(doorbell: Doorbell, missed: Missed, lost_data: bool) -> bool:
     kept = missed.take()
-    if kept and not forgot_all:
+    if kept and not lost_data:
         doorbell.publish(kept)
-    return forgot_all
+    return lost_data
 
 
 def is_redis(url: str) -> bool:

@@ -20,7 +20,7 @@ class Listener(Protocol):
         """Return when the bell has rung, or after the given time."""
 
 
-class ChangeBell(Protocol):
+class RunEndNotifier(Protocol):
     @contextmanager
     def listen(self, run_id: str) -> Iterator[Listener]: ...
 
@@ -32,7 +32,7 @@ class Pause:
         time.sleep(seconds)
 
 
-class NoBell:
+class PollingOnly:
     @contextmanager
     def listen(self, run_id: str) -> Iterator[Listener]:
         yield Pause()
@@ -54,7 +54,7 @@ class _Subscription:
                 return
 
 
-class RedisBell:
+class RedisRunEndNotifier:
     def __init__(self, url: str, key_prefix: str = "") -> None:
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
         self._channel = key_prefix + CHANGED_CHANNEL
@@ -75,7 +75,7 @@ class RedisBell:
                 pubsub.close()
 
 
-class LocalBell:
+class LocalRunEndNotifier:
     """For a worker in the producer's own process."""
 
     def __init__(self) -> None:
@@ -109,8 +109,8 @@ class _LocalListener:
         self._event.wait(seconds)
 
 
-def open_bell(url: str | None, key_prefix: str = "") -> ChangeBell:
-    return RedisBell(url, key_prefix) if url and is_redis(url) else NoBell()
+def open_run_end_notifier(url: str | None, key_prefix: str = "") -> RunEndNotifier:
+    return RedisRunEndNotifier(url, key_prefix) if url and is_redis(url) else PollingOnly()
 
 
 class AsyncListener(Protocol):
@@ -138,7 +138,7 @@ class _AsyncSubscription:
                 return
 
 
-class AsyncBell:
+class AsyncRunEndNotifier:
     """The same for an event loop. A redis client belongs to one loop, so each wait has its own."""
 
     def __init__(self, url: str | None, key_prefix: str = "") -> None:

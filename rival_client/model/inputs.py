@@ -32,7 +32,7 @@ class InputValidator:
         schema = self.workflow.input_schema
         return None if schema is None else jsonschema_rs.validator_for(schema)
 
-    def admit(self, value: Any) -> Json:
+    def validate(self, value: Any) -> Json:
         """The input as JSON text; InvalidInput with every problem otherwise."""
         text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit)
         if self._validator is not None:
@@ -41,12 +41,12 @@ class InputValidator:
                 raise InvalidInput(self.workflow.name, problems)
         return text
 
-    def admit_all(self, values: Iterable[Any]) -> list[Json]:
+    def validate_all(self, values: Iterable[Any]) -> list[Json]:
         admitted: list[Json] = []
         problems: list[str] = []
         for index, value in enumerate(values):
             try:
-                admitted.append(self.admit(value))
+                admitted.append(self.validate(value))
             except InvalidInput as error:
                 problems += [f"inputs[{index}]: {problem}" for problem in error.problems]
             except InvalidPayload as error:

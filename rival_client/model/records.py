@@ -88,7 +88,7 @@ class Step:
         return self.kind in COMPOSITE_KINDS
 
     @property
-    def waits_outside(self) -> bool:
+    def waits_for_external(self) -> bool:
         """Somebody outside is to complete it, by `timeout_at` if there is a deadline."""
         return self.kind == "external" and self.status == "waiting"
 

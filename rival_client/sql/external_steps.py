@@ -14,8 +14,8 @@ from rival_client.db.tables import after, now, runs, steps
 from rival_client.model import arguments
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.payload import Json, dump, serialise
-from rival_client.sql.history import tell
-from rival_client.sql.wake import ReadyStep, run_awakes
+from rival_client.sql.history import record
+from rival_client.sql.wake import ReadyStep, resume_run_status
 
 #: `rings` of a row that nobody has rung for: the keeper rings as soon as it is due.
 _NEVER_RUNG = -1
@@ -75,9 +75,9 @@ def answer(
     attempt = _attempt_of(row)
     item = _item(given, attempt)
     answered = _put(connection, token, attempt, item, grace)
-    run_awakes(connection, token.run_id)
+    resume_run_status(connection, token.run_id)
     # A claim counts an attempt, and the one that will end the step is none.
-    tell(connection, token.run_id, token.path, f"{what}_outside", by=by, attempts=attempt - 1, item=item)
+    record(connection, token.run_id, token.path, f"{what}_outside", by=by, attempts=attempt - 1, item=item)
     run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == token.run_id)).one()
     return ReadyStep(token.run_id, token.path, answered, run.workflow, run.version)
 
@@ -123,7 +123,7 @@ def _is_asked(token: CompletionToken) -> Any:
 
 def _note_refusal(connection: Connection, token: CompletionToken, what: str, by: str) -> None:
     if connection.scalar(select(runs.c.id).where(runs.c.id == token.run_id)) is not None:
-        tell(connection, token.run_id, token.path, "late_answer_refused", by=by, what_came=what)
+        record(connection, token.run_id, token.path, "late_answer_refused", by=by, what_came=what)
 
 
 def beat(connection: Connection, token: CompletionToken, progress: Json | None) -> bool:

@@ -38,13 +38,13 @@ class HistoryWriter:
         return True
 
 
-def tell(
+def record(
     connection: Connection, run_id: str, path: str | None, what: str, *, by: str | None = None, **detail: Any
 ) -> None:
     """One entry."""
-    telling = HistoryWriter(connection, run_id, by)
-    telling.add(what, path, **detail)
-    telling.write()
+    writer = HistoryWriter(connection, run_id, by)
+    writer.add(what, path, **detail)
+    writer.write()
 
 
 def as_json(detail: Mapping[str, Any]) -> Json:

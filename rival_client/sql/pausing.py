@@ -12,7 +12,7 @@ from rival_client.broker.message import StepMessage
 from rival_client.db.locks import lock_run
 from rival_client.db.tables import RUN_TERMINAL, after, now, runs, steps
 from rival_client.model.records import COMPOSITE_KINDS
-from rival_client.sql.history import tell
+from rival_client.sql.history import record
 
 
 def pause_run(connection: Connection, run_id: str, by: str) -> bool:
@@ -26,7 +26,7 @@ def pause_run(connection: Connection, run_id: str, by: str) -> bool:
     if paused.rowcount == 0:
         return False
     _mark_steps(connection, run_id, True)
-    tell(connection, run_id, None, "paused", by=by)
+    record(connection, run_id, None, "paused", by=by)
     return True
 
 
@@ -42,7 +42,7 @@ def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> li
     if resumed is None:
         return None
     _mark_steps(connection, run_id, False)
-    tell(connection, run_id, None, "resumed", by=by)
+    record(connection, run_id, None, "resumed", by=by)
     if resumed.status == "pending":
         connection.execute(update(runs).where(runs.c.id == run_id).values(ring_at=after(grace), rings=0))
         return [StepMessage(run_id, None, resumed.token, resumed.workflow, resumed.version)]

@@ -19,7 +19,7 @@ from rival_client.model.json_match import same
 from rival_client.model.payload import Json, load
 from rival_client.model.records import WorkflowInfo
 from rival_client.sql import orphans
-from rival_client.sql.history import tell
+from rival_client.sql.history import record
 
 #: One statement for one run or a thousand.
 _INSERT_RUNS = """
@@ -127,7 +127,7 @@ def end_as_cancelled(connection: Connection, run_id: str, by: str) -> bool:
         .values(status="cancelled", completed_at=now(), ring_at=None, token=runs.c.token + 1)
     )
     connection.execute(delete(waits).where(waits.c.run_id == run_id))
-    tell(connection, run_id, None, "cancelled", by=by, open=paths)
+    record(connection, run_id, None, "cancelled", by=by, open=paths)
     return True
 
 

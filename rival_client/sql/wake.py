@@ -14,7 +14,7 @@ from sqlalchemy import Connection, and_, null, or_, select, true, update
 from rival_client.broker.message import StepMessage
 from rival_client.db.locks import share_run
 from rival_client.db.tables import after, now, runs, scalar_text, steps
-from rival_client.sql.history import tell
+from rival_client.sql.history import record
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ def wake(connection: Connection, run_id: str, path: str, grace: float, by: str, 
     ).first()  # fmt: skip
     if step is None:
         return None
-    tell(connection, run_id, path, "resumed", by=by, **values)
-    run_awakes(connection, run_id)
+    record(connection, run_id, path, "resumed", by=by, **values)
+    resume_run_status(connection, run_id)
     run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).one()
     return ReadyStep(run_id, path, step.execution_token, run.workflow, run.version)
 
 
-def run_awakes(connection: Connection, run_id: str) -> None:
+def resume_run_status(connection: Connection, run_id: str) -> None:
     connection.execute(update(runs).where(runs.c.id == run_id, runs.c.status == "suspended").values(status="running"))
 
 
-def run_stops(connection: Connection, run_id: str, path: str) -> str | None:
+def suspend_run_status(connection: Connection, run_id: str, path: str) -> str | None:
     """The run waits as a whole, if the step can have no other open beside it. Among parallel lanes it may: to know,
     all of them would have to be looked at whenever one of them ends. There the run stays `running`.
 
@@ -94,7 +94,7 @@ def end_checkpoint(
     )  # fmt: skip
     if ended.rowcount == 0:
         return None
-    tell(connection, run_id, path, status, by=by, result=result, error=error)
+    record(connection, run_id, path, status, by=by, result=result, error=error)
     return wake(connection, run_id, _flow_of(connection, run_id, path), grace, by)
 
 

@@ -158,7 +158,7 @@ def _step(step: Step, depth: int) -> tuple[Any, ...]:
 def _waits_for(step: Step) -> str:
     if step.status != "waiting" or step.is_composite:
         return ""
-    due = step.timeout_at if step.waits_outside else step.due_at
+    due = step.timeout_at if step.waits_for_external else step.due_at
     until = "" if due is None else f"until {time_text(due)}"
     match step.kind:
         case "external":

@@ -14,7 +14,7 @@ from rival_client.db.database_errors import repeat_conflicts
 from rival_client.db.tables import now, workflows
 from rival_client.model.payload import DEFAULT_LIMIT
 from rival_client.model.records import LogEntry, WorkflowInfo
-from rival_client.sql.history import tell
+from rival_client.sql.history import record
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.plan import Plan
 from rival_workers.store.sql import logs
@@ -104,6 +104,6 @@ class SqlStore(
             if left:
                 logs.append(connection, run_id, left)
 
-    def tell(self, run_id: str, path: str | None, what: str, by: str | None, **detail: Any) -> None:
+    def record(self, run_id: str, path: str | None, what: str, by: str | None, **detail: Any) -> None:
         with self.database.transaction() as connection:
-            tell(connection, run_id, path, what, by=by, **detail)
+            record(connection, run_id, path, what, by=by, **detail)

@@ -24,9 +24,9 @@ class LabRival(Rival):
         super().__init__(settings=world.settings, database=world.store.database, doorbell=world.mailbox)
         self._wait_for, self._adopt = wait, adopt
 
-    def _gate(self, workflow: str) -> InputValidator:
+    def _validator(self, workflow: str) -> InputValidator:
         self._adopt(workflow)
-        return super()._gate(workflow)
+        return super()._validator(workflow)
 
     def wait(
         self,

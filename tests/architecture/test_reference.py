@@ -32,7 +32,7 @@ from tests.support.workers import ROOT
 PACKAGES = (rival_client, rival_workers, testing)
 #: Public by name, but for Rival's own modules.
 INTERNAL = {
-    "Rival": {"settings", "database", "ringer", "event_ringer"},
+    "Rival": {"settings", "database", "publisher", "event_publisher"},
     "AsyncRival": {"THREADS"},
     "RunFilter": {"checked"},
     "ScheduleRecord": {"rule"},

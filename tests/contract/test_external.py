@@ -17,7 +17,7 @@ from rival_client.db.tables import after, now, steps
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.records import Step
 from rival_client.sql import external_steps
-from rival_client.sql.wake import run_awakes
+from rival_client.sql.wake import resume_run_status
 from rival_workers import StepError, for_each, parallel, step
 from rival_workers.runtime.flow.signals import Killed
 from rival_workers.store.interface import Claim
@@ -79,7 +79,7 @@ def test_an_external_step_waits_without_a_worker_or_a_message_until_it_is_comple
     token = start(inline)
     assert inline.rival.state("r").status == "suspended"
     waiting = the_step(inline)
-    assert (waiting.status, waiting.waits_outside, waiting.result) == ("waiting", True, None)
+    assert (waiting.status, waiting.waits_for_external, waiting.result) == ("waiting", True, None)
     assert inline.doorbell.take() == []
     assert inline.store.next_look() is None, "nothing is due, whatever time passes"
     assert inline.rival.complete_step(token, {"price": 7})
@@ -296,7 +296,7 @@ def test_a_deadline_that_lets_it_retry_hands_out_a_new_token(inline: Inline) -> 
     first = start(inline)
     time_is_up(inline)
     keep(inline)
-    assert (len(tokens), the_step(inline).waits_outside) == (2, True)
+    assert (len(tokens), the_step(inline).waits_for_external) == (2, True)
     assert not inline.rival.complete_step(first, "old")
     assert inline.rival.complete_step(tokens[1], "new")
     inline.drain()
@@ -401,7 +401,7 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
                     executor_id=inline.process.executor.id,
                 )
             )  # fmt: skip
-            run_awakes(connection, "r")
+            resume_run_status(connection, "r")
             other = threads.submit(inline.rival.complete_step, token, 1)
         assert not _done(other), "it waits for the row"
         connection.commit()
@@ -483,7 +483,7 @@ def test_a_beat_from_outside_puts_the_time_off_but_not_beyond_the_deadline(file_
         assert (waiting.progress, waiting.due_at) == ({"done": 1}, waiting.timeout_at), "100 s, not 110"
         clock.advance(49)
         keep(inline)
-        assert the_step(inline).waits_outside
+        assert the_step(inline).waits_for_external
         clock.advance(2)
         keep(inline)
         assert "deadline of 100 s" in (inline.rival.result("r").error or {})["message"]
@@ -505,7 +505,7 @@ def test_a_beat_after_the_ring_for_its_deadline_puts_off_no_message_for_long(fil
         inline.rival.heartbeat_step(token)
         clock.advance(4)
         inline.drain()
-        assert (inline.later, the_step(inline).waits_outside) == ([], True)
+        assert (inline.later, the_step(inline).waits_for_external) == ([], True)
         clock.advance(3597)
         keep(inline)
         assert inline.rival.state("r").status == "failed"

@@ -207,7 +207,7 @@ def test_another_version_of_a_flow_leaves_runs_in_flight_on_theirs(timed: Inline
     define(timed, lambda ctx: [ctx.sleep(10), ctx.step(once, "old", "old")][1], version="1")
     start(timed)
     timed.clock.advance(1)  # type: ignore[union-attr]
-    timed.rival._gates.clear()
+    timed.rival._validators.clear()
     define(timed, lambda ctx: ctx.step(once, "new", "new"), version="2")
     start(timed, run_id="r2")
     later(timed, 11)

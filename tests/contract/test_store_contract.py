@@ -640,8 +640,8 @@ def test_logs_and_history_are_kept_in_order(stage: Stage) -> None:
     at = dt.datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
     entries = [LogEntry(at, "info", "a", 1, f"line {n}", {"n": n, "t": '\\ " ü'}) for n in range(300)]
     stage.store.append_logs("r", entries)
-    stage.store.tell("r", "a", "late_result_refused", "e1", attempt=1)
-    stage.store.tell("r", None, "noted", None)
+    stage.store.record("r", "a", "late_result_refused", "e1", attempt=1)
+    stage.store.record("r", None, "noted", None)
     with stage.database.transaction() as connection:
         found = read_logs(connection, "r")
         assert [replace(entry, id=0) for entry in found] == entries

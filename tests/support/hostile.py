@@ -179,8 +179,8 @@ def public_methods(kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, member
 
 
-#: `ringer` and `event_ringer` are for our own modules.
-LEFT_OUT = frozenset({"close", "ringer", "event_ringer"})
+#: `publisher` and `event_publisher` are for our own modules.
+LEFT_OUT = frozenset({"close", "publisher", "event_publisher"})
 
 
 def calls_of(surfaces: Mapping[str, type]) -> list[Call]:

@@ -72,5 +72,5 @@ def store_at(url: str, *, clock: Clock = time.time, **options: Any) -> Store:
 def with_kept_line(user: User) -> User:
     """Both have a line of their own, which connects when it is first used."""
     if user.database.url in _kept:
-        user._hot = _kept[user.database.url].line
+        user._prepared = _kept[user.database.url].line
     return user

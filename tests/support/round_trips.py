@@ -33,7 +33,7 @@ def round_trips(store: Store) -> Iterator[list[str]]:
         for name, hook in hooks.items():
             event.listen(engine, name, hook)
             stack.callback(event.remove, engine, name, hook)
-        if (hot := getattr(store, "_hot", None)) is not None:
+        if (hot := getattr(store, "_prepared", None)) is not None:
             _count_hot(patch, hot, count)
         yield asked
 

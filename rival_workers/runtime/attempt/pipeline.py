@@ -246,7 +246,7 @@ class AttemptPipeline:
         log.warning("run %s step %s attempt %d: late result refused, the step has moved on",
                     claim.run_id, claim.path, position.attempt)  # fmt: skip
         self._patience.keep(
-            lambda: self.store.tell(
+            lambda: self.store.record(
                 claim.run_id, claim.path, "late_result_refused", self.executor.id, attempt=position.attempt
             )
         )

@@ -40,10 +40,10 @@ from rival_workers.store.sql_store import SqlStore
 class PostgresStore(SqlStore):
     def __init__(self, database: Database, **options: Any) -> None:
         super().__init__(database, **options)
-        self._hot = PreparedPool(database.url)
+        self._prepared = PreparedPool(database.url)
 
     def close(self) -> None:
-        self._hot.close()
+        self._prepared.close()
         super().close()
 
     def begin_run(
@@ -52,7 +52,9 @@ class PostgresStore(SqlStore):
         opening = advance.next_leaf
         if claim_for is None or opening is None:
             return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of)
-        row = self._hot.fetch(BEGIN_RUN, {"run_id": run_id, "token": token, **_of(of), **_next(opening, claim_for)})
+        row = self._prepared.fetch(
+            BEGIN_RUN, {"run_id": run_id, "token": token, **_of(of), **_next(opening, claim_for)}
+        )
         if row is None:
             return None
         if row[1] is not None and row[2] is not None:
@@ -69,7 +71,7 @@ class PostgresStore(SqlStore):
             "run_id": claim.run_id, "path": claim.path, "token": claim.token, "executor": executor, "timeout": timeout,
             **_of(of),
         }  # fmt: skip
-        row = self._hot.fetch(CLAIM_STEP, parameters)
+        row = self._prepared.fetch(CLAIM_STEP, parameters)
         if row is None:
             # Stale, too early, or a timer's row, with which the whole run may have waited.
             return super().claim_step(claim, timeout, executor, of=of)
@@ -77,32 +79,32 @@ class PostgresStore(SqlStore):
         return Claimed(claim.run_id, claim.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
 
     def read_item(self, run_id: str, path: str) -> Any:
-        row = self._hot.fetch(READ_ITEM, {"run_id": run_id, "path": path})
+        row = self._prepared.fetch(READ_ITEM, {"run_id": run_id, "path": path})
         return None if row is None else load(row[0])
 
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
-        return deliver(self._hot, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
+        return deliver(self._prepared, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
 
     def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
-        return flows.read_checkpoints(self._hot, run_id, flow)
+        return flows.read_checkpoints(self._prepared, run_id, flow)
 
     def record_checkpoint(self, claim: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
         if ending.mark.found is not None:
             return super().record_checkpoint(claim, ending, state)
-        ended_at = flows.record_checkpoint(self._hot, claim, ending, state)
+        ended_at = flows.record_checkpoint(self._prepared, claim, ending, state)
         # Stale, or paused: then the flow stops with this checkpoint.
         return super().record_checkpoint(claim, ending, state) if ended_at is None else ended_at
 
     def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
         ended = None
         if commit.only_ends_steps:
-            ended = flows.end_steps(self._hot, claim, commit)
+            ended = flows.end_steps(self._prepared, claim, commit)
         elif (path := commit.only_open_path) is not None:
-            ended = flows.receive_end(self._hot, claim, path, commit)
+            ended = flows.receive_end(self._prepared, claim, path, commit)
         return ended or super().commit_flow(claim, commit)
 
     def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
-        return flows.continue_flow(self._hot, claim, its_input, state, self.ring_grace)
+        return flows.continue_flow(self._prepared, claim, its_input, state, self.ring_grace)
 
     def finish_step(self, claim: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
         opening = advance.next_leaf
@@ -138,7 +140,7 @@ class PostgresStore(SqlStore):
             "result": end.result, "state": end.state, "item": item, "join": join, "grace": self.ring_grace,
             **_next(opening, claim_for), "next_path": opening.path.removeprefix(f"{join}["),
         }  # fmt: skip
-        row = self._hot.fetch(FINISH_LANE_AND_OPEN if claim_for is None else FINISH_LANE_AND_CLAIM, parameters)
+        row = self._prepared.fetch(FINISH_LANE_AND_OPEN if claim_for is None else FINISH_LANE_AND_CLAIM, parameters)
         if row is None:
             return None
         if row[0] is None:
@@ -149,7 +151,7 @@ class PostgresStore(SqlStore):
     def _hot_finish(
         self, statement: Statement, parameters: dict[str, Any], followed: FinishResult
     ) -> FinishResult | None:
-        return None if self._hot.fetch(statement, parameters) is None else followed
+        return None if self._prepared.fetch(statement, parameters) is None else followed
 
 
 def _lane_of(advance: Advance) -> tuple[str, str, OpenRow] | None:

@@ -18,7 +18,7 @@ from rival_client.model.payload import NULL, Json
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.orphans import leave_awaited
-from rival_client.sql.wake import ReadyStep, run_stops, wake_parent
+from rival_client.sql.wake import ReadyStep, suspend_run_status, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
 from rival_workers.store.interface import NEVER_RUNG, FinishResult
@@ -53,7 +53,7 @@ class EffectsSql:
     ring_grace: float
     near: float
     max_payload: int
-    telling: HistoryWriter
+    writer: HistoryWriter
     #: The exclusive lock of the run is held.
     alone: bool = False
     #: What rows that are opened again were about before, by their paths.
@@ -79,7 +79,7 @@ class EffectsSql:
 
     @property
     def _unwinding(self) -> CompensationsSql:
-        return CompensationsSql(self.connection, self.run_id, self._run[0], self.telling)
+        return CompensationsSql(self.connection, self.run_id, self._run[0], self.writer)
 
     def _token(self, opening: OpenRow) -> int:
         return self._run[0] if opening.token is None else opening.token
@@ -90,7 +90,7 @@ class EffectsSql:
 
     def conclude(self) -> FinishResult:
         """All is applied: it is told, and what must be rung is known."""
-        self.telling.write()
+        self.writer.write()
         token = self._run[0] if self.claimed or self.opened else 0
         return FinishResult(
             self.claimed, tuple(self.opened), self.ended_as is not None, self.woken, token, self.ended_as
@@ -114,7 +114,7 @@ class EffectsSql:
                 self.outcome.error, self.outcome.step = effect.error, effect.step
             case fx.FailRun():
                 self._change_run(error=self.outcome.error, failed_step=self.outcome.step)
-                self.telling.add("failing", error=self.outcome.error, failed_step=self.outcome.step)
+                self.writer.add("failing", error=self.outcome.error, failed_step=self.outcome.step)
             case fx.EndRun():
                 self._end_run(effect)
             case fx.Unwind():
@@ -127,7 +127,7 @@ class EffectsSql:
     def _end_run(self, effect: fx.EndRun) -> None:
         result = {"result": self.outcome.result} if effect.status == "completed" else {}
         self._change_run(status=effect.status, completed_at=now(), ring_at=None, token=runs.c.token + 1, **result)
-        self.telling.add(effect.status, **result)
+        self.writer.add(effect.status, **result)
         self.ended_as = effect.status
         self.woken = wake_parent(self.connection, self.run_id, self.ring_grace)
 
@@ -150,11 +150,11 @@ class EffectsSql:
     def _opened_as(self, opening: OpenRow) -> dict[str, Any]:
         if not opening.is_leaf:
             lanes = opening.lanes
-            self.telling.add("opened", opening.path, kind=opening.kind)
+            self.writer.add("opened", opening.path, kind=opening.kind)
             return {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
         if opening.wait is not None:
             waiting = Waiting(self.run_id, opening.path, self._run[0])
-            event = begin_wait(self.connection, waiting, [opening.wait], self.telling)
+            event = begin_wait(self.connection, waiting, [opening.wait], self.writer)
             if event is None:
                 return self._until(opening, opening.wait.timeout)
             return {**self._starting(opening, item=event), "item": event}
@@ -164,8 +164,8 @@ class EffectsSql:
 
     def _until(self, opening: OpenRow, seconds: float | None, **item: Any) -> dict[str, Any]:
         """Waiting for a time, or for something that has no time."""
-        stopped = run_stops(self.connection, self.run_id, opening.path)
-        self.telling.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
+        stopped = suspend_run_status(self.connection, self.run_id, opening.path)
+        self.writer.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
         if seconds is None:
             return {"status": "waiting"}
         rung = seconds <= self.near
@@ -181,10 +181,10 @@ class EffectsSql:
         token, paused = self._token(opening), self._run[1]
         if self.claim_for is None or self.claimed is not None or paused:
             self.opened.append(opening)
-            self.telling.add("scheduled", opening.path, kind=opening.kind, **item)
+            self.writer.add("scheduled", opening.path, kind=opening.kind, **item)
             return {"status": "pending", "ring_at": after(self.ring_grace)}
         self.claimed = opening
-        self.telling.add("claimed", opening.path, kind=opening.kind, attempt=1, **item)
+        self.writer.add("claimed", opening.path, kind=opening.kind, attempt=1, **item)
         timeout = after_or_never(opening.config.limit)
         return {
             "status": "running", "attempts": 1, "execution_token": token + 1, "timeout_token": token + 1,
@@ -200,7 +200,7 @@ class EffectsSql:
         self.connection.execute(
             rows, [{"its_path": f"{effect.path}[{n}]", "its_item": item} for n, item in enumerate(items)]
         )
-        self.telling.add("fanned_out", effect.path, items=Json("[" + ",".join(items) + "]"))
+        self.writer.add("fanned_out", effect.path, items=Json("[" + ",".join(items) + "]"))
         lanes = min(effect.concurrency, len(items))
         self.connection.execute(
             update(steps).where(self._waits(effect.path)).values(total=len(items), opened=lanes, remaining=len(items))
@@ -274,7 +274,7 @@ class EffectsSql:
         )  # fmt: skip
         if closed.rowcount != 1:
             raise RuntimeError(f"run {self.run_id!r}: composite {effect.path!r} is not open, but a step below it was")
-        self.telling.add(effect.status, effect.path, **values)
+        self.writer.add(effect.status, effect.path, **values)
 
     def _recall(self, path: str) -> None:
         error = self.connection.scalar(select(steps.c.error).where(steps.c.run_id == self.run_id, steps.c.path == path))
@@ -310,7 +310,7 @@ class EffectsSql:
         )  # fmt: skip
         if paths := sorted(cancelled):
             self._forget_waits(set(paths))
-            self.telling.add("cancelled", path, open=paths)
+            self.writer.add("cancelled", path, open=paths)
 
     def _forget_waits(self, ended: set[str]) -> None:
         waiting = self.connection.scalars(select(waits.c.path).where(waits.c.run_id == self.run_id))

@@ -35,7 +35,7 @@ class CompensationsSql:
     run_id: str
     #: What new rows begin with.
     token: int
-    telling: HistoryWriter
+    writer: HistoryWriter
 
     def begin(self, effect: fx.Unwind) -> tuple[Effect, ...]:
         """What follows now: the first compensation, or, where there is nothing to undo, what comes after the last."""
@@ -51,7 +51,7 @@ class CompensationsSql:
                 remaining=len(done),
             )
         )  # fmt: skip
-        self.telling.add("unwinding", path, kind="unwinding", item=item)
+        self.writer.add("unwinding", path, kind="unwinding", item=item)
         return (self._turn_of(done[0], effect.compensations),)
 
     def go_on(self, effect: fx.Undone) -> tuple[Effect, ...]:
@@ -66,7 +66,7 @@ class CompensationsSql:
         if row.opened % AT_ONCE == 0:
             steps_kept = self._to_undo(row.path.removesuffix(COMPENSATION), effect.compensations)[:AT_ONCE]
             values["item"] = _as_item(steps_kept)
-            self.telling.add("unwinding", row.path, item=values["item"])
+            self.writer.add("unwinding", row.path, item=values["item"])
         self._update(row.path, values)
         return (self._turn_of(steps_kept[row.opened % AT_ONCE], effect.compensations),)
 

@@ -42,7 +42,7 @@ class TopicsNeeded(Exception):
 
 
 def begin_wait(
-    connection: Connection, waiting: Waiting, waits_for: Sequence[WaitFor], telling: HistoryWriter
+    connection: Connection, waiting: Waiting, waits_for: Sequence[WaitFor], writer: HistoryWriter
 ) -> dict[str, Any] | None:
     """Of the events that are there already and fit one of these, the one sent first: it is this step's from now on.
     None: the step is entered as waiting. TopicNeeded: the lock of a topic is taken by another transaction, and must be
@@ -52,14 +52,14 @@ def begin_wait(
         need_topic(connection, wait)
     event = next(fitting_events(connection, waiting, waits_for), None)
     if event is not None:
-        return _hand_over(connection, event, waiting, telling)
+        return _hand_over(connection, event, waiting, writer)
     same = {"run_id": waiting.run_id, "path": waiting.path, "token": waiting.token, "created_at": now()}
     rows = [{"topic": wait.topic, "key": wait.key, "filter": wait.where} for wait in waits_for]
     connection.execute(insert(waits).values(same), rows)
     return None
 
 
-def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, telling: HistoryWriter) -> dict[str, Any]:
+def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, writer: HistoryWriter) -> dict[str, Any]:
     if event.delivery == "one":
         connection.execute(
             update(events)
@@ -67,7 +67,7 @@ def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, tellin
             .values(status="consumed", ring_at=None)
         )
     connection.execute(insert(deliveries).values(event_id=event.id, run_id=waiting.run_id, path=waiting.path, at=now()))
-    telling.add("event", waiting.path, by=by_event(event.id), topic=event.topic, key=event.key)
+    writer.add("event", waiting.path, by=by_event(event.id), topic=event.topic, key=event.key)
     return {"id": event.id, "topic": event.topic, "key": event.key, "payload": event.payload}
 
 
@@ -123,9 +123,9 @@ class EventsSql:
     def _wake(self, connection: Connection, event: Row[Any], row: Row[Any], kind: str) -> ReadyStep | None:
         """The event is the wait's. None: nobody need be rung for; a flow whose time is up at this very moment runs
         already, and finds it."""
-        telling, by = HistoryWriter(connection, row.run_id), by_event(event.id)
-        delivered = _hand_over(connection, event, Waiting(row.run_id, row.path), telling)
-        telling.write()
+        writer, by = HistoryWriter(connection, row.run_id), by_event(event.id)
+        delivered = _hand_over(connection, event, Waiting(row.run_id, row.path), writer)
+        writer.write()
         if kind == FLOW_WAIT:
             return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, by=by, result=delivered)
         return wake(connection, row.run_id, row.path, self.ring_grace, by, item=delivered)

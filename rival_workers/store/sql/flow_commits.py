@@ -208,7 +208,7 @@ class _Applying:
 
     def _begin_wait(self, one: EventWait, token: int) -> None:
         waiting = Waiting(self._run_id, one.mark.path, token)
-        event = begin_wait(self._connection, waiting, one.waits_for, self._flow.telling)
+        event = begin_wait(self._connection, waiting, one.waits_for, self._flow.writer)
         if event is not None:
             self._opened(CheckpointWrite(one.mark, "completed", Json(serialise(event))))
         else:
@@ -243,7 +243,7 @@ class _Applying:
             row, status="cancelled", result=None, error=None, end_order=None, ring_at=None,
             completed_at=row.completed_at or self._flow.now, execution_token=steps.c.execution_token + 1,
         )  # fmt: skip
-        self._flow.tell("given_up", mark.path, kind=mark.kind)
+        self._flow.record("given_up", mark.path, kind=mark.kind)
         if mark.kind == "flow_wait":
             self._flow.forget_waits(mark.path)
 
@@ -303,12 +303,12 @@ class _Applying:
             self._flow.write(replace(ending, end_order=row.end_order))
             return row
         if row.status != "waiting":
-            self._flow.tell("received", row.path, end_order=row.end_order)
+            self._flow.record("received", row.path, end_order=row.end_order)
             self._update(row, end_order=row.end_order)
             return row
         # Its time has come: a sleep is over, an event has not come.
         status, here = "completed" if row.kind == "sleep" else "skipped", self._flow.now
-        self._flow.tell(status, row.path, end_order=row.end_order)
+        self._flow.record(status, row.path, end_order=row.end_order)
         self._update(
             row, end_order=row.end_order, status=status, completed_at=here,
             execution_token=steps.c.execution_token + 1,

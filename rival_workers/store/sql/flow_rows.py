@@ -17,7 +17,7 @@ from rival_client.errors import UnknownWorkflow
 from rival_client.model.payload import Json, serialise
 from rival_client.sql import runs as run_statements
 from rival_client.sql.history import HistoryWriter
-from rival_client.sql.wake import run_stops
+from rival_client.sql.wake import suspend_run_status
 from rival_client.sql.workflows import current_workflow, workflow_names
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, SpawnedChild
@@ -41,7 +41,7 @@ class RingTimes:
 class FlowTransaction:
     connection: Connection
     claim: Claim
-    telling: HistoryWriter
+    writer: HistoryWriter
     #: The database's clock.
     now: dt.datetime
     times: RingTimes
@@ -61,17 +61,17 @@ class FlowTransaction:
         ).first()
         if row is None:
             return None
-        telling = HistoryWriter(connection, claim.run_id, row.executor_id)
-        return cls(connection, claim, telling, row.now, times, row.paused, state)
+        writer = HistoryWriter(connection, claim.run_id, row.executor_id)
+        return cls(connection, claim, writer, row.now, times, row.paused, state)
 
-    def tell(self, what: str, path: str, **detail: Any) -> None:
+    def record(self, what: str, path: str, **detail: Any) -> None:
         """The first entry of the transaction has the flow's new state."""
-        self.telling.add(what, path, **detail, state=self.state)
+        self.writer.add(what, path, **detail, state=self.state)
         self.state = None
 
     def close(self) -> bool:
         """If nothing was done, no loss is reset and no state stored either, since the history would not have it."""
-        written = self.telling.write()
+        written = self.writer.write()
         if not written:
             self.connection.rollback()
         return written
@@ -111,7 +111,7 @@ class FlowTransaction:
     def _written(self, statement: Any, ending: CheckpointWrite, item: Any) -> bool:
         written = self.connection.execute(statement.returning(steps.c.path)).first() is not None
         if written:
-            self.tell(ending.what, ending.mark.path, **ending.detail, item=item)
+            self.record(ending.what, ending.mark.path, **ending.detail, item=item)
         return written
 
     def forget_waits(self, path: str) -> None:
@@ -123,13 +123,13 @@ class FlowTransaction:
         """The flow waits. Its new token."""
         left = leave(self.connection, self.claim, seconds, self.times)
         assert left is not None, "its row is locked"
-        self.tell_suspended(seconds)
+        self.record_suspended(seconds)
         return int(left.execution_token)
 
-    def tell_suspended(self, seconds: float | None) -> None:
-        stopped = run_stops(self.connection, self.claim.run_id, self.claim.path)
-        self.tell("suspended", self.claim.path, seconds=seconds, run=stopped)
-        self.telling.write()
+    def record_suspended(self, seconds: float | None) -> None:
+        stopped = suspend_run_status(self.connection, self.claim.run_id, self.claim.path)
+        self.record("suspended", self.claim.path, seconds=seconds, run=stopped)
+        self.writer.write()
 
     def stop(self) -> None:
         """The run is paused: the flow waits to be resumed, and has not used up an attempt."""
@@ -137,7 +137,7 @@ class FlowTransaction:
             step_leaves_running(self.claim, "release_step", "pending")
             .values(attempts=steps.c.attempts - 1, due_at=None, ring_at=after(self.times.grace), rings=0)
         )  # fmt: skip
-        self.tell("handed_back", self.claim.path, why="paused")
+        self.record("handed_back", self.claim.path, why="paused")
 
     # -- children -----------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class FlowTransaction:
         self.connection.execute(
             update(runs).where(runs.c.id == new).values(parent_run_id=self.claim.run_id, parent_path=mark.path)
         )
-        self.telling.add("child", mark.path, run_id=new, workflow=child.workflow, awaited=awaited)
+        self.writer.add("child", mark.path, run_id=new, workflow=child.workflow, awaited=awaited)
         result = None if awaited else Json(serialise(new))
         write = CheckpointWrite(mark, "waiting" if awaited else "completed", result)
         self.write(write, item=new if awaited else None)

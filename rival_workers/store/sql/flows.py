@@ -24,7 +24,7 @@ from rival_client.db.tables import (
     waits,
 )
 from rival_client.model.payload import Json
-from rival_client.sql.history import REOPENINGS, HistoryWriter, tell
+from rival_client.sql.history import REOPENINGS, HistoryWriter, record
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
 from rival_workers.store.interface import Claim
@@ -115,11 +115,11 @@ class FlowsSql:
             left = leave(connection, claim, seconds, self.ring_times, state)
             if left is None:
                 return None
-            telling = HistoryWriter(connection, claim.run_id, left.executor_id)
-            flow = FlowTransaction(connection, claim, telling, left.now, self.ring_times, state=state)
+            writer = HistoryWriter(connection, claim.run_id, left.executor_id)
+            flow = FlowTransaction(connection, claim, writer, left.now, self.ring_times, state=state)
             if ending is not None:
                 flow.write(ending)
-            flow.tell_suspended(seconds)
+            flow.record_suspended(seconds)
             return int(left.execution_token)
 
     def spawn_child(
@@ -171,7 +171,7 @@ class FlowsSql:
             for table in (steps, attempts, logs, waits, deliveries, history):
                 its_own = and_(table.c.run_id == claim.run_id, below(claim.path, table))
                 connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
-            tell(
+            record(
                 connection, claim.run_id, claim.path, "continued", by=row.executor_id, kind=row.kind, item=its_input,
                 state=row.state,
             )  # fmt: skip

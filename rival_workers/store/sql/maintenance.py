@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, literal, o
 
 from rival_client.db.database import Database
 from rival_client.db.tables import after, executors, now, runs, schedules, steps
-from rival_client.sql.history import tell
+from rival_client.sql.history import record
 from rival_client.sql.recovery import make_due
 from rival_workers.store.interface import Claim, Due, ExecutorRow, RunningAttempt, SweepOptions
 from rival_workers.store.sql.guards import RUNNING, any_is_past, backed_off, chosen, due_of, guard, running_of
@@ -162,7 +162,7 @@ class MaintenanceSql:
                 .values(executor_id=successor)
             )
             if adopted.rowcount:
-                tell(connection, claim.run_id, claim.path, "adopted", by=successor, executor=executor)
+                record(connection, claim.run_id, claim.path, "adopted", by=successor, executor=executor)
             return adopted.rowcount == 1
 
     def executors_on(self, host: str) -> list[ExecutorRow]:

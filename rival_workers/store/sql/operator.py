@@ -19,9 +19,9 @@ from rival_client.db.locks import lock_run
 from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.errors import NotPossible, RivalError
 from rival_client.model.transitions import run_sources, step_sources
-from rival_client.sql.history import HistoryWriter, tell
+from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.orphans import leave_awaited, leave_started_by
-from rival_client.sql.wake import run_awakes
+from rival_client.sql.wake import resume_run_status
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine import rewind
 from rival_workers.engine.decisions import End
@@ -139,12 +139,12 @@ class OperatorSql:
                 paused_at=None,
             )
         )  # fmt: skip
-        tell(connection, run.id, None, "retry_run", by=order.by, reason=order.reason)
+        record(connection, run.id, None, "retry_run", by=order.by, reason=order.reason)
         return Operated(run.workflow, run.version, begin=run.token + 1)
 
     def _apply(self, connection: Connection, run_id: str, cut: RewindPlan, order: Order) -> FinishResult:
         what = f"{order.verb}_run" if order.verb in _REOPENING else "retry_run"
-        tell(
+        record(
             connection, run_id, order.step, what, by=order.by, reason=order.reason, undone=cut.undone,
             opened=[one.path for one in cut.opens], revived=[one.path for one in cut.revived],
         )  # fmt: skip
@@ -194,9 +194,9 @@ class OperatorSql:
         )  # fmt: skip
         connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
         # The whole run may have waited with the step.
-        run_awakes(connection, run_id)
+        resume_run_status(connection, run_id)
         following = self._whole(connection, run_id, order)
-        following.telling.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
+        following.writer.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
         # What a flow was waiting for.
         leave_awaited(connection, run_id, below(path))
         following.cancel(path, below(path))

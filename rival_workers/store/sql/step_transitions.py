@@ -16,8 +16,8 @@ from rival_client.model.payload import NULL
 from rival_client.model.records import Step
 from rival_client.model.transitions import run_sources
 from rival_client.sql import run_reads
-from rival_client.sql.history import HistoryWriter, tell
-from rival_client.sql.wake import run_awakes
+from rival_client.sql.history import HistoryWriter, record
+from rival_client.sql.wake import resume_run_status
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_reaction
@@ -72,7 +72,7 @@ class StepTransitionsSql:
             if run is None:
                 return other_than(connection, run_id, of)
             following = self._following(connection, run_id, claim_for, alone, by=claim_for)
-            following.telling.add("started", workflow=run.workflow, version=run.version, input=run.input)
+            following.writer.add("started", workflow=run.workflow, version=run.version, input=run.input)
             following.apply(advance.effects)
             return BeginResult(run.input, following.conclude())
 
@@ -102,11 +102,11 @@ class StepTransitionsSql:
             if step is None:
                 return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
             # A timer's row is claimed as it waits; with it the whole run may have.
-            run_awakes(connection, claim.run_id)
+            resume_run_status(connection, claim.run_id)
             if step.kind == "wait":
                 # Its time is up: no event is for it any more.
                 connection.execute(delete(waits).where(waits.c.run_id == claim.run_id, waits.c.path == claim.path))
-            tell(connection, claim.run_id, claim.path, "claimed", by=executor, attempt=step.attempts)
+            record(connection, claim.run_id, claim.path, "claimed", by=executor, attempt=step.attempts)
             run_input = connection.scalar(select(runs.c.input).where(runs.c.id == claim.run_id))
             token, timeout_token, attempt, lost, kind = step
             return Claimed(claim.run_id, claim.path, token, timeout_token, attempt, lost, run_input, kind)
@@ -142,7 +142,7 @@ class StepTransitionsSql:
             record_attempt(connection, claim, step, end.outcome, end.error)
         following = self._following(connection, claim.run_id, claim_for, alone, by=_who(claim, step, end.outcome))
         what = end.outcome if end.status == "failed" else end.status
-        following.telling.add(what, claim.path, result=end.result, state=end.state, error=end.error)
+        following.writer.add(what, claim.path, result=end.result, state=end.state, error=end.error)
         if step.kind == "flow":
             following.end_checkpoints(claim.path)
         following.outcome = _outcome(claim.path, end)
@@ -195,7 +195,7 @@ class StepTransitionsSql:
                 return None
             record_attempt(connection, claim, step, reason, None, attempt=step.attempts + 1)
             what, by = ("taken_over", KEEPER) if lost else (reason, step.executor_id)
-            tell(connection, claim.run_id, claim.path, what, by=by, executor=step.executor_id)
+            record(connection, claim.run_id, claim.path, what, by=by, executor=step.executor_id)
             return int(step.execution_token)
 
     def park(

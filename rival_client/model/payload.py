@@ -12,6 +12,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from itertools import accumulate
+from types import CoroutineType
 from typing import Any
 
 from pydantic import BaseModel
@@ -41,6 +42,10 @@ _encode_plain = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).enco
 
 
 def _encode(value: Any) -> Any:
+    if isinstance(value, CoroutineType):
+        raise TypeError(f"it holds the coroutine {value.__name__}(…): is an await missing?")
+    if reason := getattr(type(value), "_why_not_json", None):
+        raise TypeError(reason)
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -17,7 +17,7 @@ from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.results import Results
 from rival_workers.definition.schedules import Schedule
-from rival_workers.definition.source_lines import caller, in_a_notebook
+from rival_workers.definition.source_lines import calling_place, in_a_notebook
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import OnTimeout, wait_event_step
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
@@ -40,7 +40,7 @@ class WorkflowBuilder:
         self._policies: list[Any] = []
         self._schedule: Schedule | None = None
         self._retention: float | dt.timedelta | None = None
-        self._origin = caller()
+        self._place = calling_place()
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class WorkflowBuilder:
         return define_workflow(
             self._name, self._steps, input=self._input, description=self._description, on_error=self._on_error,
             results=self._results, policies=self._policies, schedule=self._schedule, retention=self._retention,
-            origin=self._origin,
+            place=self._place,
             resolve=references or References(registry_for(registry), within=[self]),
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from rival_workers.definition.options import Duration
 from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.schedules import Schedule
-from rival_workers.definition.source_lines import in_a_notebook
+from rival_workers.definition.source_lines import calling_place, in_a_notebook
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 
 P = ParamSpec("P", default=...)
@@ -62,7 +62,7 @@ def flow(
         if register:
             made.definition = define_workflow(
                 made.name, [made], input=input, description=description or function.__doc__, on_error=on_error,
-                policies=policies, schedule=schedule, retention=retention,
+                policies=policies, schedule=schedule, retention=retention, place=calling_place(function),
             )  # fmt: skip
             registry_for(registry).add(made.definition, replace=in_a_notebook())
         return made

@@ -26,16 +26,8 @@ class Registry:
         """
         known = self._newest.get(workflow.name)
         replaces = replace and known is not None and known.source is None
-        if (
-            known is not None
-            and not replaces
-            and (known.version != workflow.version or _file(known) != _file(workflow))
-        ):
-            where = f"from {known.source}" if known.source else "with other steps"
-            here = f"{workflow.source}: " if workflow.source else ""
-            raise DefinitionError(
-                [f"{here}workflow {workflow.name!r} is registered already, {where}: give one of them another name"]
-            )
+        if known is not None and not replaces and _differ(known, workflow):
+            raise DefinitionError([_taken(known, workflow)])
         if workflow.unseen and not within_another:
             raise DefinitionError(workflow.unseen)
         return self.renew(workflow)
@@ -69,8 +61,24 @@ class Registry:
         return len(self._newest)
 
 
-def _differ(one: WorkflowDefinition, other: WorkflowDefinition) -> bool:
-    return one.version != other.version or _file(one) != _file(other)
+def _differ(known: WorkflowDefinition, new: WorkflowDefinition) -> bool:
+    """Two definitions of one name. A definition that is registered again is not another one, nor is one whose file was
+    loaded again."""
+    if _file(known) != _file(new):
+        return True
+    if known.place is None or new.place is None:
+        return known.version != new.version
+    if known.place.is_reloaded_by(new.place):
+        return False
+    return known.version != new.version or not known.place.is_same(new.place)
+
+
+def _taken(known: WorkflowDefinition, new: WorkflowDefinition) -> str:
+    here = new.source or new.place
+    there = known.source or known.place
+    where = f"from {there}" if there else "with other steps"
+    said = f"workflow {new.name!r} is registered already, {where}: give one of them another name"
+    return f"{here}: {said}" if here else said
 
 
 def _file(workflow: WorkflowDefinition) -> Path | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import sys
 import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _STANDARD = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
@@ -18,12 +22,46 @@ _TYPED = ("<ipython-input", "<stdin>", "<python-input", "<console>")
 _PLACE = re.compile(r"(?P<name>\w+)(?:\[(?P<index>\d+)\])?")
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a workflow or flow was written. `executed`: the code that defined it, of a module or a function."""
+
+    file: str
+    name: str
+    line: int
+    executed: CodeType
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def is_same(self, other: Place) -> bool:
+        """The same code, called again, or loaded again from its file: then its lines may have moved."""
+        return self.is_reloaded_by(other) or (self._function == other._function and self.line == other.line)
+
+    def is_reloaded_by(self, other: Place) -> bool:
+        return self._function == other._function and self.executed is not other.executed
+
+    @property
+    def _function(self) -> tuple[str, str]:
+        return os.path.realpath(self.file), self.name
+
+
 def caller() -> str:
     """The line of a workflow file (or whoever else is not Rival) that is being executed."""
+    return str(calling_place())
+
+
+def calling_place(function: Any = None) -> Place:
+    """The same as a place; of a function that is being decorated, where it was written."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    code = frame.f_code
+    # A decorator's function is written elsewhere, and is the same for all that it decorates.
+    written = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
+    if written is None:
+        return Place(code.co_filename, code.co_qualname, frame.f_lineno, code)
+    return Place(written.co_filename, written.co_qualname, written.co_firstlineno, code)
 
 
 def _is_ours(file: str) -> bool:

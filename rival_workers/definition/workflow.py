@@ -23,7 +23,7 @@ from rival_workers.definition.result_types import type_results
 from rival_workers.definition.results import Results
 from rival_workers.definition.returns import Returns, problems_of
 from rival_workers.definition.schedules import planned_schedule
-from rival_workers.definition.source_lines import with_line
+from rival_workers.definition.source_lines import Place, with_line
 from rival_workers.definition.steps import checked_injection, seconds
 from rival_workers.engine.paths import HANDLER, place_of
 from rival_workers.engine.plan import Body, Plan
@@ -47,7 +47,10 @@ class WorkflowDefinition:
         unseen: Sequence[str] = (),
         schedule: Planned | None = None,
         retention: float | None = None,
+        place: Place | None = None,
     ) -> None:
+        #: Where it was written, if it is not a file.
+        self.place = place
         #: The file it was read from, if it was.
         self.source = source
         #: The types of results, by place, where there are any.
@@ -142,12 +145,12 @@ def define_workflow(
     schedule: Any = None,
     retention: Any = None,
     source: str | None = None,
-    origin: str = "",
+    place: Place | None = None,
     resolve: Resolve = only_itself,
 ) -> WorkflowDefinition:
     """Check all of it; DefinitionError with every problem, each naming the workflow (and file), step and cure.
 
-    `source` is the file that it is; `origin` says where else it was written.
+    `source` is the file that it is; `place` says where else it was written.
     """
     assembly = _ruled_by(policies, resolve)
     body = _body(assembly, steps)
@@ -159,7 +162,7 @@ def define_workflow(
     reading = _look_through(assembly, body, results)
 
     def told(problem: str) -> str:
-        where = with_line(source, problem) if source else origin
+        where = with_line(source, problem) if source else place
         return f"{where}: workflow {name!r}: {problem}" if where else f"workflow {name!r}: {problem}"
 
     if problems or assembly.problems_elsewhere:
@@ -167,7 +170,7 @@ def define_workflow(
     return WorkflowDefinition(
         name, body, assembly.calls, input_type=input, description=description, on_error=handler, source=source,
         returns=assembly.returns, unseen=[told(problem) for problem in reading.unseen],
-        schedule=planned, retention=kept,
+        schedule=planned, retention=kept, place=place,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ replay delivers them in the same order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +41,17 @@ class Checkpoint:
     ended_at: float | None = None
     #: The child that it waits for.
     child: str | None = None
+    #: How many ends the flow had received when it reached the checkpoint.
+    begun_after: int | None = None
 
     @property
     def is_over(self) -> bool:
         return self.status in ("completed", "skipped", "failed", "cancelled")
+
+    @property
+    def ends_at_once(self) -> bool:
+        """A value or a spawn: the flow goes on without waiting."""
+        return self.kind == "value" or (self.kind == "child" and self.is_over and self.end_order is None)
 
 
 @dataclass(frozen=True)
@@ -90,12 +97,20 @@ class CheckpointWrite:
 
 class Replay:
     def __init__(self, flow: str, run_id: str, found: Iterable[Checkpoint]) -> None:
-        self._flow, self._run_id = flow, run_id
+        self.flow, self.run_id = flow, run_id
         self._found = {one.path: one for one in found}
         numbered = (one for one in self._found.values() if one.kind != CHILD_RESULT)
         self._numbers = {(self._lane_of(one.path), one.number): one for one in numbered}
         self._names: Counter[tuple[str, str]] = Counter()
         self._next: Counter[str] = Counter()
+        #: Earlier attempts have run all that the flow does between receiving this many ends and the next one.
+        self._last_phase = _last_phase(self._found.values())
+        self._not_reached = {one.path for one in self._found.values() if (one.begun_after or 0) > self._last_phase}
+
+    def has_been_here(self, received: int) -> bool:
+        """An earlier attempt has run what the flow's code does now, after it has received so many ends. An end is only
+        delivered, and a wait only stored, when all lanes of the flow wait."""
+        return received <= self._last_phase or bool(self._not_reached)
 
     @property
     def received(self) -> list[Checkpoint]:
@@ -111,6 +126,7 @@ class Replay:
         number = self._next[lane]
         self._next[lane] += 1
         found = self._found.get(path)
+        self._not_reached.discard(path)
         before = self._numbers.get((lane, number)) or found
         if before is not None and (before.path, before.kind) != (path, kind):
             where = f"checkpoint {number + 1}" + (f" of lane {lane}" if lane else "")
@@ -127,18 +143,35 @@ class Replay:
 
     def changed(self, how: str) -> FlowChanged:
         return FlowChanged(
-            f"run {self._run_id!r}, {how} Its code has changed under the run. "
+            f"run {self.run_id!r}, {how} Its code has changed under the run. "
             "Bring the old code back for it (another version= for the new), or rewind the run."
         )
 
     def _path(self, name: str, lane: str) -> str:
         self._names[lane, name] += 1
         leaf = name + _times(self._names[lane, name])
-        return f"{self._flow}/#{lane}:{leaf}" if lane else f"{self._flow}/{leaf}"
+        return f"{self.flow}/#{lane}:{leaf}" if lane else f"{self.flow}/{leaf}"
 
     def _lane_of(self, path: str) -> str:
-        rest = path[len(self._flow) + 1 :]
+        rest = path[len(self.flow) + 1 :]
         return rest[1:].partition(":")[0] if rest.startswith("#") else ""
+
+
+def _last_phase(found: Collection[Checkpoint]) -> int:
+    """While something is open, a flow that has nothing else to do is suspended without storing more: so what follows
+    from the last end has been run, too, unless the attempt died in the middle of it."""
+    last = max(map(_phase, found), default=-1)
+    is_open = any(one.end_order is None and one.status != "cancelled" and not one.ends_at_once for one in found)
+    received = max((one.end_order + 1 for one in found if one.end_order is not None), default=0)
+    return max(last, received) if is_open else last
+
+
+def _phase(one: Checkpoint) -> int:
+    if one.end_order is not None:
+        return one.end_order
+    begun_after = one.begun_after or 0
+    # It is stored in the middle of what the flow does there.
+    return begun_after - 1 if one.ends_at_once else begun_after
 
 
 def _times(count: int) -> str:

@@ -69,7 +69,7 @@ def once0() -> int:
 
 
 def test_what_gather_cannot_begin_is_refused(inline: Inline) -> None:
-    assert run(inline, lambda ctx: ctx.gather((ctx.now,))) == "ValueError"
+    assert run(inline, lambda ctx: ctx.gather((ctx.now,))) == "InvalidArgument"
 
 
 @pytest.mark.parametrize("cancel", [False, True])

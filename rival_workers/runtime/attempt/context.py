@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from rival_client.errors import RivalError
 from rival_client.model.completion_token import CompletionToken
@@ -134,6 +134,7 @@ class Beats(Protocol):
 class Context:
     """Everything a step may ask for."""
 
+    _why_not_json: ClassVar[str] = "it holds ctx, which cannot be stored: take the values that you need out of it"
     run: RunInfo
     steps: Steps
     log: StepLog

@@ -19,7 +19,7 @@ from rival_workers.definition.inject import Injection
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
 from rival_workers.definition.steps import StepSpec
 from rival_workers.runtime.flow.calls import Callee, Named, Received, Topic
-from rival_workers.runtime.flow.context import BaseFlowContext, is_decided
+from rival_workers.runtime.flow.context import BaseFlowContext, check_first, is_decided
 from rival_workers.runtime.flow.handles import ChildHandle, First, Handle
 from rival_workers.runtime.flow.loop import FlowLoop
 from rival_workers.runtime.flow.operations import Operation
@@ -39,6 +39,8 @@ Call = Coroutine[Any, Any, T]
 class AsyncFlowContext(BaseFlowContext):
     """The same as `FlowContext` for an async flow: each of the methods that are checkpoints is awaited. A call has its
     place in the flow when it is made; it begins when it is awaited, or given to a task."""
+
+    _is_async = True
 
     def _run(self, injection: Injection) -> Any:
         loop = FlowLoop(self.scheduler)  # type: ignore[abstract]
@@ -120,9 +122,8 @@ class AsyncFlowContext(BaseFlowContext):
         self, *calls: Awaitable[Any] | Callee, cancel_others: bool = False, **options: Unpack[FlowStepOptions]
     ) -> Call[First[Any]]: ...
     def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> Call[First[Any]]:
-        if not calls:
-            raise ValueError("ctx.first needs something to wait for")
-        return self._first(self._operations(calls, options), cancel_others)
+        cancels = check_first(calls, cancel_others)
+        return self._first(self._operations(calls, options), cancels)
 
     async def _first(self, operations: Sequence[Operation], cancel_others: bool) -> First[Any]:
         await self._until(operations, lambda: is_decided(operations))

@@ -7,7 +7,8 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Unpack
 
@@ -159,21 +160,27 @@ class FlowCalls:
     def payload(self, value: Any) -> Json:
         return dump(value, what="the input of a child run", limit=self._max_payload)
 
-    def one_of(self, call: Any, context: object, options: Mapping[str, Any]) -> Operation:
+    def one_of(self, call: Any, context: object, options: Mapping[str, Any], argument: str) -> Operation:
         """What `gather` and `first` take: a function, a tuple of one and its arguments, `ctx.call` and the like in
         place of the function, an operation."""
         if isinstance(call, Operation):
             return call
-        function, *args = call if isinstance(call, tuple | list) else (call,)
+        function, *args = call if isinstance(call, tuple | list) and call else (call,)
+        if not callable(function) and not isinstance(function, StepSpec):
+            raise _not_a_call(argument, function)
         method, keywords = function, {}
         if isinstance(function, functools.partial) and _belongs_to(function.func, context):
             method, keywords, args = function.func, function.keywords, [*function.args, *args]
         if not _belongs_to(method, context):
             return self.step(function, *args, options=options)
         if method.__name__ not in STARTABLE:
-            raise ValueError(f"ctx.gather and ctx.first take functions and ctx.{', ctx.'.join(STARTABLE)}, "
-                             f"not ctx.{method.__name__}")  # fmt: skip
-        made: Operation = getattr(self, method.__name__)(*args, **keywords)
+            raise InvalidArgument(argument, f"ctx.{method.__name__} cannot be begun. {_TAKEN}")
+        begin = getattr(self, method.__name__)
+        try:
+            inspect.signature(begin).bind(*args, **keywords)
+        except TypeError as error:
+            raise InvalidArgument(argument, f"ctx.{method.__name__}: {error}.") from None
+        made: Operation = begin(*args, **keywords)
         return made
 
 
@@ -186,6 +193,20 @@ def _of_spec(spec: StepSpec, options: Mapping[str, Any]) -> tuple[Callable[..., 
         )
     found = as_spec(spec)
     return found.function, {**options, **found.options}
+
+
+_TAKEN = (
+    "ctx.gather and ctx.first take functions, tuples of a function (or of "
+    f"ctx.{', ctx.'.join(STARTABLE)}) and its arguments, and handles."
+)
+
+
+def _not_a_call(argument: str, value: object) -> InvalidArgument:
+    if inspect.isawaitable(value):
+        if isinstance(value, Coroutine):
+            value.close()
+        return InvalidArgument(argument, f"a coroutine is not a call. Await it, or use asyncio.gather. {_TAKEN}")
+    return InvalidArgument(argument, f"{arguments.shown(value)} is not a call. {_TAKEN}")
 
 
 def _step_name(given: Any) -> str:

@@ -11,11 +11,13 @@ import uuid
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
+from rival_client.errors import InvalidArgument
+from rival_client.model import arguments
 from rival_client.model.payload import dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import Rule
@@ -26,6 +28,7 @@ from rival_workers.runtime.flow import step_limit
 from rival_workers.runtime.flow.calls import FindWorkflow, FlowCalls, workflow_name
 from rival_workers.runtime.flow.handles import ChildHandle, First, Handle
 from rival_workers.runtime.flow.operations import Operation, State, StepOperation
+from rival_workers.runtime.flow.results import returned
 from rival_workers.runtime.flow.scheduler import FlowScheduler
 from rival_workers.runtime.flow.start import Start
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 class BaseFlowContext(Context):
     """What sync and async flows share."""
 
+    _is_async: ClassVar[bool] = False
     port: AttemptPort = field(kw_only=True)
     #: The policies of the workflow, which hold for the flow's steps, too.
     rules: Sequence[Rule] = ()
@@ -45,12 +49,24 @@ class BaseFlowContext(Context):
     #: The thread that runs the flow's function.
     _thread: int = field(default=0, init=False)
 
+    def __post_init__(self) -> None:
+        self.log.is_muted = self._has_logged
+
+    def _has_logged(self) -> bool:
+        """An earlier attempt has logged what the flow's code logs now; or the flow stops, and its `finally` blocks
+        would log at each stop."""
+        if not self._has_begun and not self._may_replay:
+            return False
+        return self.scheduler.is_interrupted or self.scheduler.is_replaying
+
+    @property
+    def _may_replay(self) -> bool:
+        return self.run.attempt > 1 or self.port.was_claimed_before
+
     @cached_property
     def scheduler(self) -> FlowScheduler:
         replay = Replay(self.run.step, self.run.run_id, self.port.checkpoints(lambda: self.state))
-        made = FlowScheduler(self.port, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
-        self.log.is_muted = lambda: made.is_interrupted
-        return made
+        return FlowScheduler(self.port, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
 
     @cached_property
     def calls(self) -> FlowCalls:
@@ -68,8 +84,8 @@ class BaseFlowContext(Context):
         find_workflow: FindWorkflow = lambda name: None,
     ) -> Self:
         """A step's context with a flow's abilities; `rules`: the workflow's policies."""
-        fields = {name: getattr(context, name) for name in Context.__dataclass_fields__}
-        return cls(**fields, port=port, rules=rules, find_workflow=find_workflow)
+        values = {one.name: getattr(context, one.name) for one in fields(Context)}
+        return cls(**values, port=port, rules=rules, find_workflow=find_workflow)
 
     def call_function(self, injection: Injection) -> Any:
         """A flow that was suspended has no result, whatever its `finally` or `except` blocks made."""
@@ -83,10 +99,10 @@ class BaseFlowContext(Context):
         finally:
             if self._has_begun:
                 self.scheduler.end()
+        result = returned(value, self.run.step, is_async=self._is_async)
         for one in self.scheduler.never_started if self._has_begun else ():
             warnings.warn(f"{one.mark.path} was never awaited, so it was not done", RuntimeWarning, stacklevel=2)
-        # A handle can be awaited; as a result it is the run's id.
-        return str(value) if isinstance(value, ChildHandle) else value
+        return result
 
     def _run(self, injection: Injection) -> Any:
         raise NotImplementedError
@@ -166,19 +182,19 @@ class BaseFlowContext(Context):
         return operations
 
     def _operations(self, calls: Sequence[Any], options: Mapping[str, Any]) -> list[Operation]:
-        operations = [self._operation(one, options) for one in calls]
+        operations = [self._operation(one, options, f"calls[{index}]") for index, one in enumerate(calls)]
         if options and not any(isinstance(one, StepOperation) for one in operations):
-            raise ValueError(
-                f"{', '.join(options)}: options of ctx.gather and ctx.first are for steps, and none is here"
+            raise InvalidArgument(
+                ", ".join(options), "options of ctx.gather and ctx.first are for steps, and none is here."
             )
         return operations
 
-    def _operation(self, call: Any, options: Mapping[str, Any]) -> Operation:
+    def _operation(self, call: Any, options: Mapping[str, Any], argument: str) -> Operation:
         if isinstance(call, Handle):
             return call.operation
         if isinstance(call, ChildHandle):
             return call.wait_for_it()
-        return self.calls.one_of(call, self, options)
+        return self.calls.one_of(call, self, options, argument)
 
     def _first_of(self, operations: Sequence[Operation], *, cancel_others: bool) -> First:
         over = [(one.end.end_order or 0, index) for index, one in enumerate(operations) if one.end is not None]
@@ -195,3 +211,10 @@ class BaseFlowContext(Context):
 def is_decided(operations: Sequence[Operation]) -> bool:
     """One has ended, or none of them can end any more."""
     return any(one.state is State.OVER for one in operations) or not any(one.is_open for one in operations)
+
+
+def check_first(calls: Sequence[Any], cancel_others: object) -> bool:
+    """The arguments of `ctx.first`; whether the others are cancelled."""
+    if not calls:
+        raise InvalidArgument("calls", "ctx.first needs something to wait for.")
+    return arguments.flag("cancel_others", cancel_others)

@@ -4,6 +4,7 @@ every call raises, whatever the `finally` and `except` blocks of the flow try to
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,30 +14,51 @@ from rival_workers.errors import NotInFlows
 
 T = TypeVar("T")
 
+log = logging.getLogger("rival.flows")
 
-class _Ended(NotInFlows):
-    """The flow's function has ended."""
+#: Calls on `ctx` of a stopped flow until a warning is logged: more than any `finally` blocks need.
+MANY_CALLS = 100
 
 
 class FlowGuard:
-    def __init__(self, thread: int) -> None:
+    def __init__(self, thread: int, flow: str, run_id: str) -> None:
         """`thread`: the one that runs the flow's function."""
-        self._thread, self._in_step = thread, False
+        self._flow, self._run_id, self._calls_after_stop = flow, run_id, 0
+        self._thread, self._in_step, self._has_ended = thread, False, False
         #: Why the attempt has ended: raised by every call from then on.
         self.stopped: BaseException | None = None
 
     def check(self) -> None:
         """Before anything that a flow asks for."""
         self.check_not_stopped()
-        if threading.get_ident() != self._thread or self._in_step:
+        if not self.is_own_code:
             raise NotInFlows(
                 "ctx of a flow was used inside a step, or in another thread. Only the flow's own function may use it: "
                 "let the step return a value, and call ctx with that."
             )
 
     def check_not_stopped(self) -> None:
-        if self.stopped is not None:
-            raise self.stopped
+        if self.stopped is None:
+            return
+        if self.is_own_code:
+            self._count_call_after_stop()
+        raise self.stopped
+
+    def _count_call_after_stop(self) -> None:
+        """`except BaseException` in a loop around a wait catches the exception that stops the flow, and every later
+        one: the function then runs until its process ends."""
+        self._calls_after_stop += 1
+        if self._calls_after_stop == MANY_CALLS:
+            log.warning(
+                "run %s: flow %s caught the exception that stops it %d times and still runs, so it occupies its "
+                "worker. Catch Exception around a wait, not BaseException.",
+                *(self._run_id, self._flow, MANY_CALLS),
+            )
+
+    @property
+    def is_own_code(self) -> bool:
+        """The flow's own function runs, and not a step of it."""
+        return threading.get_ident() == self._thread and not self._in_step
 
     def guarded(self, action: Callable[[], T], *harmless: type[Exception]) -> T:
         """What fails here ends the attempt, also if the flow catches it; unless it is `harmless`."""
@@ -60,12 +82,16 @@ class FlowGuard:
     def end(self) -> None:
         """The attempt is over: from now on its ctx can do nothing."""
         if self.stopped is None:
-            self.stopped = _Ended("the flow has ended: its ctx can do nothing any more")
+            self._has_ended = True
+            self.stopped = NotInFlows(
+                "the flow has ended: its ctx can do nothing any more. Is an await missing, or is the flow's function "
+                "not an async one?"
+            )
 
     @property
     def is_interrupted(self) -> bool:
         """The attempt has ended before the flow's function could."""
-        return self.stopped is not None and not isinstance(self.stopped, _Ended)
+        return self.stopped is not None and not self._has_ended
 
     def raise_interruption(self) -> None:
         if self.stopped is not None and self.is_interrupted:

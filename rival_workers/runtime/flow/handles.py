@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Generic, Self
+from typing import Any, ClassVar, Generic, Self
 
 from typing_extensions import TypeVar
 
@@ -21,6 +21,8 @@ T_co = TypeVar("T_co", covariant=True, default=Any)
 
 class Handle(Generic[T_co]):
     """Something that a flow has begun. `handle.result()` waits for it; in an async flow, `await handle`."""
+
+    _why_not_json = "it holds a handle: take its result, handle.result() or await handle"
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
@@ -96,6 +98,8 @@ class ChildHandle(str, Generic[T_co]):
 @dataclass(frozen=True)
 class First(Generic[T_co]):
     """What `ctx.first` gives: the one whose end the flow received first."""
+
+    _why_not_json: ClassVar[str] = "it holds what ctx.first gives: take its result()"
 
     #: Its position among the arguments.
     index: int

@@ -32,7 +32,7 @@ class State(enum.Enum):
 class Operation:
     """Something that takes time. In an async flow it is awaited."""
 
-    why_not_json = "it holds a call on ctx that was not awaited"
+    _why_not_json = "it holds a call on ctx that was not awaited"
 
     def __init__(self, scheduler: FlowScheduler, mark: CheckpointRef) -> None:
         self.scheduler, self.mark = scheduler, mark

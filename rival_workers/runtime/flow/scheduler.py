@@ -34,7 +34,7 @@ FIRST_LOOK, LONGEST_LOOK = 0.05, 0.5
 
 class FlowScheduler(FlowGuard):
     def __init__(self, port: AttemptPort, replay: Replay, salt: int, thread: int) -> None:
-        super().__init__(thread)
+        super().__init__(thread, replay.flow, replay.run_id)
         self._port, self.replay = port, replay
         #: Where the hashes of this run's operations and tasks begin.
         self.salt = salt
@@ -74,6 +74,11 @@ class FlowScheduler(FlowGuard):
         if self._clock is None:
             self._clock = self.guarded(self._port.began_at)
         return self._clock
+
+    @property
+    def is_replaying(self) -> bool:
+        """The flow's own code does what an earlier attempt has done."""
+        return self.is_own_code and self.replay.has_been_here(self.next_order)
 
     def start(self, operation: Operation) -> None:
         if operation.state is not State.NEW:

@@ -18,7 +18,7 @@ from rival_workers.definition.inject import Injection
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
 from rival_workers.definition.steps import StepSpec
 from rival_workers.runtime.flow.calls import Callee, Named, Received, Topic
-from rival_workers.runtime.flow.context import BaseFlowContext, is_decided
+from rival_workers.runtime.flow.context import BaseFlowContext, check_first, is_decided
 from rival_workers.runtime.flow.handles import ChildHandle, First, Handle
 
 P = ParamSpec("P")
@@ -39,7 +39,7 @@ class FlowContext(BaseFlowContext):
 
     def _run(self, injection: Injection) -> Any:
         value = injection.call(self)
-        if self._has_begun or self.run.attempt > 1 or self.port.was_claimed_before:
+        if self._has_begun or self._may_replay:
             # A function that returns although it was interrupted has no result.
             self.scheduler.check_not_stopped()
             self.scheduler.finish()
@@ -102,11 +102,10 @@ class FlowContext(BaseFlowContext):
     ) -> First[Any]: ...
     def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> First[Any]:
         """The same, until one of them has ended. The others go on, unless they are cancelled."""
-        if not calls:
-            raise ValueError("ctx.first needs something to wait for")
+        cancels = check_first(calls, cancel_others)
         operations = self._begin_all(calls, options)
         self.scheduler.advance_while(lambda: not is_decided(operations))
-        return self._first_of(operations, cancel_others=cancel_others)
+        return self._first_of(operations, cancel_others=cancels)
 
     def sleep(self, duration: Duration = 0.0, **units: Unpack[SleepUnits]) -> None:
         """Stop for a while, from milliseconds to years: `ctx.sleep(days=3)`."""

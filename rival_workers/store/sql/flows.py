@@ -42,7 +42,8 @@ _STAYS: dict[Table, ColumnElement[bool]] = {
 
 _COLUMNS = (
     steps.c.path, steps.c.kind, steps.c.status, steps.c.opened, steps.c.attempts, steps.c.result, steps.c.error,
-    steps.c.due_at, steps.c.end_order, steps.c.completed_at, steps.c.item, steps.c.state, now().label("now"),
+    steps.c.due_at, steps.c.end_order, steps.c.completed_at, steps.c.item, steps.c.state,
+    steps.c.begun_after, now().label("now"),
 )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def checkpoint_of(row: Any) -> Checkpoint:
         row.path, row.kind, row.status, row.opened, row.attempts, row.result, row.error,
         None if row.due_at is None else (row.due_at - row.now).total_seconds(), row.end_order,
         None if row.completed_at is None else row.completed_at.timestamp(),
-        row.item if isinstance(row.item, str) else None,
+        row.item if isinstance(row.item, str) else None, row.begun_after,
     )  # fmt: skip
 
 

@@ -82,6 +82,6 @@ def _rings(run_id: str, done: Operated) -> list[StepMessage]:
     if done.begin is not None:
         return [StepMessage(run_id, None, done.begin, done.workflow, done.version)]
     return [
-        StepMessage(run_id, one.path, done.followed.token_of(one), done.workflow, done.version, countdown=one.delay)
-        for one in done.followed.opened
+        StepMessage(run_id, one.path, done.finished.token_of(one), done.workflow, done.version, countdown=one.delay)
+        for one in done.finished.opened
     ]

@@ -50,7 +50,7 @@ class WorkerSettings(Settings):
     #: Where a test stops the process; see `rival_workers.runtime.failpoints`.
     failpoint: str = setting("", Words())
     #: Seconds without a message, while the queue has some, after which a worker is held to be deaf.
-    deaf_after: float = setting(60.0, Seconds(0.001))
+    stalled_after: float = setting(60.0, Seconds(0.001))
     #: Whether `shell_step` may start commands on this worker.
     allow_shell: bool = setting(False, Flag())
 

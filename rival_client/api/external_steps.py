@@ -39,7 +39,7 @@ class ExternalSteps:
 
     def _answer(self, token: str, given: Mapping[str, Json], by: str) -> bool:
         step, by, grace = CompletionToken.parse(token), arguments.name("by", by), self.settings.ring_grace
-        woken = self.database.transact(lambda own: external_steps.answer(own, step, given, by, grace))
-        if woken is not None:
-            self._doorbell.publish([woken.message])
-        return woken is not None
+        ready = self.database.transact(lambda own: external_steps.answer(own, step, given, by, grace))
+        if ready is not None:
+            self._doorbell.publish([ready.message])
+        return ready is not None

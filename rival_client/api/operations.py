@@ -32,17 +32,17 @@ class RunOperations:
         Of very many children, and if this process dies before it comes to them, the workers cancel the rest.
         """
         run_id, by = arguments.run_id(run_id), arguments.name("by", by)
-        cancelled, woken = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
+        cancelled, ready = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
         if cancelled:
-            self._doorbell.publish([] if woken is None else [woken.message], changed=[run_id])
+            self._doorbell.publish([] if ready is None else [ready.message], changed=[run_id])
             self._cancel_children(run_id, by)
         return cancelled
 
     def _cancel(self, connection: Connection, run_id: str, by: str) -> tuple[bool, ReadyStep | None]:
         cancelled = runs.end_as_cancelled(connection, run_id, by)
-        woken = wake_parent(connection, run_id, self.settings.ring_grace) if cancelled else None
+        ready = wake_parent(connection, run_id, self.settings.ring_grace) if cancelled else None
         runs.leave_orphans(connection, run_id, by, cancelled)
-        return cancelled, woken
+        return cancelled, ready
 
     def _cancel_children(self, run_id: str, by: str) -> None:
         """Each in a transaction of its own: locks go from child to parent, never back."""

@@ -120,14 +120,14 @@ def wake_parent(connection: Connection, run_id: str, grace: float) -> ReadyStep 
         return None
     error = child_error(run_id, run)
     share_run(connection, run.parent_run_id)
-    woken: ReadyStep | None = None
+    ready: ReadyStep | None = None
     for path in _that_wait(connection, run, run_id):
         one = end_checkpoint(
             connection, run.parent_run_id, path, grace, by=f"run {run_id}", child=run_id,
             result=None if error else run.result, error=error,
         )  # fmt: skip
-        woken = woken or one
-    return woken
+        ready = ready or one
+    return ready
 
 
 def _that_wait(connection: Connection, run: Any, child: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 
-from rival_workers.runtime.celery.untrusted_messages import Garbage, clean_envelope, throw_away
+from rival_workers.runtime.celery.untrusted_messages import Garbage, clean_envelope, report_garbage
 
 SCHEME = "rival-inproc"
 
@@ -214,7 +214,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         try:
             clean = clean_envelope(message, queue)
         except Garbage as error:
-            throw_away(error)
+            report_garbage(error)
         else:
             super()._deliver(clean, queue)
 

@@ -23,7 +23,7 @@ from celery.worker import WorkController, state
 from kombu.asynchronous.timer import Timer
 
 from rival_workers.dev import inproc_transport
-from rival_workers.runtime.celery.consumer import CarefulConsumer
+from rival_workers.runtime.celery.consumer import ValidatingConsumer
 from rival_workers.runtime.celery.threads_pool import DaemonThreadPool, InlinePool
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class LoopTimer(Timer):  # type: ignore[misc]
         return LONGEST_WAIT if delay is None else min(delay, LONGEST_WAIT)
 
 
-class InprocConsumer(CarefulConsumer):
+class InprocConsumer(ValidatingConsumer):
     """Celery's consumer with a loop of its own, which a message, a timer and a stop all wake at once.
 
     Celery's `synloop` drains once more after it has seen the stop flag: a stop took 4 s.

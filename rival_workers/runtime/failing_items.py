@@ -21,8 +21,8 @@ _MOST = 10_000
 
 
 class FailingItems:
-    def __init__(self, timer: Callable[[], float]) -> None:
-        self._timer = timer
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         #: Item -> (when it may be tried again, the pause before that).
         self._failed: dict[tuple[str, ...], tuple[float, float]] = {}
         #: Called when the database has refused a statement.
@@ -34,7 +34,7 @@ class FailingItems:
         """What the operation gives; None if it fails, or has failed lately. `item`: the run's id, and what of it."""
         key = (what, *item)
         again_at, pause = self._failed.get(key, (0.0, 0.0))
-        if self._timer() < again_at:
+        if self._clock() < again_at:
             return None
         try:
             done = operation()
@@ -52,6 +52,6 @@ class FailingItems:
         if isinstance(error, DatabaseError):
             self.on_refusal()
         self._failed.pop(key, None)
-        self._failed[key] = (self._timer() + pause, pause)
+        self._failed[key] = (self._clock() + pause, pause)
         if len(self._failed) > _MOST:
             del self._failed[next(iter(self._failed))]

@@ -39,7 +39,7 @@ _CHORES_EVERY = 60.0
 _RETENTION_BATCH = 500
 
 
-Rung = TypeVar("Rung", Due, DueEvent)
+Waiting = TypeVar("Waiting", Due, DueEvent)
 #: Run and path of an attempt.
 Place = tuple[str, str]
 
@@ -49,26 +49,28 @@ class Round:
     """What one round of the keeper did."""
 
     scheduled: int = 0
-    rung: int = 0
-    held_back: int = 0
+    published: int = 0
+    still_queued: int = 0
     timed_out: int = 0
     taken_over: int = 0
     orphans: int = 0
     deleted: int = 0
-    amnesia: bool = False
+    broker_lost_data: bool = False
 
 
 class Keeper:
-    def __init__(self, settings: WorkerSettings, store: Store, doorbell: Doorbell, moves: StepTransitions) -> None:
-        self._settings, self._store, self._doorbell, self._moves = settings, store, doorbell, moves
+    def __init__(
+        self, settings: WorkerSettings, store: Store, doorbell: Doorbell, transitions: StepTransitions
+    ) -> None:
+        self._settings, self._store, self._doorbell, self._transitions = settings, store, doorbell, transitions
         self._look = SweepOptions(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
         #: Seconds that only go forward; a lab has a clock that skips.
-        self.timer: Callable[[], float] = time.monotonic
-        self._failing = FailingItems(lambda: self.timer())
+        self.clock: Callable[[], float] = time.monotonic
+        self._failing = FailingItems(lambda: self.clock())
         self._failing.on_refusal = self._lose_contact
         self._steady_since: float | None = None
         self._chores_at = 0.0
-        self._owes_recall = False
+        self._must_republish = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         #: Called after each round, with what it did.
@@ -127,13 +129,13 @@ class Keeper:
 
     def _republish_all(self, done: Round) -> None:
         """The broker forgot everything, or was away when we rang: make all that waits due, in bounded batches."""
-        self._owes_recall = self._doorbell.check_epoch() or self._owes_recall
-        if not self._owes_recall:
+        self._must_republish = self._doorbell.check_epoch() or self._must_republish
+        if not self._must_republish:
             return
-        done.amnesia = True
+        done.broker_lost_data = True
         while not self._stop.is_set() and self._store.ring_all(BACKOFF_MAX, BATCH) >= BATCH:
             pass
-        self._owes_recall = False
+        self._must_republish = False
 
     def _fire_schedules(self, done: Round) -> None:
         fired = self._store.fire_schedules(BATCH)
@@ -146,12 +148,12 @@ class Keeper:
             found = self._store.due(self._look)
             for due in found:
                 if due.status == "running":
-                    self._failing.attempt("time out", _named(due), partial(self._moves.time_out_due, due))
+                    self._failing.attempt("time out", _named(due), partial(self._transitions.time_out_due, due))
                     done.timed_out += 1
             waiting = [due for due in found if due.status != "running"]
-            messages = self._believed_lost(waiting, done.amnesia)
-            done.held_back += len(waiting) - len(messages)
-            done.rung += len(messages)
+            messages = self._believed_lost(waiting, done.broker_lost_data)
+            done.still_queued += len(waiting) - len(messages)
+            done.published += len(messages)
             if messages:
                 failpoint("after_due_commit")
                 self._doorbell.publish([_ring(due) for due in messages])
@@ -162,21 +164,21 @@ class Keeper:
         """Events that nobody has looked at since they were sent."""
         while not self._stop.is_set():
             found = self._store.due_events(self._look)
-            messages = self._believed_lost(found, done.amnesia)
-            done.held_back += len(found) - len(messages)
-            done.rung += len(messages)
+            messages = self._believed_lost(found, done.broker_lost_data)
+            done.still_queued += len(found) - len(messages)
+            done.published += len(messages)
             if messages:
                 self._doorbell.publish([EventMessage(event.id, event.topic) for event in messages])
             if len(found) < BATCH:
                 return
 
-    def _believed_lost(self, waiting: list[Rung], amnesia: bool) -> list[Rung]:
+    def _believed_lost(self, waiting: list[Waiting], broker_lost_data: bool) -> list[Waiting]:
         """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer.
         But queues are first in, first out: what was rung well before the oldest message there is in it no more.
         """
         first = [due for due in waiting if due.rings == NEVER_RUNG]
         again = [due for due in waiting if due.rings != NEVER_RUNG]
-        if again and not amnesia and (oldest := self._doorbell.oldest()) > 0:
+        if again and not broker_lost_data and (oldest := self._doorbell.oldest()) > 0:
             again = [due for due in again if self._waited(due) > oldest + CLOCK_MARGIN or due.rings >= TRUST_LOOKS]
         return first + again
 
@@ -186,7 +188,7 @@ class Keeper:
 
     def _take_over(self, done: Round) -> None:
         """Only after a whole lease of our own contact with the database: after it was away, the living beat first."""
-        now = self.timer()
+        now = self.clock()
         if self._steady_since is None:
             self._steady_since = now
         if now - self._steady_since < self._settings.lease:
@@ -203,7 +205,7 @@ class Keeper:
             attempts = read(BATCH, last)
             for attempt in attempts:
                 last = (attempt.claim.run_id, attempt.claim.path)
-                self._failing.attempt("take over", last, partial(self._moves.take_over, attempt))
+                self._failing.attempt("take over", last, partial(self._transitions.take_over, attempt))
                 done.taken_over += 1
             if len(attempts) < BATCH:
                 return True
@@ -235,9 +237,9 @@ class Keeper:
         return self._failing.attempt("cancel", (run_id,), partial(self._store.cancel_orphan, run_id, by))
 
     def _chores(self, done: Round) -> None:
-        if self.timer() < self._chores_at:
+        if self.clock() < self._chores_at:
             return
-        self._chores_at = self.timer() + _CHORES_EVERY
+        self._chores_at = self.clock() + _CHORES_EVERY
         self._give_to_others(self._store.stray_attempts, done)
         while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
             pass

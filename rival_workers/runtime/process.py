@@ -54,10 +54,10 @@ class Process:
         self.executor = Executor(self.store, settings.lease, worker)
         self.executor.find_problem = async_steps.check
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
-        self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.moves)
+        self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.transitions)
         self._registry = registry
         self.revocations = Revocations(
-            self.store, self.coordinator.moves, self.doorbell, settings.near, worker, lambda: self.executor.id
+            self.store, self.coordinator.transitions, self.doorbell, settings.near, worker, lambda: self.executor.id
         )
 
     # -- starting -----------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Process:
         """Give up what an executor still runs: it starts again elsewhere, and no attempt is used up."""
         running = self.store.running_on(executor)
         for attempt in running:
-            self.coordinator.moves.release(attempt, "handed_back")
+            self.coordinator.transitions.release(attempt, "handed_back")
         self.store.forget_executors([executor])
         return len(running)
 

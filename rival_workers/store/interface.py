@@ -70,7 +70,7 @@ class FinishResult:
     opened: tuple[OpenRow, ...] = ()
     run_ended: bool = False
     #: A flow of another run that has waited for this one.
-    woken: ReadyStep | None = None
+    ready: ReadyStep | None = None
     #: What the rows have begun with that were opened; more than 0 once an operator has opened the run again.
     token: int = 0
     #: The status that the run has ended with, where it is known: not after the fast statements, which only complete.
@@ -85,7 +85,7 @@ class BeginResult:
     """A run that has started."""
 
     input: Any
-    followed: FinishResult
+    finished: FinishResult
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class ClaimBy:
 class Delivered:
     """What an event has brought about: the steps that its deliverer must ring for, or the one that is its own now."""
 
-    woken: tuple[ReadyStep, ...] = ()
+    ready: tuple[ReadyStep, ...] = ()
     claimed: Claimed | None = None
     workflow: str = ""
     version: str = ""

@@ -34,7 +34,7 @@ class Clock:
 
 
 @dataclass(eq=False)
-class VirtualAlarm:
+class VirtualTimer:
     clock: Clock
     callback: Callable[[], None]
     #: None: it has gone off, or is not set.
@@ -44,34 +44,34 @@ class VirtualAlarm:
         self.at = self.clock() + seconds
 
 
-class VirtualAlarms:
+class VirtualTimers:
     """The timeouts of the attempts that are being made. They go off while the clock is moved, in the middle of the
     attempt, as they would in a worker's own thread.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._set: list[VirtualAlarm] = []
+        self._set: list[VirtualTimer] = []
 
     @contextmanager
-    def after(self, seconds: float | None, callback: Callable[[], None]) -> Iterator[VirtualAlarm]:
-        alarm = VirtualAlarm(self._clock, callback)
+    def after(self, seconds: float | None, callback: Callable[[], None]) -> Iterator[VirtualTimer]:
+        timer = VirtualTimer(self._clock, callback)
         if seconds is not None:
-            alarm.put_off(seconds)
-        self._set.append(alarm)
+            timer.put_off(seconds)
+        self._set.append(timer)
         try:
-            yield alarm
+            yield timer
         finally:
-            self._set.remove(alarm)
+            self._set.remove(timer)
 
     @property
     def next(self) -> float | None:
         """When the next one goes off."""
-        return min((alarm.at for alarm in self._set if alarm.at is not None), default=None)
+        return min((timer.at for timer in self._set if timer.at is not None), default=None)
 
     def go_off(self) -> None:
         """Those whose time has come."""
-        due = [(alarm.at, alarm) for alarm in self._set if alarm.at is not None and alarm.at <= self._clock()]
-        for _, alarm in sorted(due, key=lambda one: one[0]):
-            alarm.at = None
-            alarm.callback()
+        due = [(timer.at, timer) for timer in self._set if timer.at is not None and timer.at <= self._clock()]
+        for _, timer in sorted(due, key=lambda one: one[0]):
+            timer.at = None
+            timer.callback()

@@ -14,7 +14,7 @@ from rival_workers.runtime.attempt.invoke import Calling
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import open_store
-from rival_workers.testing.clock import MOMENT, Clock, VirtualAlarms
+from rival_workers.testing.clock import MOMENT, Clock, VirtualTimers
 from rival_workers.testing.delivery import Mailbox, deliver
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.script import Crash
@@ -36,9 +36,9 @@ class World:
         self.store = open_store(settings.require_database(), clock=clock, durable=False, **settings.store_options)
         self.process = Process(settings, self.registry, "lab", store=self.store, doorbell=mailbox)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
-        self._alarms = VirtualAlarms(clock)
-        self.coordinator.calling, self.coordinator.limits.alarms = calling, self._alarms
-        self.keeper.timer = self.coordinator.limits.timer = clock
+        self._timers = VirtualTimers(clock)
+        self.coordinator.calling, self.coordinator.limits.timers = calling, self._timers
+        self.keeper.clock = self.coordinator.limits.clock = clock
         #: When the leases of the dead run out.
         self._leases: list[float] = []
         #: True in the middle of an attempt.
@@ -99,9 +99,9 @@ class World:
 
     def skip_to(self, stop: Stop) -> None:
         """Time passes, and with it the timeouts of attempts."""
-        while (alarm := self._alarms.next) is not None and alarm <= stop.at:
-            self._pass_until(alarm)
-            self._alarms.go_off()
+        while (timer := self._timers.next) is not None and timer <= stop.at:
+            self._pass_until(timer)
+            self._timers.go_off()
         self._pass_until(stop.at)
         if stop.keeper:
             self.keeper.run_once()
@@ -109,12 +109,12 @@ class World:
 
     def let_pass(self, seconds: float | None) -> None:
         """In the middle of an attempt. None: until it times out; nobody waits for it any longer than that."""
-        timeout = self._alarms.next
+        timeout = self._timers.next
         if seconds is None and timeout is None:
             raise LabError("The step has no timeout, so it cannot time out. Give it one: step(…, timeout=60).")
         end = timeout if seconds is None else self.clock() + seconds
         self._pass_until(min(at for at in (end, timeout) if at is not None))
-        self._alarms.go_off()
+        self._timers.go_off()
 
     def _pass_until(self, at: float) -> None:
         """The living have been beating all the time: all those beats are made as one."""

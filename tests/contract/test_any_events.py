@@ -109,15 +109,15 @@ class Model:
         if event is None:
             return
         fit = [run for run in self.runs if run.waiting and run.fits(event) and run.began <= event.expires_at]
-        event.status, woken = "kept", []
+        event.status, ready = "kept", []
         for run in fit:
             # Older events of its other topics or keys may still be on their way: they come first.
             first = self._first_sent(run, event)
             self._give(first, run)
-            woken.append(run)
+            ready.append(run)
             if first is event and event.delivery == "one":
                 break
-        for run in woken:
+        for run in ready:
             self._go_on(run, now)
 
     def _first_sent(self, run: Waiter, event: Told) -> Told:

@@ -519,7 +519,7 @@ def test_a_run_in_the_producers_own_transaction_exists_after_its_commit(world: W
         if joined.rings_at_commit:
             assert [message.run_id for message in world.inline.doorbell.messages] == [name]
         else:
-            assert world.inline.keeper.run_once().rung == 1
+            assert world.inline.keeper.run_once().published == 1
         world.inline.drain()
         assert world.api.wait("order", name, timeout=5).status == "completed"
         world.api.settle(joined.connection.close())

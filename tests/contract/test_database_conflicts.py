@@ -117,9 +117,9 @@ def test_a_deadlock_is_repeated_inside_the_store(pg_stage: Stage) -> None:
             until_blocked(pg_stage.database)
             other.execute("SELECT 1 FROM rival_steps WHERE run_id = 'r' FOR UPDATE")
             other.commit()
-            followed = finished.result(20)
-    assert followed is not None
-    assert followed.run_ended
+            finished = finished.result(20)
+    assert finished is not None
+    assert finished.run_ended
     assert pg_stage.run()["status"] == "completed"
 
 

@@ -782,7 +782,7 @@ def test_a_step_that_was_claimed_with_its_event_is_started_again_when_its_execut
     delivered = pg.store.deliver_event(event, ClaimBy("doomed", pg.registry.versions))
     assert delivered.claimed is not None
     assert pg.rival.state("r").status == "running"
-    pg.keeper.timer = lambda: 1e9  # a whole lease has passed
+    pg.keeper.clock = lambda: 1e9  # a whole lease has passed
     pg.keeper._steady_since = 0.0
     pg.keeper.run_once()
     settle(pg)
@@ -800,11 +800,11 @@ def test_a_step_is_only_woken_where_it_cannot_be_gone_on_with(pg: Inline, hindra
     claim = None if hindrance == "nobody goes on" else ClaimBy("me", known)
     delivered = pg.store.deliver_event(event, claim)
     assert delivered.claimed is None
-    assert [one.path for one in delivered.woken] == ["wait_paid"]
+    assert [one.path for one in delivered.ready] == ["wait_paid"]
     [found] = pg.rival.state("r").steps
     assert (found.status, found.attempts) == ("pending", 0)
     pg.rival.resume("r")
-    for one in delivered.woken:
+    for one in delivered.ready:
         pg.deliver(one.message)
     assert got(pg, "r") == 7
 

@@ -158,7 +158,7 @@ def test_a_worker_that_dies_with_an_answer_in_hand_leaves_it_to_the_next(inline:
     claim = Claim(message.run_id, message.path or "", message.token)
     assert inline.store.claim_step(claim, None, inline.process.executor.id) is not None
     [lost] = inline.store.running_on(inline.process.executor.id)
-    inline.coordinator.moves.take_over(lost)
+    inline.coordinator.transitions.take_over(lost)
     inline.drain()
     assert (inline.rival.result("r").results["ask"], len(tokens)) == (5, 1)
 
@@ -410,7 +410,7 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
         assert outcome is None, "the claim of the deadline is stale"
         return True
     [running] = inline.store.running_on(inline.process.executor.id)
-    inline.coordinator.moves.take_over(running)
+    inline.coordinator.transitions.take_over(running)
     return bool(outcome)
 
 

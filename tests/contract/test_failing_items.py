@@ -133,7 +133,7 @@ def test_more_attempts_that_cannot_be_taken_over_than_a_batch_do_not_keep_the_ot
     with inline.store.database.transaction() as connection:
         connection.execute(update(steps).values(timeout_at=None, ring_at=after(60)))
     # No loss is forgiven: the step fails, and that needs the plan.
-    inline.keeper._moves._settings = inline.settings.with_(max_lost=0)
+    inline.keeper._transitions._settings = inline.settings.with_(max_lost=0)
     if executor == "dead":
         inline.store.add_executor("dead", "elsewhere", 1, "w", -1)
     inline.keeper._steady_since = -1e9

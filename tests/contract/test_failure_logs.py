@@ -153,7 +153,9 @@ def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, capl
     assert definition is not None
     inline.store.begin_run("r", 0, interpreter.first(definition.plan), claim_for="gone")
     claim = Claim("r", "slow", 1, "timeout_token")
-    assert inline.coordinator.moves.time_out(Position(claim, "w", step_message.version, definition.plan, 1, 0, "step"))
+    assert inline.coordinator.transitions.time_out(
+        Position(claim, "w", step_message.version, definition.plan, 1, 0, "step")
+    )
     [line] = told(caplog)
     assert "attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s" in line
     assert f"test_failure_logs.py:{ok.__code__.co_firstlineno} in ok)" in line

@@ -72,7 +72,7 @@ def test_a_flow_that_has_spawned_a_child_does_not_fail_since_its_ring_was_not_he
 @pytest.fixture
 def impatient(inline: Inline) -> Inline:
     """One that does not wait for a database that is away."""
-    inline.coordinator._patience._seconds = 0.0
+    inline.coordinator._outage._seconds = 0.0
     return inline
 
 

@@ -68,9 +68,9 @@ def test_a_far_retry_stays_in_the_table_until_it_is_near(make: Make) -> None:
     inline.drain()
     assert inline.later == []
     pass_time(inline, 3590)
-    assert inline.keeper.run_once().rung == 0
+    assert inline.keeper.run_once().published == 0
     pass_time(inline, 6)
-    assert inline.keeper.run_once().rung == 1
+    assert inline.keeper.run_once().published == 1
     [message] = inline.doorbell.messages
     assert 3 < message.countdown <= 4
     assert inline.drain() == []
@@ -155,9 +155,9 @@ def test_a_lost_ring_is_rung_again_after_the_grace_and_not_before(make: Make) ->
     run = inline.rival.run("w")
     inline.doorbell.down = False
     pass_time(inline, 9)
-    assert inline.keeper.run_once().rung == 0
+    assert inline.keeper.run_once().published == 0
     pass_time(inline, 2)
-    assert inline.keeper.run_once().rung == 1
+    assert inline.keeper.run_once().published == 1
     inline.drain()
     assert inline.rival.result(run.run_id).status == "completed"
 
@@ -171,10 +171,10 @@ def test_nothing_is_rung_again_for_being_old_while_the_queue_has_a_backlog(make:
     for _ in range(5):
         pass_time(inline, 700)
         done = inline.keeper.run_once()
-        assert (done.rung, done.held_back) == (0, 20)
+        assert (done.published, done.still_queued) == (0, 20)
     inline.doorbell.age = 0.0
     pass_time(inline, 700)
-    assert inline.keeper.run_once().rung == 20
+    assert inline.keeper.run_once().published == 20
 
 
 def test_amnesia_rings_everything_at_once(make: Make) -> None:
@@ -182,9 +182,9 @@ def test_amnesia_rings_everything_at_once(make: Make) -> None:
     inline.define("w", step(lambda: 1, name="one"))
     runs = inline.rival.run_many("w", range(20))
     inline.doorbell.take()
-    inline.doorbell.amnesia = True
+    inline.doorbell.broker_lost_data = True
     done = inline.keeper.run_once()
-    assert (done.amnesia, done.rung) == (True, 20)
+    assert (done.broker_lost_data, done.published) == (True, 20)
     inline.drain()
     assert {inline.rival.result(run.run_id).status for run in runs} == {"completed"}
 
@@ -200,7 +200,7 @@ def test_a_run_whose_version_nobody_here_has_is_parked_and_taken_by_whoever_has_
     assert (state.status, state.parked) == ("pending", "worker does not have workflow 'w'")
     assert counters["parked"] == parked_before + 1, "it is counted"
     pass_time(knows, 16)
-    assert knows.keeper.run_once().rung == 1
+    assert knows.keeper.run_once().published == 1
     knows.drain()
     assert knows.rival.state(run.run_id).parked is None
     assert knows.rival.result(run.run_id).status == "completed"

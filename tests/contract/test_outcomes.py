@@ -49,7 +49,7 @@ def told(inline: Inline) -> list[str]:
 
 
 def impatient(inline: Inline) -> Inline:
-    inline.coordinator._patience._seconds = 0.0
+    inline.coordinator._outage._seconds = 0.0
     return inline
 
 

@@ -65,7 +65,7 @@ def test_a_workflows_own_retention_holds_for_its_runs_and_no_others(file_url: st
 
     clock = Clock()
     inline = Inline(file_url, clock=clock, retention=10 * HOUR)
-    inline.keeper.timer = clock
+    inline.keeper.clock = clock
     try:
         for name, retention in (("brief", HOUR), ("plain", None), ("precious", 0)):
             inline.define(name, one, retention=retention)

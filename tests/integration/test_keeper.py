@@ -108,11 +108,11 @@ def _age(rival: Rival, seconds: float) -> None:
 def test_a_ring_that_was_lost_is_rung_again_after_its_grace(rival: Rival, process: Process, queue_of: Queue) -> None:
     run_id = rival.run("once").run_id
     queue_of.lose()
-    assert process.keeper.run_once().rung == 0, "within its grace a ring is not held to be lost"
+    assert process.keeper.run_once().published == 0, "within its grace a ring is not held to be lost"
     _age(rival, 11)
-    assert process.keeper.run_once().rung == 1
+    assert process.keeper.run_once().published == 1
     assert queue_of.messages() == {(run_id, None, 0): 1}
-    assert process.keeper.run_once().rung == 0
+    assert process.keeper.run_once().published == 0
 
 
 def test_a_ring_that_is_merely_old_is_not_rung_again_while_the_queue_has_a_backlog(
@@ -125,7 +125,7 @@ def test_a_ring_that_is_merely_old_is_not_rung_again_while_the_queue_has_a_backl
         rival.run("once")
         time.sleep(1.1)
         done = process.keeper.run_once()
-    assert (done.rung, done.held_back) == (0, 1)
+    assert (done.published, done.still_queued) == (0, 1)
     assert len(queue_of) == 1
     process.close()
 
@@ -137,7 +137,7 @@ def test_what_was_rung_well_before_the_queues_oldest_message_is_lost_behind_a_ba
     queue_of.lose()
     _age(rival, 11)
     waiting = rival.run("once").run_id
-    assert process.keeper.run_once().rung == 1
+    assert process.keeper.run_once().published == 1
     assert queue_of.messages() == {(lost, None, 0): 1, (waiting, None, 0): 1}
 
 
@@ -151,10 +151,10 @@ def test_a_far_timer_stays_in_postgres_until_it_is_near(rival: Rival, process: P
     assert len(queue_of) == 0
     process.keeper.run_once()
     _age(rival, 3500)
-    assert process.keeper.run_once().rung == 0
+    assert process.keeper.run_once().published == 0
     assert len(queue_of) == 0
     _age(rival, 96)
-    assert process.keeper.run_once().rung == 1
+    assert process.keeper.run_once().published == 1
     assert queue_of.messages() == {(run_id, "in_an_hour", 2): 1}
     assert queue_of.etas() != [None], "the last seconds ride a countdown"
     process.executor.stop()
@@ -174,9 +174,9 @@ def test_a_broker_that_forgot_everything_is_rung_all_once_in_bounded_batches(
     )
     neighbour = _process(settings)
     done = process.keeper.run_once()
-    assert done.amnesia
-    assert not neighbour.keeper.run_once().amnesia, "one of them has noticed, and that is enough"
-    assert not process.keeper.run_once().amnesia
+    assert done.broker_lost_data
+    assert not neighbour.keeper.run_once().broker_lost_data, "one of them has noticed, and that is enough"
+    assert not process.keeper.run_once().broker_lost_data
     assert queue_of.messages() == {(run_id, None, 0): 1 for run_id in run_ids}
     assert max(sizes) <= 2 * keeper_module.BATCH
     neighbour.close()
@@ -191,7 +191,7 @@ def test_a_recall_that_the_database_broke_off_is_made_up_for(
         patched.setattr(process.store, "ring_all", _raising(DatabaseUnavailable("away")))
         with pytest.raises(DatabaseUnavailable):
             process.keeper.run_once()
-    assert process.keeper.run_once().amnesia
+    assert process.keeper.run_once().broker_lost_data
     assert queue_of.messages() == {(run_id, None, 0): 1}
 
 
@@ -233,7 +233,7 @@ def test_a_broker_that_was_frozen_is_not_rung_all_that_waits_again(tmp_path: Pat
         process.keeper.run_once()
         broker.thaw()
     time.sleep(1.1)  # the breaker's second
-    assert not process.keeper.run_once().amnesia
+    assert not process.keeper.run_once().broker_lost_data
     assert 3000 <= len(queue) <= 3000 + Missed.LIMIT
     process.close()
     broker.stop()
@@ -348,7 +348,7 @@ def test_a_worker_is_deaf_only_when_messages_waited_at_every_look(monkeypatch: p
 
     def look(messages: int, backlog: int | None, busy: bool = False, later: float = 31.0) -> bool:
         clock.at += later
-        return watch.is_deaf(messages, busy, lambda: backlog)
+        return watch.is_stalled(messages, busy, lambda: backlog)
 
     assert not look(5, 0)
     assert not look(5, 0), "idle is not deaf"

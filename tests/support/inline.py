@@ -32,7 +32,7 @@ class CollectingDoorbell:
         self.messages: list[StepMessage] = []
         self.changed: list[str] = []
         self.down = False
-        self.amnesia = False
+        self.broker_lost_data = False
         self.waiting: int | None = 0
         #: Seconds for which the oldest message is said to have waited; 0: an empty queue.
         self.age = 0.0
@@ -55,8 +55,8 @@ class CollectingDoorbell:
         return self.age
 
     def check_epoch(self) -> bool:
-        amnesia, self.amnesia = self.amnesia, False
-        return amnesia
+        broker_lost_data, self.broker_lost_data = self.broker_lost_data, False
+        return broker_lost_data
 
     def close(self) -> None:
         pass

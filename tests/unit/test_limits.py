@@ -52,8 +52,8 @@ def test_an_attempt_that_ends_while_its_timeout_is_committed_does_not_go_on_to_a
 
 def test_an_attempt_that_has_ended_is_not_killed(killed: threading.Event) -> None:
     over: list[object] = []
-    with killing().kept(CONFIG, lambda: bool(over.append(1))) as alarm:
-        alarm.put_off(60)
+    with killing().kept(CONFIG, lambda: bool(over.append(1))) as timer:
+        timer.put_off(60)
     assert (over, killed.is_set()) == ([], False)
 
 

@@ -63,7 +63,7 @@ def test_arguments_come_before_the_environment_and_none_is_not_given() -> None:
 #: Settings by what they are; a new one must be added here.
 NUMBERS = {
     "max_payload", "ring_grace", "event_retention", "max_events_per_topic", "lease", "continuation_budget", "near",
-    "keeper_interval", "max_lost", "retention", "shutdown_grace", "patience", "deaf_after",
+    "keeper_interval", "max_lost", "retention", "shutdown_grace", "patience", "stalled_after",
 }  # fmt: skip
 URLS = {"database_url", "broker_url"}
 TEXTS = {"queue", "key_prefix", "failpoint", "redact"}

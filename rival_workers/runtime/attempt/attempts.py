@@ -57,12 +57,12 @@ def attempt_of(claimed: Claimed, definition: WorkflowDefinition, ended: dict[str
     return Attempt(claimed, definition, position, {} if ended is None else ended)
 
 
-def begun(run_id: str, run_input: Any, opening: OpenRow, definition: WorkflowDefinition, token: int) -> Attempt:
+def first_attempt(run_id: str, run_input: Any, opening: OpenRow, definition: WorkflowDefinition, token: int) -> Attempt:
     """The first step of a run, claimed by the statement that started it."""
     return attempt_of(_first_claim(run_id, opening, run_input, token), definition)
 
 
-def following(attempt: Attempt, end: End, opening: OpenRow, token: int) -> Attempt:
+def next_attempt(attempt: Attempt, end: End, opening: OpenRow, token: int) -> Attempt:
     """The next step, claimed by the commit that finished this one."""
     claimed = attempt.claimed
     attempt.ended[claimed.path] = Ended(end.status, end.result, end.state)

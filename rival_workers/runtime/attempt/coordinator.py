@@ -10,7 +10,7 @@ import logging
 from rival_client.broker.message import StepMessage
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
-from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, begun
+from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, first_attempt
 from rival_workers.runtime.attempt.pipeline import AttemptPipeline
 from rival_workers.runtime.attempt.pipeline import Verdict as Verdict
 from rival_workers.runtime.attempt.telemetry import counters
@@ -49,26 +49,26 @@ class Coordinator(AttemptPipeline):
         claim_for = self.executor.id if self._goes_on(self._deadline()) else None
         with self.executor.claiming():
             plan = interpreter.first(definition.plan)
-            begun_run = self.store.begin_run(run_id, token, plan, claim_for=claim_for, of=named)
-            first = self._first(run_id, begun_run, definition)
-        if not isinstance(begun_run, BeginResult):
+            started = self.store.begin_run(run_id, token, plan, claim_for=claim_for, of=named)
+            first = self._first(run_id, started, definition)
+        if not isinstance(started, BeginResult):
             log.debug("run %s: stale start", run_id)
-            return self._mismatches.report(run_id, None, named, begun_run)
-        followed = begun_run.followed
+            return self._mismatches.report(run_id, None, named, started)
+        finished = started.finished
         self.doorbell.publish([
-            StepMessage(run_id, opening.path, followed.token, workflow, version, countdown=opening.delay)
-            for opening in followed.opened
+            StepMessage(run_id, opening.path, finished.token, workflow, version, countdown=opening.delay)
+            for opening in finished.opened
         ])  # fmt: skip
         if first is not None:
             self._carry_on(first, self._deadline(), observed=True)
         return None
 
     def _first(
-        self, run_id: str, begun_run: BeginResult | WorkflowVersion | None, definition: WorkflowDefinition
+        self, run_id: str, started: BeginResult | WorkflowVersion | None, definition: WorkflowDefinition
     ) -> Attempt | None:
-        if not isinstance(begun_run, BeginResult) or (opening := begun_run.followed.claimed) is None:
+        if not isinstance(started, BeginResult) or (opening := started.finished.claimed) is None:
             return None
-        return self._held(begun(run_id, begun_run.input, opening, definition, begun_run.followed.token))
+        return self._held(first_attempt(run_id, started.input, opening, definition, started.finished.token))
 
     def _attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         named = WorkflowVersion(workflow, version)
@@ -100,20 +100,20 @@ class Coordinator(AttemptPipeline):
         claim = ClaimBy(self.executor.id, self.registry.versions) if self._goes_on(deadline) else None
         with self.executor.claiming():
             delivered = self.store.deliver_event(event_id, claim)
-            first_woken = self._first_woken(delivered)
+            first_ready = self._first_ready(delivered)
         failpoint("after_deliver_commit")
-        if first_woken is not None:
-            self._carry_on(first_woken, deadline, observed=True)
+        if first_ready is not None:
+            self._carry_on(first_ready, deadline, observed=True)
             return
-        step_messages = [one.message for one in delivered.woken]
+        step_messages = [one.message for one in delivered.ready]
         if step_messages and not self.stopping:
             self.doorbell.publish(step_messages[1:])
-            first = delivered.woken[0]
+            first = delivered.ready[0]
             self.attempt(first.run_id, first.path, first.token, first.workflow, first.version)
         elif step_messages:
             self.doorbell.publish(step_messages)
 
-    def _first_woken(self, delivered: Delivered) -> Attempt | None:
+    def _first_ready(self, delivered: Delivered) -> Attempt | None:
         if delivered.claimed is None:
             return None
         definition = self._definition(delivered.workflow, delivered.version)

@@ -24,9 +24,9 @@ from rival_workers.runtime.flow.signals import Suspend
 
 class External:
     def __init__(
-        self, moves: StepTransitions, patience: OutageRetry, read_step: Callable[[str, str], Step | None]
+        self, transitions: StepTransitions, outage: OutageRetry, read_step: Callable[[str, str], Step | None]
     ) -> None:
-        self._moves, self._patience, self._read_step = moves, patience, read_step
+        self._transitions, self._outage, self._read_step = transitions, outage, read_step
 
     def outcome(self, attempt: Attempt, call: Callable[[Attempt], Success | Failure]) -> Success | Failure:
         """What was answered, or what the function has ended with; Suspend when it has begun to wait."""
@@ -38,7 +38,7 @@ class External:
         if isinstance(outcome, Failure) or outcome.skipped:
             return outcome
         # Whoever was quicker than this (an answer, a cancel) has the step now; there is no result to refuse.
-        self._patience.keep(lambda: self._moves.wait_outside(attempt.position, outcome.state))
+        self._outage.keep(lambda: self._transitions.wait_external(attempt.position, outcome.state))
         raise Suspend
 
 

@@ -16,7 +16,7 @@ from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_workers.runtime.executor import Executor
 from rival_workers.store.interface import Claim, Store
 
-log = logging.getLogger("rival.patience")
+log = logging.getLogger("rival.outage")
 
 T = TypeVar("T")
 

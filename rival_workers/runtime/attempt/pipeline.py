@@ -19,7 +19,7 @@ from rival_client.model.completion_token import CompletionToken
 from rival_workers.definition.calls import Call
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
-from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, context_of, following
+from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, context_of, next_attempt
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.attempt.external_steps import External
 from rival_workers.runtime.attempt.interrupts import is_from_signal
@@ -68,15 +68,15 @@ class AttemptPipeline:
         self.settings, self.store, self.registry = settings, store, registry
         self.doorbell, self.executor = doorbell, executor
         self.observer: AttemptObserver = observer or NoObserver()
-        self.moves = StepTransitions(settings, store, registry, doorbell)
+        self.transitions = StepTransitions(settings, store, registry, doorbell)
         #: True from the moment on at which nothing new is begun in place; a pool's children share a switch.
         self.stopping: object = False
         #: How a step's function is called; a lab has a way of its own.
         self.calling: Calling = call
-        executor.hand_back = lambda running: self.moves.release(running, "handed_back")
-        self._patience = OutageRetry(settings.patience, store, executor)
-        self._reads, self._release = AttemptReads(store, self._patience), AttemptRelease(self.moves, executor)
-        self._external = External(self.moves, self._patience, self._reads.step)
+        executor.hand_back = lambda running: self.transitions.release(running, "handed_back")
+        self._outage = OutageRetry(settings.patience, store, executor)
+        self._reads, self._release = AttemptReads(store, self._outage), AttemptRelease(self.transitions, executor)
+        self._external = External(self.transitions, self._outage, self._reads.step)
         self._mismatches = Mismatches()
         self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
         self.limits = TimeLimits(before_kill=self._logs.flush)
@@ -121,7 +121,7 @@ class AttemptPipeline:
         try:
             outcome = self._outcome(attempt)
         except Again as again:
-            return Verdict("suspended"), self._begun_anew(attempt, again.token, deadline)
+            return Verdict("suspended"), self._continue_flow(attempt, again.token, deadline)
         except Suspend:
             return Verdict("suspended"), None
         except OutOfReach as lost:
@@ -151,7 +151,7 @@ class AttemptPipeline:
             log.exception("run %s step %s could not be called", *attempt.where)
             return failure(error, attempt.claimed.attempt)
 
-    def _begun_anew(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
+    def _continue_flow(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
         """A flow that continues goes on here, unless it is time for a message."""
         claim, definition = replace(attempt.claim, token=token), attempt.definition
         if not self._goes_on(deadline):
@@ -176,17 +176,17 @@ class AttemptPipeline:
         try:
             with self.limits.kept(
                 position.config, lambda: self._own_timeout(position, claimed.timeout_token)
-            ) as beats.alarm:
+            ) as beats.timer:
                 return self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
         finally:
             beats.flush()
-            self._logs.finish(context.log, self._patience)
+            self._logs.finish(context.log, self._outage)
 
     def _beats(self, attempt: Attempt) -> Heartbeat:
         claimed = attempt.claimed
         before = None if claimed.attempt == 1 and not claimed.lost else partial(self._reads.step, *attempt.where)
         return Heartbeat(
-            attempt.claim, attempt.position.config, self.store, self.limits.timer, self.settings.max_payload, before
+            attempt.claim, attempt.position.config, self.store, self.limits.clock, self.settings.max_payload, before
         )
 
     def _context(self, attempt: Attempt, its_call: Call, beats: Heartbeat) -> Context:
@@ -198,54 +198,60 @@ class AttemptPipeline:
         if attempt.claimed.kind != "flow":
             return context
         port = AttemptPort(
-            attempt.position, self.store, self.doorbell, self._patience, self.limits, self.settings, self.moves.failures
+            attempt.position,
+            self.store,
+            self.doorbell,
+            self._outage,
+            self.limits,
+            self.settings,
+            self.transitions.failures,
         )
         kind = AsyncFlowContext if _is_async(its_call.injection.function) else FlowContext
         return kind.of(context, port, its_call.rules, self.registry.newest)
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Logged in the run's log before the commit, in the worker's log only if it counts."""
-        position, failures = attempt.position, self.moves.failures
+        position, failures = attempt.position, self.transitions.failures
         outcome = failures.redacted(outcome)
         decision = decide(position.config, position.attempt, outcome, random.random())
         failed = failed_attempt(position, outcome, decision)
-        failures.store(failed, self._patience.keep)
-        return self._settle(attempt, decision, deadline, tell=lambda: failures.tell(failed))
+        failures.store(failed, self._outage.keep)
+        return self._settle(attempt, decision, deadline, report=lambda: failures.log_attempt(failed))
 
     def _settle(
-        self, attempt: Attempt, decision: End | Retry, deadline: float, tell: Callable[[], None] = lambda: None
+        self, attempt: Attempt, decision: End | Retry, deadline: float, report: Callable[[], None] = lambda: None
     ) -> tuple[Verdict, Attempt | None]:
         """Commit the decision; ring or go on. A stale token means that the outcome came too late."""
-        position, moves = attempt.position, self.moves
+        position, transitions = attempt.position, self.transitions
         if isinstance(decision, Retry):
-            landed = self._patience.land(position.claim, "waiting_retry", lambda _: moves.retry(position, decision))
+            landed = self._outage.land(position.claim, "waiting_retry", lambda _: transitions.retry(position, decision))
             if landed == "late":
                 return self._late(position), None
-            tell()
+            report()
             return Verdict("retried", decision.error), None
         claim_for = self.executor.id if self._goes_on(deadline) else None
-        followed: list[FinishResult] = []
+        finished: list[FinishResult] = []
         after: list[Attempt] = []
 
         def commit(again: bool) -> bool:
-            done = moves.finish(position, decision, claim_for=None if again else claim_for)
-            followed.extend([done] if done else [])
+            done = transitions.finish(position, decision, claim_for=None if again else claim_for)
+            finished.extend([done] if done else [])
             if done and done.claimed is not None and not again:
-                after.append(self._held(following(attempt, decision, done.claimed, done.token_of(done.claimed))))
+                after.append(self._held(next_attempt(attempt, decision, done.claimed, done.token_of(done.claimed))))
             return done is not None
 
-        landed = self._patience.land(position.claim, decision.status, commit)
+        landed = self._outage.land(position.claim, decision.status, commit)
         if landed == "late":
             return self._late(position), None
-        tell()
-        moves.tell_end(position, followed[0] if followed else None)
+        report()
+        transitions.log_end(position, finished[0] if finished else None)
         return Verdict(decision.status, decision.error), after[0] if after else None
 
     def _late(self, position: Position) -> Verdict:
         claim = position.claim
         log.warning("run %s step %s attempt %d: late result refused, the step has moved on",
                     claim.run_id, claim.path, position.attempt)  # fmt: skip
-        self._patience.keep(
+        self._outage.keep(
             lambda: self.store.record(
                 claim.run_id, claim.path, "late_result_refused", self.executor.id, attempt=position.attempt
             )
@@ -262,7 +268,7 @@ class AttemptPipeline:
 
     def _own_timeout(self, position: Position, timeout_token: int) -> bool:
         claim = replace(position.claim, token=timeout_token, guard="timeout_token")
-        return self.moves.time_out(replace(position, claim=claim))
+        return self.transitions.time_out(replace(position, claim=claim))
 
 
 def _is_async(function: object) -> bool:

@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 class AttemptReads:
-    def __init__(self, store: Store, patience: OutageRetry) -> None:
-        self._store, self._patience = store, patience
+    def __init__(self, store: Store, outage: OutageRetry) -> None:
+        self._store, self._outage = store, outage
 
     def step(self, run_id: str, path: str) -> Step | None:
         return self._kept(lambda: self._store.read_step(run_id, path))
@@ -39,6 +39,6 @@ class AttemptReads:
 
     def _kept(self, read: Callable[[], T]) -> T:
         try:
-            return self._patience.keep(read)
+            return self._outage.keep(read)
         except DatabaseError as error:
             raise OutOfReach from error

@@ -24,8 +24,8 @@ _PRIVILEGE = "42501"
 
 
 class AttemptRelease:
-    def __init__(self, moves: StepTransitions, executor: Executor) -> None:
-        self._moves, self._executor = moves, executor
+    def __init__(self, transitions: StepTransitions, executor: Executor) -> None:
+        self._transitions, self._executor = transitions, executor
 
     def release(self, attempt: Attempt, error: BaseException) -> None:
         """Stale, and without an effect, if the outcome was committed after all."""
@@ -49,10 +49,12 @@ class AttemptRelease:
             claimed.kind,
         )  # fmt: skip
         if _passes(error):
-            self._moves.release(running, "handed_back")
+            self._transitions.release(running, "handed_back")
         else:
             record = error_record(error, claimed.attempt)
-            self._moves.take_over(running, {**record, "message": f"its outcome cannot be stored: {record['message']}"})
+            self._transitions.take_over(
+                running, {**record, "message": f"its outcome cannot be stored: {record['message']}"}
+            )
 
 
 def _passes(error: BaseException) -> bool:

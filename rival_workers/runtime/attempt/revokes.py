@@ -37,13 +37,13 @@ class Revocations:
     def __init__(
         self,
         store: Store,
-        moves: StepTransitions,
+        transitions: StepTransitions,
         doorbell: Doorbell,
         near: float,
         worker: str,
         executor: Callable[[], str],
     ) -> None:
-        self._store, self._moves, self._doorbell = store, moves, doorbell
+        self._store, self._transitions, self._doorbell = store, transitions, doorbell
         self._near, self._worker, self._executor = near, worker, executor
 
     def revoke(self, task_id: str, *, terminate: bool = False) -> Revoked | None:
@@ -56,10 +56,10 @@ class Revocations:
 
     def _revoke_start(self, task_id: str) -> Revoked | None:
         """The message that starts a run has the run's id: a run that has not begun is cancelled."""
-        cancelled, woken = self._store.cancel_unbegun(task_id, BY)
+        cancelled, ready = self._store.cancel_unbegun(task_id, BY)
         if not cancelled:
             return None
-        self._doorbell.publish([] if woken is None else [woken.message], changed=[task_id])
+        self._doorbell.publish([] if ready is None else [ready.message], changed=[task_id])
         return Revoked("run")
 
     def _revoke_attempt(self, task_id: str, terminate: bool) -> Revoked | None:
@@ -77,7 +77,7 @@ class Revocations:
         """Only by the worker that runs it, which can end the process, too."""
         for executor in self._store.executors_on(host_name()):
             if (executor.id, executor.worker) == (found.executor, self._worker):
-                done = self._moves.revoke(found.running(found.claim), task_id)
+                done = self._transitions.revoke(found.running(found.claim), task_id)
                 return Revoked("attempt", executor.pid) if done else None
         return None
 
@@ -91,7 +91,7 @@ class Revocations:
         if not isinstance(claimed, Claimed):
             return None
         claim = Claim(claimed.run_id, claimed.path, claimed.token)
-        return Revoked("attempt") if self._moves.revoke(found.running(claim), task_id) else None
+        return Revoked("attempt") if self._transitions.revoke(found.running(claim), task_id) else None
 
 
 def _readings(text: str) -> list[tuple[str, str]]:

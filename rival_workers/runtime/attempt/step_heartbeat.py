@@ -12,7 +12,7 @@ from rival_client.model.payload import Json, dump
 from rival_client.model.records import Step
 from rival_workers.engine.plan import StepConfig, shortest
 from rival_workers.errors import StepMovedOn
-from rival_workers.runtime.attempt.timers import Alarm
+from rival_workers.runtime.attempt.timers import Timer
 from rival_workers.runtime.flow.signals import OutOfReach
 from rival_workers.store.interface import Claim, Store
 
@@ -26,23 +26,23 @@ class Heartbeat:
     """The beats of one attempt."""
 
     def __init__(
-        self, claim: Claim, config: StepConfig, store: Store, timer: Callable[[], float], max_payload: int,
+        self, claim: Claim, config: StepConfig, store: Store, clock: Callable[[], float], max_payload: int,
         before: Callable[[], Step | None] | None = None,
     ) -> None:  # fmt: skip
         """`before` reads the step's row as earlier attempts have left it; None: there were none."""
-        self._held, self._config, self._store, self._timer = claim, config, store, timer
+        self._held, self._config, self._store, self._clock = claim, config, store, clock
         self._max_payload, self._before = max_payload, before
         self._every = shortest(EVERY, None if config.heartbeat is None else config.heartbeat / 3) or EVERY
         self._written_at: float | None = None
         self._progress: Json | None = None
         #: What the attempt's own process keeps its time by.
-        self.alarm: Alarm | None = None
+        self.timer: Timer | None = None
 
     def beat(self, progress: Any = None) -> None:
         """StepMovedOn when the step does not need this attempt any more."""
         if progress is not None:
             self._progress = dump(progress, what=f"the progress of {self._where}", limit=self._max_payload)
-        if self._written_at is None or self._timer() - self._written_at >= self._every:
+        if self._written_at is None or self._clock() - self._written_at >= self._every:
             self._write()
 
     @cached_property
@@ -61,7 +61,7 @@ class Heartbeat:
 
     def _write(self) -> None:
         progress = self._progress
-        self._written_at = self._timer()
+        self._written_at = self._clock()
         try:
             # Before it is overwritten.
             _ = self.last_progress
@@ -74,8 +74,8 @@ class Heartbeat:
                 f"{self._where} has gone on without this attempt: it was cancelled, has timed out, or was taken over"
             )
         self._progress = None if self._progress is progress else self._progress
-        if self.alarm is not None and beaten.left is not None:
-            self.alarm.put_off(beaten.left)
+        if self.timer is not None and beaten.left is not None:
+            self.timer.put_off(beaten.left)
 
     @property
     def _where(self) -> str:

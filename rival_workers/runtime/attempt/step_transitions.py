@@ -21,13 +21,13 @@ from rival_workers.engine.effects import Advance
 from rival_workers.engine.heartbeat_limits import timeout_error
 from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.logs.failure_log import FailureLog, failed_attempt, tell_failed_run
+from rival_workers.runtime.logs.failure_log import FailureLog, failed_attempt, log_failed_run
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.tracebacks import function_location
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.interface import Claim, Due, FinishResult, ReleaseReason, RunningAttempt, Store
 
-log = logging.getLogger("rival.moves")
+log = logging.getLogger("rival.transitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +62,32 @@ class StepTransitions:
 
     def finish(self, position: Position, end: End, *, claim_for: str | None) -> FinishResult | None:
         """The step is over; what follows is claimed for `claim_for`, or rung. None: it had moved on before."""
-        followed = self._store.finish_step(position.claim, end, position.advance(end), claim_for=claim_for)
-        if followed is None:
+        finished = self._store.finish_step(position.claim, end, position.advance(end), claim_for=claim_for)
+        if finished is None:
             return None
         failpoint("after_finish_commit")
-        if followed.woken is not None:
+        if finished.ready is not None:
             failpoint("after_child_end_commit")
-        self.publish(position, followed)
-        return followed
+        self.publish(position, finished)
+        return finished
 
-    def tell_end(self, position: Position, followed: FinishResult | None) -> None:
+    def log_end(self, position: Position, finished: FinishResult | None) -> None:
         """Log the run if a commit has failed it."""
         run_id = position.claim.run_id
-        if followed is None or followed.ended_as != "failed":
+        if finished is None or finished.ended_as != "failed":
             return
         try:
-            tell_failed_run(run_id, position.workflow, *self._store.failure_of(run_id))
+            log_failed_run(run_id, position.workflow, *self._store.failure_of(run_id))
         except DatabaseError as error:
             log.error("run %s of %s failed; its error could not be read: %s", run_id, position.workflow, error)
 
-    def publish(self, position: Position, followed: FinishResult) -> None:
+    def publish(self, position: Position, finished: FinishResult) -> None:
         """For all that a commit has opened and nobody goes on with."""
-        messages = [position.message(one.path, followed.token_of(one), countdown=one.delay) for one in followed.opened]
-        if followed.woken is not None:
-            messages.append(followed.woken.message)
-        if messages or followed.run_ended:
-            self._doorbell.publish(messages, changed=[position.claim.run_id] if followed.run_ended else [])
+        messages = [position.message(one.path, finished.token_of(one), countdown=one.delay) for one in finished.opened]
+        if finished.ready is not None:
+            messages.append(finished.ready.message)
+        if messages or finished.run_ended:
+            self._doorbell.publish(messages, changed=[position.claim.run_id] if finished.run_ended else [])
 
     def retry(self, position: Position, retry: Retry) -> bool:
         """The step is tried again: soon by a countdown, later by the keeper."""
@@ -103,7 +103,7 @@ class StepTransitions:
             self._doorbell.publish([message])
         return True
 
-    def wait_outside(self, position: Position, state: Json | None) -> bool:
+    def wait_external(self, position: Position, state: Json | None) -> bool:
         """An external step waits for its answer. False: it has moved on."""
         claim, config = position.claim, position.config
         token = self._store.suspend_outside(claim, position.attempt, config, state)
@@ -153,14 +153,14 @@ class StepTransitions:
         """A failure that was not raised by the step; False when it has moved on since."""
         config = position.config
         decision = decide(config, position.attempt, outcome, random.random())
-        followed = None if isinstance(decision, Retry) else self.finish(position, decision, claim_for=None)
-        done = self.retry(position, decision) if isinstance(decision, Retry) else followed is not None
+        finished = None if isinstance(decision, Retry) else self.finish(position, decision, claim_for=None)
+        done = self.retry(position, decision) if isinstance(decision, Retry) else finished is not None
         if not done:
             return False
         failed = failed_attempt(position, outcome, decision)
         self.failures.store(failed)
-        self.failures.tell(failed)
-        self.tell_end(position, followed)
+        self.failures.log_attempt(failed)
+        self.log_end(position, finished)
         return True
 
     def _written_at(self, position: Position) -> dict[str, str]:
@@ -192,7 +192,7 @@ class StepTransitions:
         plan = self._plan(lost.workflow, lost.version)
         if plan is not None:
             position = Position(lost.claim, lost.workflow, lost.version, plan, lost.attempts, lost.lost, lost.kind)
-            self.tell_end(position, self.finish(position, end, claim_for=None))
+            self.log_end(position, self.finish(position, end, claim_for=None))
         return None
 
     def _plan(self, workflow: str, version: str) -> Plan | None:

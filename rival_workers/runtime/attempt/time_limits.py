@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime.attempt.timers import Alarm, Alarms, AttemptAlarms
+from rival_workers.runtime.attempt.timers import AttemptTimers, Timer, Timers
 
 #: Seconds after its timeout at which a process that can't even run its alarm is ended.
 KILL_SLACK = 2.0
@@ -25,22 +25,22 @@ class TimeLimits:
     def __init__(self, before_kill: Callable[[], None]) -> None:
         self._before_kill, self._watchdog = before_kill, _Watchdog()
         #: How time is kept; a lab has ways of its own.
-        self.alarms: AttemptAlarms = Alarms()
+        self.timers: AttemptTimers = Timers()
         #: Seconds that only go forward; a lab has a clock that skips.
-        self.timer: Callable[[], float] = time.monotonic
+        self.clock: Callable[[], float] = time.monotonic
         #: A process of its own per attempt: a step that overstays may be killed with it.
         self.may_kill = False
 
     @contextmanager
-    def kept(self, config: StepConfig, when_over: Callable[[], bool]) -> Iterator[Alarm]:
+    def kept(self, config: StepConfig, when_over: Callable[[], bool]) -> Iterator[Timer]:
         """Call `when_over` if the block takes too long; False from it: it has just ended, after all."""
         kills = self.may_kill and config.kill_on_timeout
         kill = _Kill(when_over, self._before_kill)
         within = config.timeout + KILL_SLACK if kills and config.timeout else None
         over = kill.over if kills else lambda: _ignored(when_over())
-        with self.alarms.after(config.limit, over) as alarm, self._watchdog.watching(within):
+        with self.timers.after(config.limit, over) as timer, self._watchdog.watching(within):
             try:
-                yield alarm
+                yield timer
             finally:
                 kill.end()
 

@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-log = logging.getLogger("rival.alarms")
+log = logging.getLogger("rival.timers")
 
 
-class Alarm(Protocol):
+class Timer(Protocol):
     def put_off(self, seconds: float) -> None:
         """It rings so many seconds from now, and not before."""
 
 
-class AttemptAlarms(Protocol):
-    def after(self, seconds: float | None, callback: Callable[[], None]) -> AbstractContextManager[Alarm]:
+class AttemptTimers(Protocol):
+    def after(self, seconds: float | None, callback: Callable[[], None]) -> AbstractContextManager[Timer]:
         """Call `ring` if the block takes longer than that, or than what it is put off to."""
 
 
-class Alarms:
+class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._cancelled: set[int] = set()
@@ -36,24 +36,24 @@ class Alarms:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def after(self, seconds: float | None, callback: Callable[[], None]) -> Iterator[Alarm]:
+    def after(self, seconds: float | None, callback: Callable[[], None]) -> Iterator[Timer]:
         """Call `ring` if the block takes longer than that, or than what it is put off to."""
-        alarm = _Alarm(self, callback)
+        timer = _Timer(self, callback)
         if seconds is None:
-            yield alarm
+            yield timer
             return
-        alarm.put_off(seconds)
+        timer.put_off(seconds)
         try:
-            yield alarm
+            yield timer
         finally:
-            alarm.cancel()
+            timer.cancel()
 
     def _set(self, at: float, callback: Callable[[], None]) -> int:
         with self._changed:
             number = next(self._numbers)
             heapq.heappush(self._heap, (at, number, callback))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rival-alarms", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="rival.timers", daemon=True)
                 self._thread.start()
             if self._heap[0][1] == number:
                 self._changed.notify()
@@ -89,16 +89,16 @@ class Alarms:
             return due
 
 
-class _Alarm:
-    def __init__(self, alarms: Alarms, callback: Callable[[], None]) -> None:
-        self._alarms, self._ring = alarms, callback
+class _Timer:
+    def __init__(self, timers: Timers, callback: Callable[[], None]) -> None:
+        self._timers, self._ring = timers, callback
         self._number: int | None = None
 
     def put_off(self, seconds: float) -> None:
         self.cancel()
-        self._number = self._alarms._set(time.monotonic() + seconds, self._ring)
+        self._number = self._timers._set(time.monotonic() + seconds, self._ring)
 
     def cancel(self) -> None:
         if self._number is not None:
-            self._alarms._forget(self._number)
+            self._timers._forget(self._number)
             self._number = None

@@ -12,12 +12,12 @@ from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyM
 from rival_client.errors import RivalError
 from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
 from rival_workers.runtime.attempt.telemetry import counters
-from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call, throw_away
+from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call, report_garbage
 from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.celery")
 
-CAREFUL_REDIS = "rival_workers.runtime.celery.redis_transport:CarefulTransport"
+REDIS_TRANSPORT = "rival_workers.runtime.celery.redis_transport:ValidatingTransport"
 
 
 class AttemptFailed(RivalError):
@@ -40,7 +40,7 @@ def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
         worker_consumer="rival_workers.runtime.celery.consumer:FastReconnectConsumer",
         worker_hijack_root_logger=False, worker_redirect_stdouts=False,
         worker_enable_remote_control=True, task_track_started=False,
-        broker_transport=CAREFUL_REDIS if _is_redis(settings) else None,
+        broker_transport=REDIS_TRANSPORT if _is_redis(settings) else None,
         broker_transport_options=_transport_options(settings, concurrency),
     )  # fmt: skip
     app.only_tasks = frozenset({RUN_TASK, ATTEMPT_TASK, EVENT_TASK})
@@ -73,7 +73,7 @@ class Tasks:
         self.coordinator: Coordinator | None = None
         options: dict[str, Any] = {
             "shared": False, "ignore_result": True, "typing": False, "throws": (AttemptFailed,),
-            "Strategy": "rival_workers.runtime.celery.requests:careful_strategy",
+            "Strategy": "rival_workers.runtime.celery.requests:validating_strategy",
             "Request": "rival_workers.runtime.celery.requests:AttemptRequest", **more,
         }  # fmt: skip
         app.task(name=ATTEMPT_TASK, **options)(self.attempt)
@@ -91,7 +91,7 @@ class Tasks:
         """Run one attempt of a step."""
         message = _read(ATTEMPT_TASK, args, kwargs)
         if isinstance(message, StepMessage) and message.path is not None:
-            _tell_celery(
+            _report_to_celery(
                 self._ready().attempt(message.run_id, message.path, message.token, message.workflow, message.version)
             )
 
@@ -108,7 +108,7 @@ class Tasks:
         return self.coordinator
 
 
-def _tell_celery(verdict: Verdict) -> None:
+def _report_to_celery(verdict: Verdict) -> None:
     error = verdict.error or {}
     text = f"{error.get('type', 'Error')}: {error.get('message', '')}"
     if verdict.what == "retried":
@@ -125,5 +125,5 @@ def _read(task: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AnyMessag
     try:
         return read_call(task, [list(args), kwargs, {}], {})
     except Garbage as error:
-        throw_away(error)
+        report_garbage(error)
         return None

@@ -14,10 +14,10 @@ from typing import Any
 from celery import signals
 from celery.worker.consumer import Consumer
 
-from rival_workers.runtime.celery.untrusted_messages import reason, throw_away
+from rival_workers.runtime.celery.untrusted_messages import reason, report_garbage
 
 
-class CarefulConsumer(Consumer):  # type: ignore[misc]
+class ValidatingConsumer(Consumer):  # type: ignore[misc]
     def create_task_handler(self, **kwargs: Any) -> Callable[[Any], None]:
         handle = super().create_task_handler(**kwargs)
 
@@ -27,7 +27,7 @@ class CarefulConsumer(Consumer):  # type: ignore[misc]
             except self.connection_errors:
                 raise
             except Exception as error:
-                throw_away(reason(error))
+                report_garbage(reason(error))
                 self.discard(message, error)
 
         return on_task_received
@@ -42,11 +42,11 @@ class CarefulConsumer(Consumer):  # type: ignore[misc]
             del self.strategies[name]
 
     def on_unknown_message(self, body: Any, message: Any) -> None:
-        throw_away("a message without a task")
+        report_garbage("a message without a task")
         self.discard(message)
 
     def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
-        throw_away(f"an unknown task {str(message.headers.get('task'))[:100]!r}")
+        report_garbage(f"an unknown task {str(message.headers.get('task'))[:100]!r}")
         self.discard(message, exc)
 
     def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
@@ -54,7 +54,7 @@ class CarefulConsumer(Consumer):  # type: ignore[misc]
         self.discard(message, exc)
 
     def on_decode_error(self, message: Any, exc: BaseException) -> None:
-        throw_away(reason(exc))
+        report_garbage(reason(exc))
         self.discard(message, exc)
 
     def discard(self, message: Any, error: BaseException | None = None) -> None:
@@ -65,7 +65,7 @@ class CarefulConsumer(Consumer):  # type: ignore[misc]
         signals.task_rejected.send(sender=self, message=message, exc=error)
 
 
-class FastReconnectConsumer(CarefulConsumer):
+class FastReconnectConsumer(ValidatingConsumer):
     """Comes back to a returning broker within half a second, where Celery's own steps go 2, 4, 6 … 30 s."""
 
     def ensure_connected(self, conn: Any) -> Any:

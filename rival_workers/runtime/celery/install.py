@@ -22,7 +22,7 @@ from rival_workers.definition.registry import default_registry
 from rival_workers.settings import WorkerSettings, masked
 
 if TYPE_CHECKING:
-    from rival_workers.runtime.celery.lifecycle import Membership
+    from rival_workers.runtime.celery.lifecycle import WorkerLifecycle
 
 log = logging.getLogger("rival.worker")
 
@@ -85,19 +85,19 @@ class Guest:
         register_paths(self._workflows or settings.workflow_paths)
         if not len(default_registry):
             raise ConfigurationError("No workflows are given. Say where they are: install(app, workflows=…).")
-        self._membership(worker, settings).join()
+        self._lifecycle(worker, settings).join()
 
-    def _membership(self, worker: Any, settings: WorkerSettings) -> Membership:
+    def _lifecycle(self, worker: Any, settings: WorkerSettings) -> WorkerLifecycle:
         # Here, since it brings the store and Alembic with it, which no producer needs.
-        from rival_workers.runtime.celery.lifecycle import Membership
+        from rival_workers.runtime.celery.lifecycle import WorkerLifecycle
 
         forks = _pool(worker.pool_cls) == "prefork"
-        member = Membership(
+        lifecycle = WorkerLifecycle(
             self._app, settings, default_registry, forks=forks, name=worker.hostname, **GUEST_OPTIONS
         )  # fmt: skip
         names = ", ".join(sorted(workflow.name for workflow in default_registry))
-        member.when_ready = lambda: log.info("worker %s runs workflows, too: %s", worker.hostname, names)
-        return member
+        lifecycle.when_ready = lambda: log.info("worker %s runs workflows, too: %s", worker.hostname, names)
+        return lifecycle
 
     def _settings(self) -> WorkerSettings:
         found = WorkerSettings.from_env(**self._given)

@@ -20,7 +20,7 @@ from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 
 
-class Membership:
+class WorkerLifecycle:
     def __init__(
         self, app: Celery, settings: WorkerSettings, registry: Registry, *, forks: bool, name: str, **task: Any
     ) -> None:

@@ -8,7 +8,7 @@ from celery.exceptions import InvalidTaskError
 from celery.worker.request import Request
 from celery.worker.strategy import default as default_strategy
 
-from rival_workers.runtime.celery.untrusted_messages import reason, rebuild, throw_away
+from rival_workers.runtime.celery.untrusted_messages import reason, rebuild, report_garbage
 
 
 class AttemptRequest(Request):  # type: ignore[misc]
@@ -23,7 +23,7 @@ class AttemptRequest(Request):  # type: ignore[misc]
         pass
 
 
-def careful_strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Any:
+def validating_strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Any:
     """A message that Rival has not written would end one worker after another, or set time limits and callbacks of its
     own; here it becomes an invalid task, which Celery throws away.
     """
@@ -33,7 +33,7 @@ def careful_strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Any:
         try:
             rebuild(message, task.name)
         except Exception as error:
-            throw_away(reason(error))
+            report_garbage(reason(error))
             # Celery's report of an invalid task wants a body that has a length.
             message.body = b""
             raise InvalidTaskError("garbage in the queue") from None

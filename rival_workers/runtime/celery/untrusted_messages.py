@@ -41,7 +41,7 @@ class Garbage(ValueError):
     """A message that Rival has not written. The text says what is wrong with it, without its contents."""
 
 
-def throw_away(why: object) -> None:
+def report_garbage(why: object) -> None:
     """Count and log a message that nobody will look at again."""
     counters["garbage"] += 1
     log.error("garbage in the queue, thrown away (%d so far): %s", counters["garbage"], str(why)[:500])

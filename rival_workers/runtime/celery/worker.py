@@ -16,7 +16,7 @@ from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.celery.app import make_app
 from rival_workers.runtime.celery.broker_access import require_access
-from rival_workers.runtime.celery.lifecycle import Membership
+from rival_workers.runtime.celery.lifecycle import WorkerLifecycle
 from rival_workers.runtime.celery.prefork_pool import ReplacingPreforkPool
 from rival_workers.runtime.celery.threads_pool import DaemonThreadPool
 from rival_workers.runtime.keeper import Round
@@ -37,18 +37,18 @@ class Worker:
         self.settings, self.registry = settings, registry
         self.pool, self.concurrency, self.name = pool, concurrency, name
         self.app: Celery = make_app(settings, concurrency)
-        self._deaf = StalledConsumerWatch(settings.deaf_after)
-        self._member = Membership(self.app, settings, registry, forks=pool == "prefork", name=name)
-        self._member.when_ready, self._member.when_leaving = self._when_ready, self._leave_in_time
-        self._member.after_round = self._leave_if_deaf
+        self._stalled = StalledConsumerWatch(settings.stalled_after)
+        self._lifecycle = WorkerLifecycle(self.app, settings, registry, forks=pool == "prefork", name=name)
+        self._lifecycle.when_ready, self._lifecycle.when_leaving = self._when_ready, self._leave_in_time
+        self._lifecycle.after_round = self._leave_if_stalled
         # Now: whatever changes from here on is a change.
         self._reloader = Reloader(settings.workflow_paths, registry, self._announce) if reload else None
-        self._member.when_forked = self._reload_in_child
+        self._lifecycle.when_forked = self._reload_in_child
 
     def run(self, loglevel: str = "INFO", events: bool = False) -> None:
         """Until it is told to stop. What is wrong with the database or the settings is said before Celery starts."""
         require_access(self.settings)
-        self._member.join()
+        self._lifecycle.join()
         # Celery's concern about root is unpickling; this worker accepts JSON only.
         warnings.simplefilter("ignore", SecurityWarning)
         worker = self.app.Worker(
@@ -70,20 +70,20 @@ class Worker:
             self._reloader.in_child().start()
 
     def _announce(self, workflow: WorkflowDefinition) -> None:
-        self._member.process.announce(workflow)
+        self._lifecycle.process.announce(workflow)
 
-    def _leave_if_deaf(self, _: Round) -> None:
+    def _leave_if_stalled(self, _: Round) -> None:
         busy = len(state.active_requests) >= self.concurrency
         # Celery's own count: in a prefork parent no task of ours runs that could count.
-        if self._deaf.is_deaf(state.all_total_count[0], busy, self._member.process.doorbell.backlog):
+        if self._stalled.is_stalled(state.all_total_count[0], busy, self._lifecycle.process.doorbell.backlog):
             log.critical("deaf: the queue has messages and none came for %g s; leaving to be restarted",
-                         self.settings.deaf_after)  # fmt: skip
+                         self.settings.stalled_after)  # fmt: skip
             os._exit(3)
 
     def _leave_in_time(self) -> None:
         if self._reloader is not None:
             self._reloader.stop()
-        self._member.process.leave_after(self.settings.shutdown_grace, self.name)
+        self._lifecycle.process.leave_after(self.settings.shutdown_grace, self.name)
 
 
 class StalledConsumerWatch:
@@ -94,7 +94,7 @@ class StalledConsumerWatch:
         self._seen = -1
         self._since = time.monotonic()
 
-    def is_deaf(self, messages: int, busy: bool, backlog: Callable[[], int | None]) -> bool:
+    def is_stalled(self, messages: int, busy: bool, backlog: Callable[[], int | None]) -> bool:
         """Only when there was a backlog at every look for as long as the patience: one that has just begun is none."""
         now = time.monotonic()
         if messages != self._seen or busy or not backlog():

@@ -42,16 +42,16 @@ T = TypeVar("T")
 
 class AttemptPort:
     def __init__(
-        self, position: Position, store: Store, doorbell: Doorbell, patience: OutageRetry, limits: TimeLimits,
+        self, position: Position, store: Store, doorbell: Doorbell, outage: OutageRetry, limits: TimeLimits,
         settings: WorkerSettings, failures: FailureLog,
     ) -> None:  # fmt: skip
         self._position, self._store, self._doorbell = position, store, doorbell
-        self._patience, self._limits, self._settings = patience, limits, settings
-        self.max_payload, self.timer = settings.max_payload, limits.timer
+        self._outage, self._limits, self._settings = outage, limits, settings
+        self.max_payload, self.clock = settings.max_payload, limits.clock
         self.run_id = position.claim.run_id
         #: An earlier attempt may have come to checkpoints.
         self.was_claimed_before = position.claim.token > 1
-        self.failures = FlowFailures(failures, position.workflow, self.run_id, patience.keep)
+        self.failures = FlowFailures(failures, position.workflow, self.run_id, outage.keep)
         self.state = FlowState(dict, "the state", self.max_payload)
 
     def checkpoints(self, state: Callable[[], Mapping[str, Any]]) -> list[Checkpoint]:
@@ -131,7 +131,7 @@ class AttemptPort:
 
     @contextmanager
     def _limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> Iterator[None]:
-        limit = FlowStepLimit(config, self._limits.timer)
+        limit = FlowStepLimit(config, self._limits.clock)
 
         def over() -> bool:
             try:
@@ -140,7 +140,7 @@ class AttemptPort:
                 return False  # the step has ended in this very moment
             return True
 
-        with self._limits.kept(config, over) as limit.alarm, limit.is_current():
+        with self._limits.kept(config, over) as limit.timer, limit.is_current():
             yield
 
     # -- committing and ringing ---------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class AttemptPort:
         """Each is guarded by the token, so that it may be tried again when the database was away. If it was
         away for too long, that is not the flow's failure."""
         try:
-            return self._patience.keep(operation)
+            return self._outage.keep(operation)
         except DatabaseError as away:
             raise OutOfReach from away
         except FlowPaused:

@@ -91,7 +91,7 @@ class FlowScheduler(FlowGuard):
             if waiting is None:
                 self._to_run.append(operation)
             else:
-                operation.due = self._port.timer() + (waiting.delay or 0.0)
+                operation.due = self._port.clock() + (waiting.delay or 0.0)
 
     def wait_here(self, operation: Operation) -> Any:
         """Stop a sync flow until the operation has ended; its value."""
@@ -198,7 +198,7 @@ class FlowScheduler(FlowGuard):
         return None
 
     def _queue_retries(self) -> None:
-        now = self._port.timer()
+        now = self._port.clock()
         for operation in self._open_steps():
             if operation.due is not None and operation.due <= now + EARLY:
                 operation.due = None
@@ -222,13 +222,13 @@ class FlowScheduler(FlowGuard):
 
     def _has_news(self) -> bool:
         """An operation that has no row yet, or that has ended without the flow having received it."""
-        if self._next_due is not None and self._next_due <= self._port.timer():
+        if self._next_due is not None and self._next_due <= self._port.clock():
             return True
         return any(not one.is_stored or one.has_ended_unseen for one in self._waiting())
 
     def _commit(self, endings: list[CheckpointWrite], *, suspend: bool) -> bool:
         """Whether there is something to deliver. Raises Suspend when the flow waits now."""
-        now = self._port.timer()
+        now = self._port.clock()
         retries = [one.due - now for one in self._open_steps() if one.due is not None]
         waiting = self._waiting()
         if suspend and not retries and all(one.was_given_up for one in waiting):
@@ -247,7 +247,7 @@ class FlowScheduler(FlowGuard):
         if progress.token is not None:
             raise Suspend
         self._stop_if_asked("flow_after_commit")
-        self._next_due = None if progress.due_in is None else self._port.timer() + progress.due_in
+        self._next_due = None if progress.due_in is None else self._port.clock() + progress.due_in
         self._received.extend(progress.ended)
         return bool(progress.ended)
 
@@ -281,7 +281,7 @@ class FlowScheduler(FlowGuard):
             if ending.delay is not None:
                 mark = operation.mark
                 tried = Checkpoint(mark.path, "step", ending.status, mark.number, ending.attempts, error=ending.error)
-                operation.tried(tried, self._port.timer() + ending.delay)
+                operation.tried(tried, self._port.clock() + ending.delay)
             endings.append(ending)
         return endings
 
@@ -291,14 +291,14 @@ class FlowScheduler(FlowGuard):
         ends = [one.due for one in self._open_steps() if one.due is not None]
         if self._next_due is not None:
             ends.append(self._next_due)
-        seconds = min(ends) - self._port.timer() if ends else None
+        seconds = min(ends) - self._port.clock() if ends else None
         looks = bool(self._waiting())
         if looks:
             seconds = self._look if seconds is None else min(seconds, self._look)
         if self._threads.wait(seconds):
             self._look = FIRST_LOOK
         elif looks:
-            self._next_due, self._look = self._port.timer(), min(self._look * 2, LONGEST_LOOK)
+            self._next_due, self._look = self._port.clock(), min(self._look * 2, LONGEST_LOOK)
 
     def _stop_if_asked(self, where: str) -> None:
         """A test lets the attempt end here, as if the flow had been suspended and resumed at once."""

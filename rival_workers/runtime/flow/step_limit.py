@@ -10,7 +10,7 @@ from typing import Any
 
 from rival_workers.engine.heartbeat_limits import HeartbeatState, timeout_error
 from rival_workers.engine.plan import StepConfig, shortest
-from rival_workers.runtime.attempt.timers import Alarm
+from rival_workers.runtime.attempt.timers import Timer
 
 _current: ContextVar[FlowStepLimit | None] = ContextVar("rival_flow_step_limit", default=None)
 
@@ -18,10 +18,10 @@ _current: ContextVar[FlowStepLimit | None] = ContextVar("rival_flow_step_limit",
 class FlowStepLimit:
     """A flow's step has no row while it runs, so its beats are kept here."""
 
-    def __init__(self, config: StepConfig, timer: Callable[[], float]) -> None:
-        self.config, self._timer = config, timer
-        self._began = self._last = timer()
-        self.alarm: Alarm | None = None
+    def __init__(self, config: StepConfig, clock: Callable[[], float]) -> None:
+        self.config, self._clock = config, clock
+        self._began = self._last = clock()
+        self.timer: Timer | None = None
 
     @contextmanager
     def is_current(self) -> Iterator[None]:
@@ -33,9 +33,9 @@ class FlowStepLimit:
             _current.reset(before)
 
     def beat(self) -> None:
-        self._last = self._timer()
-        if self.alarm is not None and self.config.heartbeat is not None:
-            self.alarm.put_off(self._limit() - self._last)
+        self._last = self._clock()
+        if self.timer is not None and self.config.heartbeat is not None:
+            self.timer.put_off(self._limit() - self._last)
 
     def error(self, attempt: int) -> dict[str, Any]:
         """What is said of it when its time is up."""
@@ -50,7 +50,7 @@ class FlowStepLimit:
         return shortest(*ends) or self._began
 
     def _pulse(self) -> HeartbeatState:
-        now, here = dt.datetime.now(dt.UTC), self._timer()
+        now, here = dt.datetime.now(dt.UTC), self._clock()
         last, limit = (now + dt.timedelta(seconds=at - here) for at in (self._last, self._limit()))
         return HeartbeatState(last, limit, now, beaten=self._last > self._began)
 

@@ -101,7 +101,7 @@ class StepThreads:
                 raise running.end
             assert running.end is not None
             self._uncommitted.append(running)
-            ago = max(0.0, self._port.timer() - running.ended_at)
+            ago = max(0.0, self._port.clock() - running.ended_at)
             found.append((running.operation, replace(running.end, ago=ago)))
         return found
 
@@ -130,6 +130,6 @@ class StepThreads:
         """False: it has ended before."""
         if not running.settle():
             return False
-        running.ended_at, running.end = self._port.timer(), how()
+        running.ended_at, running.end = self._port.clock(), how()
         self._ended.put(running)
         return True

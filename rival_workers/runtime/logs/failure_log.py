@@ -127,7 +127,7 @@ class FailureLog:
         except Exception:
             log.exception("run %s step %s: the entry of its failure could not be stored", failed.run_id, failed.path)
 
-    def tell(self, failed: FailedAttempt) -> None:
+    def log_attempt(self, failed: FailedAttempt) -> None:
         """In the worker's log, after the commit."""
         about = {"run": failed.run_id, "workflow": failed.workflow, "step": failed.path, "attempt": failed.attempt}
         error = {name: failed.error.get(name) for name in ("type", "message")}
@@ -153,10 +153,10 @@ class FlowFailures:
     def report(self, path: str, attempt: int, config: StepConfig, outcome: Failure, decision: End | Retry) -> None:
         failed = in_words(Failing(self.workflow, self.run_id, path, attempt, config), outcome, decision, in_flow=True)
         self.log.store(failed, self.keep)
-        self.log.tell(failed)
+        self.log.log_attempt(failed)
 
 
-def tell_failed_run(run_id: str, workflow: str, step: str | None, error: dict[str, Any] | None) -> None:
+def log_failed_run(run_id: str, workflow: str, step: str | None, error: dict[str, Any] | None) -> None:
     message = f"failed at step {step}: {error_line(error)}"
     about = {"run": run_id, "workflow": workflow, "step": step}
     known = {name: (error or {}).get(name) for name in ("type", "message", "location")}

@@ -38,13 +38,13 @@ class LogStream:
         if waiting == 1 or waiting % BATCH == 0:
             self._register(written, urgent=waiting >= BATCH)
 
-    def finish(self, ended: StepLog, patience: OutageRetry) -> None:
+    def finish(self, ended: StepLog, outage: OutageRetry) -> None:
         """The last of an attempt, before its outcome is committed."""
         ended.end()
         if not ended.waiting:
             return
         try:
-            patience.keep(lambda: ended.store(self._append))
+            outage.keep(lambda: ended.store(self._append))
         except Exception:
             log.exception("%d log entries could not be stored", ended.give_up())
 

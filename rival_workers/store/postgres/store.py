@@ -109,15 +109,15 @@ class PostgresStore(SqlStore):
     def finish_step(self, claim: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
         opening = advance.next_leaf
         if not _is_plain(claim, end) or not (opening or (advance.completes_run and not _may_be_a_child(claim.run_id))):
-            followed = self._finish_lane(claim, end, advance, claim_for)
-            return followed or super().finish_step(claim, end, advance, claim_for=claim_for)
+            finished = self._finish_lane(claim, end, advance, claim_for)
+            return finished or super().finish_step(claim, end, advance, claim_for=claim_for)
         parameters: dict[str, Any] = {
             "run_id": claim.run_id, "path": claim.path, "token": claim.token,
             "status": end.status, "result": end.result, "state": end.state,
         }  # fmt: skip
-        followed = self._finish_plain(parameters, opening, claim_for)
+        finished = self._finish_plain(parameters, opening, claim_for)
         # Stale, or paused: then what follows is opened, and not claimed.
-        return followed or super().finish_step(claim, end, advance, claim_for=claim_for)
+        return finished or super().finish_step(claim, end, advance, claim_for=claim_for)
 
     def _finish_plain(
         self, given: dict[str, Any], opening: OpenRow | None, claim_for: str | None
@@ -149,9 +149,9 @@ class PostgresStore(SqlStore):
         return FinishResult(opened=(begun,)) if claim_for is None else FinishResult(claimed=begun)
 
     def _hot_finish(
-        self, statement: Statement, parameters: dict[str, Any], followed: FinishResult
+        self, statement: Statement, parameters: dict[str, Any], finished: FinishResult
     ) -> FinishResult | None:
-        return None if self._prepared.fetch(statement, parameters) is None else followed
+        return None if self._prepared.fetch(statement, parameters) is None else finished
 
 
 def _lane_of(advance: Advance) -> tuple[str, str, OpenRow] | None:

@@ -63,7 +63,7 @@ class EffectsSql:
     claimed: OpenRow | None = None
     ended_as: str | None = None
     #: The flow that has waited for this run.
-    woken: ReadyStep | None = None
+    ready: ReadyStep | None = None
 
     @cached_property
     def _run(self) -> tuple[int, bool]:
@@ -93,7 +93,7 @@ class EffectsSql:
         self.writer.write()
         token = self._run[0] if self.claimed or self.opened else 0
         return FinishResult(
-            self.claimed, tuple(self.opened), self.ended_as is not None, self.woken, token, self.ended_as
+            self.claimed, tuple(self.opened), self.ended_as is not None, self.ready, token, self.ended_as
         )
 
     def _apply(self, effect: Effect) -> None:
@@ -129,7 +129,7 @@ class EffectsSql:
         self._change_run(status=effect.status, completed_at=now(), ring_at=None, token=runs.c.token + 1, **result)
         self.writer.add(effect.status, **result)
         self.ended_as = effect.status
-        self.woken = wake_parent(self.connection, self.run_id, self.ring_grace)
+        self.ready = wake_parent(self.connection, self.run_id, self.ring_grace)
 
     def _change_run(self, **changes: Any) -> None:
         self.connection.execute(

@@ -90,7 +90,7 @@ class EventsSql:
         as there are events, and so each has its turn, in the order in which they were sent.
         """
         # An event for many runs is a transaction for each of them: so none needs the locks of two runs at once.
-        woken: list[ReadyStep] = []
+        ready: list[ReadyStep] = []
         delivery = _Delivery(event_id)
         while not delivery.is_over:
             try:
@@ -100,8 +100,8 @@ class EventsSql:
                 delivery = replace(delivery, also=delivery.also | needed.waits_for)
             else:
                 delivery, woken_now = one
-                woken += [woken_now] if woken_now else []
-        return Delivered(tuple(woken))
+                ready += [woken_now] if woken_now else []
+        return Delivered(tuple(ready))
 
     def _deliver_to_next(self, connection: Connection, delivery: _Delivery) -> tuple[_Delivery, ReadyStep | None]:
         """One transaction of a delivery. A wait for several topics, or for any key, gets the event that was sent first:

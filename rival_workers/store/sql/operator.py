@@ -67,7 +67,7 @@ class Operated:
 
     workflow: str
     version: str
-    followed: FinishResult = field(default_factory=FinishResult)
+    finished: FinishResult = field(default_factory=FinishResult)
     cut: RewindPlan = field(default_factory=RewindPlan)
     #: The token of a run that must be begun.
     begin: int | None = None
@@ -124,8 +124,8 @@ class OperatorSql:
         retried = () if order.children_retried else children_to_retry(connection, run, cut.undone)
         if order.dry_run or retried:
             return Operated(run.workflow, run.version, cut=cut, children=children, retried_children=retried)
-        followed = self._apply(connection, run_id, cut, order)
-        return Operated(run.workflow, run.version, followed, cut, children=children)
+        finished = self._apply(connection, run_id, cut, order)
+        return Operated(run.workflow, run.version, finished, cut, children=children)
 
     def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:
         """It was cancelled before anybody had begun it."""

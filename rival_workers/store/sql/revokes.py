@@ -44,6 +44,6 @@ class RevokesSql:
             if status != "pending" or lock_run(connection, run_id).status != "pending":
                 return False, None
             run_statements.end_as_cancelled(connection, run_id, by)
-            woken = wake_parent(connection, run_id, self.ring_grace)
+            ready = wake_parent(connection, run_id, self.ring_grace)
             run_statements.leave_orphans(connection, run_id, by, True)
-            return True, woken
+            return True, ready

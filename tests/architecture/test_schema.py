@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from sqlalchemy import inspect
 from rival_client.db.database import Database
 from rival_client.db.tables import metadata
 from rival_workers.store import migrations
+
+VERSIONS = Path(migrations.__file__).parent / "versions"
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -66,3 +69,11 @@ def test_the_newest_file_is_the_newest_revision() -> None:
 def test_upgrading_twice_changes_nothing(database: Database) -> None:
     assert migrations.version(database) == migrations.head()
     assert migrations.upgrade(database) == migrations.head()
+
+
+@pytest.mark.parametrize("path", sorted(VERSIONS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_migration_imports_only_frozen_code(path: Path) -> None:
+    """A migration that imports live code creates other tables once that code changes."""
+    modules = [line.split()[1] for line in path.read_text().splitlines() if line.startswith(("import ", "from "))]
+    ours = {name for name in modules if name.startswith(("rival_client", "rival_workers"))}
+    assert ours <= {"rival_workers.store.migrations.frozen"}

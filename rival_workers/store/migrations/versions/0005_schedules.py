@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from rival_client.db.tables import Timestamp
 from rival_workers.store.migrations.frozen import JsonbPayload as Payload
+from rival_workers.store.migrations.frozen import Timestamp
 
 revision = "0005"
 down_revision = "0004"

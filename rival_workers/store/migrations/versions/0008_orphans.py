@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from rival_client.db.tables import Timestamp
+from rival_workers.store.migrations.frozen import Timestamp
 
 revision = "0008"
 down_revision = "0007"

@@ -23,22 +23,7 @@ from rival_client.sql.run_search import Cursor, RunFilter, list_runs, run_ids
 from rival_client.sql.runs import INSERT_RUN
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store.interface import Claim, SweepOptions
-from rival_workers.store.postgres.events import DELIVER_EVENT, LOCK_EVENT
-from rival_workers.store.postgres.flows import (
-    CONTINUE_FLOW,
-    END_STEPS,
-    READ_CHECKPOINTS,
-    RECEIVE_END,
-    RECORD_CHECKPOINT,
-)
-from rival_workers.store.postgres.statements import (
-    BEGIN_RUN,
-    FINISH_AND_CLAIM,
-    FINISH_AND_COMPLETE,
-    FINISH_AND_OPEN,
-    FINISH_LANE_AND_CLAIM,
-    FINISH_LANE_AND_OPEN,
-)
+from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.sql_store import SqlStore
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
 from tests.support.inline import Clock
@@ -102,27 +87,11 @@ def full_scans(plan: Any) -> list[str]:
 BIG = {"rival_runs", "rival_steps"}
 
 
+IN_FILES = [one for file in ("steps.sql", "flows.sql", "events.sql") for one in load_statements(file).values()]
+
+
 @pytest.mark.parametrize(
-    "statement",
-    [
-        BEGIN_RUN,
-        FINISH_AND_CLAIM,
-        FINISH_AND_OPEN,
-        FINISH_AND_COMPLETE,
-        FINISH_LANE_AND_CLAIM,
-        FINISH_LANE_AND_OPEN,
-        READ_STATUS,
-        INSERT_RUN,
-        INSERT_EVENT,
-        LOCK_EVENT,
-        DELIVER_EVENT,
-        READ_CHECKPOINTS,
-        RECORD_CHECKPOINT,
-        END_STEPS,
-        RECEIVE_END,
-        CONTINUE_FLOW,
-    ],
-    ids=lambda statement: statement.name.decode(),
+    "statement", [*IN_FILES, READ_STATUS, INSERT_RUN, INSERT_EVENT], ids=lambda statement: statement.name.decode()
 )
 def test_a_hot_statement_uses_its_index(crowded: Stage, statement: Statement) -> None:
     with crowded.database.transaction() as connection:

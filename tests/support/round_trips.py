@@ -34,11 +34,11 @@ def round_trips(store: Store) -> Iterator[list[str]]:
             event.listen(engine, name, hook)
             stack.callback(event.remove, engine, name, hook)
         if (hot := getattr(store, "_prepared", None)) is not None:
-            _count_hot(patch, hot, count)
+            _count_prepared(patch, hot, count)
         yield asked
 
 
-def _count_hot(patch: pytest.MonkeyPatch, hot: Any, count: Any) -> None:
+def _count_prepared(patch: pytest.MonkeyPatch, hot: Any, count: Any) -> None:
     fetch, fetch_in_turn = hot.fetch, hot.fetch_in_turn
 
     def counted(statement: Any, values: Any) -> Any:

@@ -1,15 +1,15 @@
-"""Postgres: the hot operations as one statement and one round trip each. The rest is `SqlStore`'s."""
+"""The store on Postgres: tries the fast path of an operation, and takes the portable path of `SqlStore` otherwise."""
 
 from __future__ import annotations
 
-from typing import Any
+from enum import Enum, auto
+from typing import Any, Final, Literal
 
 from rival_client.db.database import Database
-from rival_client.db.prepared import PreparedPool, Statement
-from rival_client.model.payload import Json, load
+from rival_client.db.prepared import PreparedPool
+from rival_client.model.payload import Json
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import Advance, Close, Join, OpenRow
-from rival_workers.engine.paths import is_handler
+from rival_workers.engine.effects import Advance
 from rival_workers.engine.replay import CheckpointWrite
 from rival_workers.store.flow_records import FlowCommit, FlowProgress, StoredFlow
 from rival_workers.store.interface import (
@@ -22,19 +22,48 @@ from rival_workers.store.interface import (
     NotYet,
     WorkflowVersion,
 )
-from rival_workers.store.postgres import flows
-from rival_workers.store.postgres.events import deliver
-from rival_workers.store.postgres.statements import (
+from rival_workers.store.postgres.events import DELIVER_EVENT, DeliverCall
+from rival_workers.store.postgres.flows import (
+    COMMIT_FLOW,
+    CONTINUE_FLOW,
+    READ_CHECKPOINTS,
+    RECORD_CHECKPOINT,
+    CommitCall,
+    ContinueCall,
+    ReadCall,
+    RecordCall,
+)
+from rival_workers.store.postgres.statements import Call, FastPath, Result
+from rival_workers.store.postgres.steps import (
     BEGIN_RUN,
     CLAIM_STEP,
-    FINISH_AND_CLAIM,
-    FINISH_AND_COMPLETE,
-    FINISH_AND_OPEN,
-    FINISH_LANE_AND_CLAIM,
-    FINISH_LANE_AND_OPEN,
+    FINISH_STEP,
     READ_ITEM,
+    BeginCall,
+    ClaimCall,
+    FinishCall,
+    ItemCall,
 )
 from rival_workers.store.sql_store import SqlStore
+
+FAST_PATHS: tuple[FastPath[Any, Any], ...] = (
+    BEGIN_RUN,
+    CLAIM_STEP,
+    READ_ITEM,
+    *FINISH_STEP,
+    READ_CHECKPOINTS,
+    RECORD_CHECKPOINT,
+    *COMMIT_FLOW,
+    CONTINUE_FLOW,
+    DELIVER_EVENT,
+)
+
+
+class _Path(Enum):
+    PORTABLE = auto()
+
+
+PORTABLE: Final = _Path.PORTABLE
 
 
 class PostgresStore(SqlStore):
@@ -46,140 +75,56 @@ class PostgresStore(SqlStore):
         self._prepared.close()
         super().close()
 
+    def _fast(self, call: Call, *paths: FastPath[Call, Result]) -> Result | Literal[_Path.PORTABLE] | None:
+        """The result of the first path that applies. PORTABLE: none does, or the guard of its statement did not fit."""
+        for path in paths:
+            if path.applies(call):
+                row = path.fetch(self._prepared, call)
+                result = None if row is None else path.result(call, row)
+                return _Path.PORTABLE if result is None and not path.decides else result
+        return _Path.PORTABLE
+
     def begin_run(
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
     ) -> BeginResult | WorkflowVersion | None:
-        opening = advance.next_leaf
-        if claim_for is None or opening is None:
-            return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of)
-        row = self._prepared.fetch(
-            BEGIN_RUN, {"run_id": run_id, "token": token, **_of(of), **_next(opening, claim_for)}
-        )
-        if row is None:
-            return None
-        if row[1] is not None and row[2] is not None:
-            return WorkflowVersion(row[1], row[2])
-        return BeginResult(load(row[0]), FinishResult(claimed=opening))
+        done = self._fast(BeginCall(run_id, token, advance, claim_for, of), BEGIN_RUN)
+        return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of) if done is PORTABLE else done
 
     def claim_step(
-        self, claim: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        self,
+        claim: Claim,
+        timeout: float | None,
+        executor: str,
+        *,
+        of: WorkflowVersion | None = None,
         within: float | None = None,
-    ) -> Claimed | NotYet | WorkflowVersion | None:  # fmt: skip
-        if within is not None:
-            return super().claim_step(claim, timeout, executor, of=of, within=within)
-        parameters: dict[str, Any] = {
-            "run_id": claim.run_id, "path": claim.path, "token": claim.token, "executor": executor, "timeout": timeout,
-            **_of(of),
-        }  # fmt: skip
-        row = self._prepared.fetch(CLAIM_STEP, parameters)
-        if row is None:
-            # Stale, too early, or a timer's row, with which the whole run may have waited.
-            return super().claim_step(claim, timeout, executor, of=of)
-        token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
-        return Claimed(claim.run_id, claim.path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
+    ) -> Claimed | NotYet | WorkflowVersion | None:
+        done = self._fast(ClaimCall(claim, timeout, executor, of, within), CLAIM_STEP)
+        return super().claim_step(claim, timeout, executor, of=of, within=within) if done is PORTABLE else done
 
     def read_item(self, run_id: str, path: str) -> Any:
-        row = self._prepared.fetch(READ_ITEM, {"run_id": run_id, "path": path})
-        return None if row is None else load(row[0])
-
-    def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
-        return deliver(self._prepared, event_id, claim, self.ring_grace) or super().deliver_event(event_id, claim)
-
-    def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
-        return flows.read_checkpoints(self._prepared, run_id, flow)
-
-    def record_checkpoint(self, claim: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
-        if ending.mark.found is not None:
-            return super().record_checkpoint(claim, ending, state)
-        ended_at = flows.record_checkpoint(self._prepared, claim, ending, state)
-        # Stale, or paused: then the flow stops with this checkpoint.
-        return super().record_checkpoint(claim, ending, state) if ended_at is None else ended_at
-
-    def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
-        ended = None
-        if commit.only_ends_steps:
-            ended = flows.end_steps(self._prepared, claim, commit)
-        elif (path := commit.only_open_path) is not None:
-            ended = flows.receive_end(self._prepared, claim, path, commit)
-        return ended or super().commit_flow(claim, commit)
-
-    def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
-        return flows.continue_flow(self._prepared, claim, its_input, state, self.ring_grace)
+        return self._fast(ItemCall(run_id, path), READ_ITEM)
 
     def finish_step(self, claim: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
-        opening = advance.next_leaf
-        if not _is_plain(claim, end) or not (opening or (advance.completes_run and not _may_be_a_child(claim.run_id))):
-            finished = self._finish_lane(claim, end, advance, claim_for)
-            return finished or super().finish_step(claim, end, advance, claim_for=claim_for)
-        parameters: dict[str, Any] = {
-            "run_id": claim.run_id, "path": claim.path, "token": claim.token,
-            "status": end.status, "result": end.result, "state": end.state,
-        }  # fmt: skip
-        finished = self._finish_plain(parameters, opening, claim_for)
-        # Stale, or paused: then what follows is opened, and not claimed.
-        return finished or super().finish_step(claim, end, advance, claim_for=claim_for)
+        done = self._fast(FinishCall(claim, end, advance, claim_for, self.ring_grace), *FINISH_STEP)
+        return super().finish_step(claim, end, advance, claim_for=claim_for) if done is PORTABLE else done
 
-    def _finish_plain(
-        self, given: dict[str, Any], opening: OpenRow | None, claim_for: str | None
-    ) -> FinishResult | None:
-        if opening is None:
-            return self._hot_finish(FINISH_AND_COMPLETE, given, FinishResult(run_ended=True))
-        given |= _next(opening, claim_for)
-        if claim_for is not None:
-            return self._hot_finish(FINISH_AND_CLAIM, given, FinishResult(claimed=opening))
-        return self._hot_finish(FINISH_AND_OPEN, given | {"grace": self.ring_grace}, FinishResult(opened=(opening,)))
+    def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
+        done = self._fast(DeliverCall(event_id, claim, self.ring_grace), DELIVER_EVENT)
+        return super().deliver_event(event_id, claim) if done is PORTABLE or done is None else done
 
-    def _finish_lane(self, claim: Claim, end: End, advance: Advance, claim_for: str | None) -> FinishResult | None:
-        """None: it is no lane of a for_each, or the last one, or stale."""
-        lane = _lane_of(advance) if _is_plain(claim, end) else None
-        if lane is None:
-            return None
-        item, join, opening = lane
-        parameters = {
-            "run_id": claim.run_id, "path": claim.path, "token": claim.token, "status": end.status,
-            "result": end.result, "state": end.state, "item": item, "join": join, "grace": self.ring_grace,
-            **_next(opening, claim_for), "next_path": opening.path.removeprefix(f"{join}["),
-        }  # fmt: skip
-        row = self._prepared.fetch(FINISH_LANE_AND_OPEN if claim_for is None else FINISH_LANE_AND_CLAIM, parameters)
-        if row is None:
-            return None
-        if row[0] is None:
-            return FinishResult()
-        begun = opening.at_item(join, int(row[0]))
-        return FinishResult(opened=(begun,)) if claim_for is None else FinishResult(claimed=begun)
+    def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
+        done = self._fast(ReadCall(run_id, flow), READ_CHECKPOINTS)
+        return super().read_checkpoints(run_id, flow) if done is PORTABLE or done is None else done
 
-    def _hot_finish(
-        self, statement: Statement, parameters: dict[str, Any], finished: FinishResult
-    ) -> FinishResult | None:
-        return None if self._prepared.fetch(statement, parameters) is None else finished
+    def record_checkpoint(self, claim: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
+        done = self._fast(RecordCall(claim, ending, state), RECORD_CHECKPOINT)
+        return super().record_checkpoint(claim, ending, state) if done is PORTABLE else done
 
+    def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
+        done = self._fast(CommitCall(claim, commit), *COMMIT_FLOW)
+        return super().commit_flow(claim, commit) if done is PORTABLE else done
 
-def _lane_of(advance: Advance) -> tuple[str, str, OpenRow] | None:
-    """The item that ends, the composite it belongs to, and the one step that opens for the next item."""
-    match advance.effects:
-        case (Close(path=item, status="completed"), Join(path=join, stops=False, each=(opening,))):
-            return (item, join, opening) if opening.starts_at_once else None
-    return None
-
-
-def _may_be_a_child(run_id: str) -> bool:
-    """A child's id has its parent's in it, and its end must wake that one."""
-    return "/" in run_id
-
-
-def _is_plain(claim: Claim, end: End) -> bool:
-    """The happy path: a step's first attempt that succeeded."""
-    return claim.token == 1 and end.status != "failed" and not is_handler(claim.path)
-
-
-def _of(of: WorkflowVersion | None) -> dict[str, Any]:
-    return {"workflow": of and of.workflow, "version": of and of.version}
-
-
-def _next(opening: OpenRow, executor: str | None) -> dict[str, Any]:
-    return {
-        "next_path": opening.path,
-        "next_kind": opening.kind,
-        "executor": executor,
-        "timeout": opening.config.limit,
-    }
+    def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
+        done = self._fast(ContinueCall(claim, its_input, state, self.ring_grace), CONTINUE_FLOW)
+        return super().continue_flow(claim, its_input, state) if done is PORTABLE else done

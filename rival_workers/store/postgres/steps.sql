@@ -1,0 +1,264 @@
+-- Runs and steps: the transitions of the happy path, each one statement, one round trip and one commit.
+--
+-- The first part of a statement is its guard: the token, the status, and every precondition on rows. The other parts
+-- take their rows from what the guard returned, so a call that does not fit changes nothing and returns no row; the
+-- caller then takes the portable path.
+--
+-- Parameters are psql variables: set them (\set run_id order-1) and paste the statement into psql. The shared lock of
+-- the run (726356, see rival_client/db/locks.py) is a condition of the guard, so it is taken before any row is locked.
+
+-- name: rival_begin_run
+-- shortcuts: begin_run
+-- A message is untrusted: it names the workflow whose code would run, and the row must name the same. If the row names
+-- another, the second SELECT returns that one.
+WITH run AS (
+    UPDATE rival_runs
+    SET status = 'running', started_at = now(), token = token + 1, ring_at = NULL, rings = 0, parked = NULL
+    WHERE id = :'run_id' AND token = :'token' AND status = 'pending' AND paused_at IS NULL
+      AND (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text))
+    RETURNING id, workflow, version, input, token
+), step AS (
+    INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at)
+    SELECT id, :'next_path', :'next_kind', 'running', 1, token, token, :'executor', now(), now(),
+           now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout')
+    FROM run
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT id, entry.path, entry.what, entry.detail, :'executor', now()
+    FROM run, LATERAL (VALUES
+        (NULL, 'started', json_build_object('workflow', workflow, 'version', version, 'input', input)),
+        (:'next_path', 'claimed', json_build_object('kind', :'next_kind'::text, 'attempt', 1))
+    ) AS entry (path, what, detail)
+)
+SELECT input, NULL, NULL FROM run
+UNION ALL
+SELECT NULL, workflow, version FROM rival_runs
+WHERE id = :'run_id' AND NOT EXISTS (SELECT FROM run)
+  AND NOT (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text));
+
+-- name: rival_claim_step
+-- shortcuts: claim_step
+-- Not for a step that waits for its time: the whole run may have waited with it.
+WITH claimed AS (
+    UPDATE rival_steps step
+    SET status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
+        timeout_at = now() + make_interval(secs => :'timeout'), ring_at = now() + make_interval(secs => :'timeout')
+    FROM rival_runs run
+    WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token'
+      AND step.status IN ('pending', 'waiting_retry')
+      AND (due_at IS NULL OR due_at <= now() + interval '0.005 s')
+      AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
+      AND NOT step.paused AND run.paused_at IS NULL
+      AND (:'workflow'::text IS NULL OR (run.workflow = :'workflow'::text AND run.version = :'version'::text))
+    RETURNING step.run_id, execution_token, timeout_token, attempts, lost, input, kind
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, :'path', 'claimed', json_build_object('attempt', attempts), :'executor', now() FROM claimed
+)
+SELECT execution_token, timeout_token, attempts, lost, input, kind FROM claimed;
+
+-- name: rival_read_item
+-- shortcuts: read_item
+SELECT item FROM rival_steps WHERE run_id = :'run_id' AND path = :'path';
+
+-- name: rival_finish_and_claim
+-- shortcuts: finish_step
+-- A step ends, and its executor goes on with the next one. New rows begin with the token of their run: it is higher
+-- than any token of rows that a rewind deleted. A flow that left checkpoints open takes the portable path, which
+-- cancels them.
+WITH done AS (
+    UPDATE rival_steps step
+    SET status = :'status', result = :'result'::json, state = :'state'::json, error = NULL, completed_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
+    FROM rival_runs run
+    WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND step.status = 'running'
+      AND NOT paused
+      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
+      AND run.id = step.run_id
+      AND (kind <> 'flow' OR NOT EXISTS (
+        SELECT FROM rival_steps open
+        WHERE open.run_id = :'run_id' AND open.path >= :'path'::text || '/' AND open.path < :'path'::text || '0'
+          AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, run.token
+), attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM done, LATERAL (VALUES
+        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (:'next_path', 'claimed', json_build_object('kind', :'next_kind'::text, 'attempt', 1))
+    ) AS entry (path, what, detail)
+)
+INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
+                         created_at, started_at, timeout_at, ring_at)
+SELECT run_id, :'next_path', :'next_kind', 'running', 1, token, token, :'executor', now(), now(),
+       now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout')
+FROM done
+RETURNING execution_token - 1;
+
+-- name: rival_finish_and_open
+-- shortcuts: finish_step
+-- A step ends, and the next one is left to a message.
+WITH done AS (
+    UPDATE rival_steps step
+    SET status = :'status', result = :'result'::json, state = :'state'::json, error = NULL, completed_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
+    FROM rival_runs run
+    WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND step.status = 'running'
+      AND NOT paused
+      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
+      AND run.id = step.run_id
+      AND (kind <> 'flow' OR NOT EXISTS (
+        SELECT FROM rival_steps open
+        WHERE open.run_id = :'run_id' AND open.path >= :'path'::text || '/' AND open.path < :'path'::text || '0'
+          AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, run.token
+), attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM done, LATERAL (VALUES
+        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (:'next_path', 'scheduled', json_build_object('kind', :'next_kind'::text))
+    ) AS entry (path, what, detail)
+)
+INSERT INTO rival_steps (run_id, path, kind, status, execution_token, timeout_token, created_at, ring_at)
+SELECT run_id, :'next_path', :'next_kind', 'pending', token - 1, token - 1, now(),
+       now() + make_interval(secs => :'grace')
+FROM done
+RETURNING execution_token;
+
+-- name: rival_finish_and_complete
+-- shortcuts: finish_step
+-- The last step ends, and its run with it. Not for a child: its end resumes the parent.
+WITH done AS (
+    UPDATE rival_steps step
+    SET status = :'status', result = :'result'::json, state = :'state'::json, error = NULL, completed_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
+    FROM rival_runs run
+    WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND step.status = 'running'
+      AND NOT paused
+      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
+      AND run.id = step.run_id AND run.parent_run_id IS NULL
+      AND (kind <> 'flow' OR NOT EXISTS (
+        SELECT FROM rival_steps open
+        WHERE open.run_id = :'run_id' AND open.path >= :'path'::text || '/' AND open.path < :'path'::text || '0'
+          AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at
+), attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM done, LATERAL (VALUES
+        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (NULL, 'completed', json_build_object('result', :'result'::json))
+    ) AS entry (path, what, detail)
+)
+UPDATE rival_runs
+SET status = 'completed', result = :'result'::json, completed_at = now(), token = token + 1, ring_at = NULL
+FROM done
+WHERE id = done.run_id AND status IN ('running', 'suspended')
+RETURNING 0;
+
+-- name: rival_finish_lane_and_claim
+-- shortcuts: finish_step
+-- A lane of a for_each ends and takes the next item. The composite is locked before anything is written, after the step
+-- itself: from the leaf up. The last lane takes the portable path, which ends the composite.
+WITH held AS (
+    SELECT run_id, executor_id, attempts, started_at AS begun_at FROM rival_steps
+    WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused
+      AND kind <> 'flow'
+      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
+    FOR UPDATE
+), lane AS (
+    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at, composite.opened, run.token,
+           composite.opened < composite.total AS goes_on
+    FROM rival_steps composite JOIN held USING (run_id) JOIN rival_runs run ON run.id = held.run_id
+    WHERE composite.path = :'join' AND composite.status = 'waiting' AND composite.remaining > 1
+    FOR UPDATE OF composite
+), joined AS (
+    UPDATE rival_steps composite
+    SET remaining = remaining - 1, opened = composite.opened + goes_on::int
+    FROM lane WHERE composite.run_id = lane.run_id AND composite.path = :'join'
+), ended AS (
+    UPDATE rival_steps step
+    SET status = CASE WHEN path = :'path' THEN :'status' ELSE 'completed' END, result = :'result'::json,
+        state = CASE WHEN path = :'path' THEN :'state'::json END, error = NULL, completed_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + (path = :'path')::int,
+        timeout_at = NULL, ring_at = NULL
+    FROM lane WHERE step.run_id = lane.run_id AND step.path IN (:'path', :'item')
+), attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM lane WHERE attempts > 1
+), next AS (
+    INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at)
+    SELECT run_id, :'join' || '[' || opened || :'next_path', :'next_kind', 'running', 1, token, token, :'executor',
+           now(), now(), now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout')
+    FROM lane WHERE goes_on
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM lane, LATERAL (VALUES
+        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (:'item', 'completed', json_build_object('result', :'result'::json)),
+        (:'join' || '[' || opened || :'next_path', 'claimed',
+         json_build_object('kind', :'next_kind'::text, 'attempt', 1))
+    ) AS entry (path, what, detail)
+    WHERE goes_on OR entry.what <> 'claimed'
+)
+SELECT CASE WHEN goes_on THEN opened END, token - 1 FROM lane;
+
+-- name: rival_finish_lane_and_open
+-- shortcuts: finish_step
+-- As rival_finish_lane_and_claim; the next item is left to a message.
+WITH held AS (
+    SELECT run_id, executor_id, attempts, started_at AS begun_at FROM rival_steps
+    WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused
+      AND kind <> 'flow'
+      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
+    FOR UPDATE
+), lane AS (
+    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at, composite.opened, run.token,
+           composite.opened < composite.total AS goes_on
+    FROM rival_steps composite JOIN held USING (run_id) JOIN rival_runs run ON run.id = held.run_id
+    WHERE composite.path = :'join' AND composite.status = 'waiting' AND composite.remaining > 1
+    FOR UPDATE OF composite
+), joined AS (
+    UPDATE rival_steps composite
+    SET remaining = remaining - 1, opened = composite.opened + goes_on::int
+    FROM lane WHERE composite.run_id = lane.run_id AND composite.path = :'join'
+), ended AS (
+    UPDATE rival_steps step
+    SET status = CASE WHEN path = :'path' THEN :'status' ELSE 'completed' END, result = :'result'::json,
+        state = CASE WHEN path = :'path' THEN :'state'::json END, error = NULL, completed_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + (path = :'path')::int,
+        timeout_at = NULL, ring_at = NULL
+    FROM lane WHERE step.run_id = lane.run_id AND step.path IN (:'path', :'item')
+), attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM lane WHERE attempts > 1
+), next AS (
+    INSERT INTO rival_steps (run_id, path, kind, status, execution_token, timeout_token, created_at, ring_at)
+    SELECT run_id, :'join' || '[' || opened || :'next_path', :'next_kind', 'pending', token - 1, token - 1, now(),
+           now() + make_interval(secs => :'grace')
+    FROM lane WHERE goes_on
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM lane, LATERAL (VALUES
+        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (:'item', 'completed', json_build_object('result', :'result'::json)),
+        (:'join' || '[' || opened || :'next_path', 'scheduled', json_build_object('kind', :'next_kind'::text))
+    ) AS entry (path, what, detail)
+    WHERE goes_on OR entry.what <> 'scheduled'
+)
+SELECT CASE WHEN goes_on THEN opened END, token - 1 FROM lane;

@@ -15,7 +15,7 @@ Made from `rival_client/model/transitions.py` by `python docs/generate.py`. Do n
 
 A transition is one statement or one transaction. Its guard is in the `WHERE`: the row must be in one of the states
 under "from" and the caller must hold the row's current token. Otherwise nothing changes, and the operation reports it.
-Every transition except parking and a heartbeat increments the token. Terminal states are final, except for an
+Every transition except parking, pausing and a heartbeat increments the token. Terminal states are final, except for an
 operator's retry or rewind.
 """
 

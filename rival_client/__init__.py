@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rival_client.api.handles import AsyncStarted, Started
+from rival_client.api.handles import AsyncStarted, AsyncWorkflowRegistry, Started, WorkflowRegistry
 from rival_client.errors import (
     ConfigurationError,
     DatabaseBusy,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from rival_client.api.async_client import AsyncRival
     from rival_client.api.bulk import Bulk, BulkOutcome
     from rival_client.api.client import Rival
-    from rival_client.api.registry import AsyncWorkflowRegistry, WorkflowRegistry
     from rival_client.model.rebuild import RebuiltRun, RebuiltStep, rebuild
     from rival_client.settings import Settings
     from rival_client.sql.events import EventRecord, Sent, TopicCount
@@ -115,7 +114,6 @@ __all__ = [
 #: `rival --help` should wait for these.
 _LATE = {
     "AsyncRival": "api.async_client",
-    "AsyncWorkflowRegistry": "api.registry",
     "Bulk": "api.bulk",
     "BulkOutcome": "api.bulk",
     "EventRecord": "sql.events",
@@ -130,7 +128,6 @@ _LATE = {
     "Sent": "sql.events",
     "Settings": "settings",
     "TopicCount": "sql.events",
-    "WorkflowRegistry": "api.registry",
     "rebuild": "model.rebuild",
 }
 

@@ -15,8 +15,7 @@ from pydantic import BaseModel
 
 from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.api.client import CHUNK, Rival
-from rival_client.api.handles import AsyncStarted, AsyncWorkflow, Started
-from rival_client.api.registry import AsyncWorkflowRegistry
+from rival_client.api.handles import AsyncStarted, AsyncWorkflow, AsyncWorkflowRegistry, Started
 from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx

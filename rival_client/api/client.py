@@ -2,87 +2,40 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from pydantic import BaseModel
 from sqlalchemy import Connection
 
-from rival_client.api.bulk import BulkOperations
+from rival_client.api.events import EventOperations
 from rival_client.api.external_steps import ExternalSteps
-from rival_client.api.handles import Started, Workflow
-from rival_client.api.registry import WorkflowRegistry
+from rival_client.api.handles import Started, Workflow, WorkflowRegistry
+from rival_client.api.operations import RunOperations
+from rival_client.api.reads import RunReads
 from rival_client.api.schedules import ScheduleOperations
-from rival_client.broker.doorbell import Doorbell, open_doorbell
-from rival_client.broker.message import EventMessage, StepMessage
-from rival_client.broker.run_end import RunEndNotifier, open_run_end_notifier
+from rival_client.broker.message import StepMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
-from rival_client.db.database import Database
-from rival_client.db.prepared import PreparedPool
 from rival_client.db.tables import RUN_TERMINAL
-from rival_client.errors import DatabaseError, RunNotFound, UnknownWorkflow, WaitTimeout
+from rival_client.errors import DatabaseError, RunNotFound, WaitTimeout
 from rival_client.model import arguments
 from rival_client.model.arguments import HasName
 from rival_client.model.inputs import InputValidator, batched, given_or_new_id, named_run, run_ids_for
 from rival_client.model.payload import Json
 from rival_client.model.records import RunResult, WorkflowInfo
-from rival_client.settings import Settings
-from rival_client.sql import run_reads, runs, workflows
-from rival_client.sql.events import (
-    INSERT_EVENT,
-    Delivery,
-    Event,
-    EventRecord,
-    Sent,
-    TopicCount,
-    count_by_topic,
-    insert_event,
-    list_events,
-    made_event,
-    sent_unless_full,
-)
+from rival_client.sql import run_reads, runs
 
-#: How long a producer goes on starting the version it has seen last.
-VERSION_CACHE_SECONDS = 2.0
 CHUNK = 1000
 
 
-class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
+class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, ExternalSteps):
     """A producer's handle. Thread-safe; make one per process and keep it.
 
     >>> rival = Rival()  # RIVAL_DATABASE_URL and RIVAL_BROKER_URL, or arguments
     >>> started = rival.run("tree-processing", {"tree_type": "oak"})
     >>> started.wait().result  # or rival.wait(started.run_id)
     """
-
-    def __init__(
-        self,
-        database_url: str | None = None,
-        broker_url: str | None = None,
-        *,
-        settings: Settings | None = None,
-        database: Database | None = None,
-        doorbell: Doorbell | None = None,
-        run_ends: RunEndNotifier | None = None,
-    ) -> None:
-        arguments.urls(database_url, broker_url)
-        if settings is None:
-            self.settings = Settings.from_env(database_url=database_url or None, broker_url=broker_url or None)
-        else:
-            base = arguments.instance("settings", settings, Settings)
-            self.settings = base.with_(
-                database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
-            )
-        self.database = database or Database(self.settings.require_database())
-        broker, prefix = self.settings.broker_url, self.settings.key_prefix
-        self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix)
-        self._run_ends = run_ends or open_run_end_notifier(broker, prefix)
-        self._prepared = PreparedPool(self.database.url) if self.database.is_postgres else None
-        self._validators: dict[str, tuple[float, InputValidator]] = {}
 
     # -- starting -----------------------------------------------------------------------------------------
 
@@ -152,67 +105,6 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
 
         return publish
 
-    def _validator(self, workflow: str) -> InputValidator:
-        cached = self._validators.get(workflow)
-        if cached and time.monotonic() - cached[0] < VERSION_CACHE_SECONDS:
-            return cached[1]
-        info = self._workflow(workflow)
-        if cached and cached[1].workflow == info:
-            validator = cached[1]
-        else:
-            validator = InputValidator(info, self.settings.max_payload)
-        self._validators[workflow] = (time.monotonic(), validator)
-        return validator
-
-    # -- telling ------------------------------------------------------------------------------------------
-
-    def send_event(
-        self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
-        delivery: Delivery = "one", expires: float | dt.timedelta | None = None, event_id: str | None = None,
-        connection: Any = None,
-    ) -> Sent:  # fmt: skip
-        """Tell the runs that wait for this topic (and key, if they asked for one): the one that has waited longest, or
-        "all" of them. Kept for `expires` seconds while nobody waits. The same `event_id` twice is one event.
-
-        A pydantic model as the topic is a typed event: its fields are the payload. TopicFull when the topic keeps as
-        many as it may, and nobody waits for this one.
-        """
-        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
-        message = self.event_publisher(event)
-        if connection is not None:
-            sent = caller_tx.send_in(connection, event, self.settings.ring_grace, message)
-            return Sent(event.id, "sent" if sent else "duplicate")
-        sent = self._insert_event(event)
-        if sent:
-            message()
-        return Sent(event.id, "sent" if sent else "duplicate")
-
-    def _insert_event(self, event: Event) -> bool:
-        if self._prepared is not None:
-            row = self._prepared.fetch(INSERT_EVENT, event.parameters(self.settings.ring_grace))
-            return sent_unless_full(event, str(row and row[0]))
-        return self.database.transact(lambda own: insert_event(own, event, self.settings.ring_grace))
-
-    def event_publisher(self, event: Event) -> Callable[[], None]:
-        """Rings for a freshly committed event."""
-
-        def publish() -> None:
-            self._doorbell.publish([EventMessage(event.id, event.topic)])
-
-        return publish
-
-    def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
-        """The newest events first."""
-        topic, limit = arguments.optional(arguments.name, "topic", topic), arguments.limit(limit)
-        with self.database.autocommit() as connection:
-            return list_events(connection, topic, limit)
-
-    def topics(self, topic: str | None = None) -> list[TopicCount]:
-        """How many events that nobody has got yet each topic has, the fullest first."""
-        topic = arguments.optional(arguments.name, "topic", topic)
-        with self.database.autocommit() as connection:
-            return count_by_topic(connection, self.settings.max_events_per_topic, topic)
-
     # -- waiting ------------------------------------------------------------------------------------------
 
     def wait(
@@ -266,14 +158,6 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
         """The workflows and their runs: `rival.registry.list()`, `.launch(name, input)`, `.active_runs()`."""
         return WorkflowRegistry(self)
 
-    def _workflow(self, name: str) -> WorkflowInfo:
-        name = arguments.name("name", name)
-        with self.database.autocommit() as connection:
-            info = workflows.current_workflow(connection, name)
-            if info is None:
-                raise UnknownWorkflow(name, workflows.workflow_names(connection))
-        return info
-
     def _workflow_of(self, run_id: str) -> str:
         found = self._read_status(arguments.run_id(run_id))
         if found is None:
@@ -283,17 +167,3 @@ class Rival(BulkOperations, ScheduleOperations, ExternalSteps):
     def get(self, workflow: str) -> Workflow:
         """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""
         return Workflow(self, workflow)
-
-    # -- closing ------------------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        self._doorbell.close()
-        if self._prepared is not None:
-            self._prepared.close()
-        self.database.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rival_client.broker.doorbell import Doorbell
-from rival_client.db.database import Database
+from rival_client.api.base import ClientBase
 from rival_client.model import arguments
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.payload import Json, dump
-from rival_client.settings import Settings
 from rival_client.sql import external_steps
 
 
-class ExternalSteps:
-    database: Database
-    settings: Settings
-    _doorbell: Doorbell
-
+class ExternalSteps(ClientBase):
     def complete_step(self, token: str, result: Any = None, *, by: str = "client") -> bool:
         """An external step is done, with this result, and its run goes on. `token` is the step's
         `ctx.completion_token`. False: it is stale, since the step has ended, or was begun anew.

@@ -1,35 +1,34 @@
-"""What an operator does to a run: the part of `Rival` that cancels, opens again, pauses and settles by hand."""
+"""Operator verbs: the part of `Rival` that cancels, pauses, retries, rewinds and settles runs, one or many."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from rival_client.api.operator_port import Operator, open_operator
-from rival_client.broker.doorbell import Doorbell
-from rival_client.db.database import Database
+from rival_client.api.base import ClientBase
+from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, BulkRunner, Verb
 from rival_client.model import arguments
 from rival_client.model.records import Reopened
-from rival_client.settings import Settings
-from rival_client.sql import orphans, pausing, runs
+from rival_client.sql import orphans, runs
 from rival_client.sql.recovery import Recovery, recover
+from rival_client.sql.run_search import RunFilter
 from rival_client.sql.wake import ReadyStep, wake_parent
 
-#: Children that are cancelled at once with their parent; of more, the workers cancel the rest.
+if TYPE_CHECKING:
+    from rival_workers.operations import Operator
+
+#: Children that are cancelled together with their parent; if there are more, workers cancel the rest.
 _CHILDREN_AT_ONCE = 1000
 
 
-class RunOperations:
-    database: Database
-    settings: Settings
-    _doorbell: Doorbell
-
+class RunOperations(ClientBase):
     def cancel(self, run_id: str, *, by: str = "client") -> bool:
         """Cancel the run, all its open steps and its children. False when it had ended already.
 
-        Of very many children, and if this process dies before it comes to them, the workers cancel the rest.
+        If the run has very many children, or this process dies before it cancels them, workers cancel the rest.
         """
         run_id, by = arguments.run_id(run_id), arguments.name("by", by)
         cancelled, ready = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
@@ -45,27 +44,27 @@ class RunOperations:
         return cancelled, ready
 
     def _cancel_children(self, run_id: str, by: str) -> None:
-        """Each in a transaction of its own: locks go from child to parent, never back."""
+        """Cancel each child in its own transaction: locks go from child to parent, never back."""
         with self.database.autocommit() as connection:
             children = orphans.orphans_of(connection, run_id, _CHILDREN_AT_ONCE)
         for child, _ in children:
             self.cancel(child, by=by)
 
     def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
-        """A failed or cancelled run goes on where it has stopped: that step begins anew, with all its attempts."""
+        """Continue a failed or cancelled run where it stopped: that step starts again, with all its attempts."""
         run_id, by = arguments.run_id(run_id), arguments.name("by", by)
         return self._operator.retry(run_id, by, arguments.flag("dry_run", dry_run))
 
     def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
-        """The run goes on from that step again, whatever has become of it: what came after it is undone. With
-        `dry_run` it only says what would run again.
+        """Continue the run from that step again, in any status of the run: later steps are deleted and run again. With
+        `dry_run`, only return what would run again.
         """
         run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
         return self._operator.rewind(run_id, step, by, arguments.flag("dry_run", dry_run))
 
     def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
-        """An open step, or the one that the run has stopped at, ends as skipped, and the run goes on behind it. With
-        `dry_run` it only says, by raising NotPossible, whether it could.
+        """End an open step, or the step at which the run stopped, as skipped; the run continues after it. With
+        `dry_run`, only raise NotPossible if it cannot be skipped.
         """
         run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
         reason, dry_run = arguments.text("reason", reason, may_be_blank=True), arguments.flag("dry_run", dry_run)
@@ -81,25 +80,51 @@ class RunOperations:
 
     @cached_property
     def _operator(self) -> Operator:
-        return open_operator(self.database, self._doorbell, self.settings)
+        # Imported when first used: these verbs read the plan, and the engine and the store double the import time.
+        from rival_workers.operations import Operator
+
+        return Operator(self.database, self._doorbell, self.settings)
 
     def pause(self, run_id: str, *, by: str = "client") -> bool:
-        """Let the run start nothing new; what is running ends as it does. False: it has ended, or is paused already."""
+        """Start nothing new in the run; running steps finish. False: it has ended, or is paused already."""
         run_id, by = arguments.run_id(run_id), arguments.name("by", by)
-        return self.database.transact(lambda connection: pausing.pause_run(connection, run_id, by))
+        return self.database.transact(lambda connection: runs.pause_run(connection, run_id, by))
 
     def resume(self, run_id: str, *, by: str = "client") -> bool:
-        """Let a paused run go on with all that has become due. False: it is not paused."""
+        """Let a paused run continue with everything that is due. False: it is not paused."""
         run_id, by, grace = arguments.run_id(run_id), arguments.name("by", by), self.settings.ring_grace
-        messages = self.database.transact(lambda connection: pausing.resume_run(connection, run_id, by, grace))
+        messages = self.database.transact(lambda connection: runs.resume_run(connection, run_id, by, grace))
         if messages is None:
             return False
         self._doorbell.publish(messages, changed=[run_id])
         return True
 
-    def recover(self) -> Recovery:
-        """Have all that waits for a worker rung for anew, and tell what there is to recover.
+    def bulk(
+        self,
+        verb: Verb,
+        runs: RunFilter | Sequence[str],
+        *,
+        step: str | None = None,
+        value: Any = None,
+        reason: str | None = None,
+        limit: int = LIMIT,
+        dry_run: bool = False,
+        by: str = "client",
+        on_outcome: Callable[[BulkOutcome], None] | None = None,
+    ) -> Bulk:
+        """Apply `retry`, `rewind`, `pause`, `resume`, `cancel`, `skip` or `set_result` to many runs.
 
-        Safe at any time: it is the live workers that do the work.
+        `runs`: run ids, or a filter, which selects the newest `limit` runs. A filter without a status selects the runs
+        that the verb applies to. With `dry_run`, only return what would happen. `on_outcome` is called for each run.
+        """
+        runner = BulkRunner(self, BulkOrder.checked(verb, step, value, reason, by, dry_run))
+        arguments.callback("on_outcome", on_outcome)
+        found, more = runner.select(runs, limit)
+        return Bulk(verb, dry_run, runner.apply(found, on_outcome), more)
+
+    def recover(self) -> Recovery:
+        """Have everything that waits for a worker published again, and count what there is to recover.
+
+        Safe at any time: the live workers do the work.
         """
         return recover(self.database)

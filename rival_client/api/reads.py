@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rival_client.db.database import Database
+from rival_client.api.base import ClientBase
 from rival_client.db.tables import RUN_ACTIVE
 from rival_client.errors import UnknownWorkflow
 from rival_client.model import arguments
@@ -18,9 +18,7 @@ from rival_client.sql.run_family import RunNode
 from rival_client.sql.run_search import RunFilter, Runs
 
 
-class RunReads:
-    database: Database
-
+class RunReads(ClientBase):
     def result(self, run_id: str) -> RunResult:
         """How an ended run ended; RunNotEnded when it has not."""
         run_id = arguments.run_id(run_id)

@@ -7,10 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from rival_client.db.database import Database
+from rival_client.api.base import ClientBase
 from rival_client.model import arguments
 from rival_client.model.cron import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
-from rival_client.model.inputs import InputValidator
 from rival_client.sql.schedules import (
     ScheduleRecord,
     list_schedules,
@@ -21,13 +20,7 @@ from rival_client.sql.schedules import (
 )
 
 
-class ScheduleOperations:
-    database: Database
-
-    def _validator(self, workflow: str) -> InputValidator:
-        """`Rival` has it."""
-        raise NotImplementedError
-
+class ScheduleOperations(ClientBase):
     def schedule(
         self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",
         catch_up: CatchUp = "none",

@@ -1,18 +1,21 @@
-"""The state machines of runs and steps, as data. The stores take their guards from here, the docs are made from it."""
+"""The state machines of runs and steps, as data. Every guard of a statement comes from here (`rival_client.db.guards`),
+and docs/reference/state-machines.md is generated from it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-#: "child": the token is that of the step below, whose finish it is part of.
-#: "completion_token": what an external step has handed out; good while its attempt runs, and while it waits after it.
-Guard = Literal["execution_token", "timeout_token", "token", "child", "completion_token"]
+#: "child": part of the transition of a step below it, guarded by the token of that step.
+#: "completion_token": the token that an external step hands out; valid while its attempt runs and while it waits.
+#: "lock": the exclusive lock of the run, which excludes every other transition of it.
+Guard = Literal["execution_token", "timeout_token", "token", "child", "completion_token", "lock"]
 
 
 @dataclass(frozen=True)
 class Transition:
-    """A verb: where it may start, where it can lead, and which token it must hold."""
+    """A verb: the statuses it may start from, the statuses it can lead to, and the token it must hold."""
 
     verb: str
     sources: frozenset[str]
@@ -21,63 +24,108 @@ class Transition:
     effect: str
 
 
-def _t(verb: str, sources: str, targets: str, guard: Guard, effect: str) -> Transition:
-    return Transition(verb, frozenset(sources.split()), frozenset(targets.split()), guard, effect)
+def _of_guard(guard: Guard, effects: dict[tuple[str, str, str], str]) -> list[Transition]:
+    """`effects`: (verb, sources, targets) -> effect."""
+    return [
+        Transition(verb, frozenset(sources.split()), frozenset(targets.split()), guard, effect)
+        for (verb, sources, targets), effect in effects.items()
+    ]
+
+
+def _by_verb(*transitions: Transition) -> dict[str, Transition]:
+    return {transition.verb: transition for transition in transitions}
 
 
 OPEN = "pending running waiting_retry waiting"
+_STARTABLE = "pending waiting_retry waiting"
+_ENDED = "completed skipped failed"
+_RUN_OPEN = "pending running suspended"
 
-STEP_TRANSITIONS: dict[str, Transition] = {
-    t.verb: t
-    for t in (
-        _t("claim_step", "pending waiting_retry waiting", "running", "execution_token",
-           "attempts + 1, executor, start time and timeout set"),
-        _t("finish_step", "running", "completed skipped failed", "execution_token",
-           "result and state stored, plan advanced, next step claimed or scheduled"),
-        _t("retry_step", "running", "waiting_retry", "execution_token",
-           "due_at set, the failed attempt recorded"),
-        _t("time_out_finish", "running", "failed", "timeout_token",
-           "as finish_step, with StepTimeout; the running attempt's late result is stale"),
-        _t("time_out_retry", "running", "waiting_retry", "timeout_token",
-           "as retry_step, with StepTimeout"),
-        _t("release_step", "running", "pending", "execution_token",
-           "lost with its executor or handed back; does not use up an attempt"),
-        _t("suspend_step", "running", "waiting pending", "execution_token",
-           "a flow waits for a time, an event or a child, or starts over; an external step waits for its answer; "
-           "does not use up an attempt"),
-        _t("answer_step", "running waiting", "pending", "completion_token",
-           "an external system has completed or failed the step; the next claim ends it that way"),
-        _t("beat_step", "running", "running", "execution_token", "a heartbeat: progress, and more time"),
-        _t("wake_step", "waiting", "pending", "child", "what it waited for has come"),
-        _t("park_step", "pending waiting_retry waiting", "pending waiting_retry waiting", "execution_token",
-           "no worker here knows the step; looked at again later"),
-        _t("close_step", "waiting", "completed skipped failed", "child",
-           "a composite ends within the finish of the last step below it"),
-        _t("cancel_below", OPEN, "cancelled", "child", "with the composite around it, which has failed"),
-        _t("cancel_run", OPEN, "cancelled", "token", "with the whole run"),
-        _t("settle_step", OPEN, "completed skipped", "token",
-           "an operator's skip or set_result: as finish_step, without an attempt"),
-        _t("revive_step", "waiting completed skipped failed cancelled", "waiting pending", "token",
-           "an operator's retry or rewind: a composite or a flow's sleep waits again, a flow's wait for an event is "
-           "pending until the flow reaches it; steps begin again as new rows"),
-    )
-}  # fmt: skip
+STEP_TRANSITIONS = _by_verb(
+    *_of_guard(
+        "execution_token",
+        {
+            ("claim_step", _STARTABLE, "running"): "attempts + 1, executor, start time and timeout set",
+            ("finish_step", "running", _ENDED): "result and state stored, plan advanced, "
+            "next step claimed or scheduled",
+            ("retry_step", "running", "waiting_retry"): "due_at set, the failed attempt recorded",
+            ("release_step", "running", "pending"): "lost with its executor or handed back; does not use up an attempt",
+            ("suspend_step", "running", "waiting pending"): "a flow waits for a time, an event or a child, or starts "
+            "over; an external step waits for its answer; does not use up an attempt",
+            ("beat_step", "running", "running"): "a heartbeat: progress, and more time",
+            ("park_step", _STARTABLE, _STARTABLE): "no worker here knows the step; looked at again later",
+        },
+    ),
+    *_of_guard(
+        "timeout_token",
+        {
+            ("time_out_finish", "running", "failed"): "as finish_step, with StepTimeout; the running attempt's late "
+            "result is stale",
+            ("time_out_retry", "running", "waiting_retry"): "as retry_step, with StepTimeout",
+        },
+    ),
+    *_of_guard(
+        "completion_token",
+        {
+            ("answer_step", "running waiting", "pending"): "an external system has completed or failed the step; the "
+            "next claim ends it that way",
+            ("beat_external_step", "running waiting", "running waiting"): "a heartbeat of the external system: "
+            "progress, and more time",
+        },
+    ),
+    *_of_guard(
+        "child",
+        {
+            ("wake_step", "waiting", "pending"): "what it waited for has come",
+            ("end_checkpoint", "waiting", "completed failed"): "what a flow waited for at this checkpoint has come",
+            ("close_step", "waiting", _ENDED): "a composite ends within the finish of the last step below it",
+            ("cancel_below", OPEN, "cancelled"): "with the composite around it, which has failed",
+        },
+    ),
+    *_of_guard(
+        "token",
+        {
+            ("cancel_run", OPEN, "cancelled"): "with the whole run",
+            ("settle_step", OPEN, "completed skipped"): "an operator's skip or set_result: as finish_step, without an "
+            "attempt",
+            ("revive_step", f"waiting {_ENDED} cancelled", "waiting pending"): "an operator's retry or rewind: a "
+            "composite or a flow's sleep waits again, a flow's wait for an event is pending until the flow reaches it; "
+            "steps begin again as new rows",
+        },
+    ),
+)
 
-RUN_TRANSITIONS: dict[str, Transition] = {
-    t.verb: t
-    for t in (
-        _t("begin_run", "pending", "running", "token", "the first step is claimed in the same statement"),
-        _t("park_run", "pending", "pending", "token", "no worker here knows the version; looked at again later"),
-        _t("end_run", "running suspended", "completed failed", "token", "within the last step's finish"),
-        _t("cancel_run", "pending running suspended", "cancelled", "token", "all open steps too"),
-        _t("retry_run", "failed cancelled", "running pending", "token",
-           "an operator's: goes on where it has stopped; pending if it had never begun"),
-        _t("rewind_run", "running suspended completed failed cancelled", "running", "token",
-           "an operator's: goes on from an earlier step, and what came after it is undone"),
-    )
-}  # fmt: skip
+RUN_TRANSITIONS = _by_verb(
+    *_of_guard(
+        "token",
+        {
+            ("begin_run", "pending", "running"): "the first step is claimed in the same statement",
+            ("park_run", "pending", "pending"): "no worker here knows the version; looked at again later",
+            ("end_run", "running suspended", "completed failed"): "within the last step's finish",
+            ("cancel_run", _RUN_OPEN, "cancelled"): "all open steps too",
+            ("retry_run", "failed cancelled", "running pending"): "an operator's: continues where it stopped; pending "
+            "if it had never begun",
+            ("rewind_run", "running suspended completed failed cancelled", "running"): "an operator's: continues from "
+            "an earlier step; the rows of later steps are deleted",
+        },
+    ),
+    *_of_guard(
+        "child",
+        {
+            ("suspend_run", "running", "suspended"): "its only open step waits",
+            ("wake_run", "suspended", "running"): "the step that it waited for goes on",
+        },
+    ),
+    *_of_guard(
+        "lock",
+        {
+            ("pause_run", _RUN_OPEN, _RUN_OPEN): "an operator's: nothing of it starts until it is resumed",
+            ("resume_run", _RUN_OPEN, _RUN_OPEN): "an operator's: everything that is due starts",
+        },
+    ),
+)
 
-#: An operator's verbs: nothing else leads out of a terminal state. Each is recorded in the history with who did it.
+#: Operator verbs: no other verb leads out of a terminal status. The history records each with the operator's name.
 OPERATORS = frozenset({"settle_step", "revive_step", "retry_run", "rewind_run"})
 
 

@@ -1,6 +1,4 @@
-"""The statements that move runs: start and cancel them, append to their history. They take an open connection,
-never commit.
-"""
+"""The statements that start, cancel, pause and resume runs. They take an open connection and never commit."""
 
 from __future__ import annotations
 
@@ -8,16 +6,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, delete, select, text, update
+from sqlalchemy import Connection, Text, bindparam, delete, or_, select, text, update
 from sqlalchemy.dialects import sqlite
 
+from rival_client.broker.message import StepMessage
+from rival_client.db.guards import run_can, step_can
 from rival_client.db.locks import lock_run
 from rival_client.db.prepared import Statement
-from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, after, now, runs, steps, waits
+from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.errors import RunConflict
 from rival_client.model.json_match import same
 from rival_client.model.payload import Json, load
-from rival_client.model.records import WorkflowInfo
+from rival_client.model.records import COMPOSITE_KINDS, WorkflowInfo
+from rival_client.model.transitions import run_sources
 from rival_client.sql import orphans
 from rival_client.sql.history import record
 
@@ -108,22 +109,13 @@ def cancel_run(connection: Connection, run_id: str, by: str) -> bool:
 
 
 def end_as_cancelled(connection: Connection, run_id: str, by: str) -> bool:
-    """The run and its open steps. False: it had ended already."""
-    if lock_run(connection, run_id).status in RUN_TERMINAL:
+    """Cancel the run and its open steps. False: it had ended already."""
+    if lock_run(connection, run_id).status not in run_sources("cancel_run"):
         return False
-    cancelled = connection.scalars(
-        update(steps)
-        .where(steps.c.run_id == run_id, steps.c.status.not_in(STEP_TERMINAL))
-        .values(
-            status="cancelled", completed_at=now(), ring_at=None, timeout_at=None,
-            execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
-        )
-        .returning(steps.c.path)
-    )  # fmt: skip
-    paths = sorted(cancelled, reverse=True)
+    paths = _cancel_steps(connection, run_id)
     connection.execute(
         update(runs)
-        .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL))
+        .where(runs.c.id == run_id, run_can("cancel_run"))
         .values(status="cancelled", completed_at=now(), ring_at=None, token=runs.c.token + 1)
     )
     connection.execute(delete(waits).where(waits.c.run_id == run_id))
@@ -131,8 +123,76 @@ def end_as_cancelled(connection: Connection, run_id: str, by: str) -> bool:
     return True
 
 
+def _cancel_steps(connection: Connection, run_id: str) -> list[str]:
+    ended = {"status": "cancelled", "completed_at": now(), "ring_at": None, "timeout_at": None}
+    tokens = {name: steps.c[name] + 1 for name in ("execution_token", "timeout_token")}
+    cancelled = update(steps).where(steps.c.run_id == run_id, step_can("cancel_run")).values(**ended, **tokens)
+    return sorted(connection.scalars(cancelled.returning(steps.c.path)), reverse=True)
+
+
 def leave_orphans(connection: Connection, run_id: str, by: str, cancelled: bool) -> None:
     """The run itself is no orphan any more, and if it was cancelled now, its children are. The last locks of all."""
     orphans.forget(connection, run_id)
     if cancelled:
         orphans.leave_all(connection, run_id, by)
+
+
+# -- pausing ----------------------------------------------------------------------------------------------
+#
+# When `pause` has returned, nothing of the run starts: no step, no retry, no lane, and a flow does not continue after
+# its next checkpoint. Running steps end, and their outcome is committed; if that was the last step, the run ends.
+
+
+def pause_run(connection: Connection, run_id: str, by: str) -> bool:
+    """False: it has ended, or was paused already."""
+    lock_run(connection, run_id)
+    paused = connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, run_can("pause_run"), runs.c.paused_at.is_(None))
+        .values(paused_at=now())
+    )
+    if paused.rowcount == 0:
+        return False
+    _mark_steps(connection, run_id, True)
+    record(connection, run_id, None, "paused", by=by)
+    return True
+
+
+def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> list[StepMessage] | None:
+    """The messages to publish now that the run continues. None: it was not paused."""
+    lock_run(connection, run_id)
+    resumed = connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, run_can("resume_run"), runs.c.paused_at.is_not(None))
+        .values(paused_at=None)
+        .returning(runs.c.workflow, runs.c.version, runs.c.status, runs.c.token)
+    ).first()
+    if resumed is None:
+        return None
+    _mark_steps(connection, run_id, False)
+    record(connection, run_id, None, "resumed", by=by)
+    if resumed.status == "pending":
+        connection.execute(update(runs).where(runs.c.id == run_id).values(ring_at=after(grace), rings=0))
+        return [StepMessage(run_id, None, resumed.token, resumed.workflow, resumed.version)]
+    return _due(connection, run_id, resumed.workflow, resumed.version, grace)
+
+
+def _due(connection: Connection, run_id: str, workflow: str, version: str, grace: float) -> list[StepMessage]:
+    """The steps whose messages had no effect while the run was paused."""
+    found = connection.execute(
+        update(steps)
+        .where(steps.c.run_id == run_id, step_can("claim_step"), steps.c.kind.not_in(COMPOSITE_KINDS))
+        .where(steps.c.ring_at.is_not(None), or_(steps.c.due_at.is_(None), steps.c.due_at <= now()))
+        .values(ring_at=after(grace), rings=0)
+        .returning(steps.c.path, steps.c.execution_token, steps.c.attempts, steps.c.lost)
+    )
+    return [
+        StepMessage(run_id, row.path, row.execution_token, workflow, version, row.attempts + 1, row.lost)
+        for row in found
+    ]
+
+
+def _mark_steps(connection: Connection, run_id: str, paused: bool) -> None:
+    """A transition that waited for the lock of a step reads the mark, and starts nothing after the step."""
+    still_open = (steps.c.run_id == run_id, steps.c.completed_at.is_(None))
+    connection.execute(update(steps).where(*still_open).values(paused=paused))

@@ -1,7 +1,6 @@
-"""Waking what waits: a step whose event has come, a flow whose child has ended. Within somebody's transaction; whoever
-commits rings after.
+"""Wakes steps that wait: for an event that has arrived, for a child that has ended. The caller commits, then publishes.
 
-The caller has the shared lock of the run (`rival_client.db.locks`); of a parent, it is taken here.
+The caller holds the shared lock of the run (`rival_client.db.locks`); `wake_parent` takes that of the parent.
 """
 
 from __future__ import annotations
@@ -12,14 +11,16 @@ from typing import Any
 from sqlalchemy import Connection, and_, null, or_, select, true, update
 
 from rival_client.broker.message import StepMessage
+from rival_client.db.guards import run_can, step_can
 from rival_client.db.locks import share_run
 from rival_client.db.tables import after, now, runs, scalar_text, steps
+from rival_client.model.kinds import FLOW, WITH_LANES
 from rival_client.sql.history import record
 
 
 @dataclass(frozen=True)
 class ReadyStep:
-    """A step that waited and need not any more."""
+    """A step that waited and can start now."""
 
     run_id: str
     path: str
@@ -33,41 +34,37 @@ class ReadyStep:
 
 
 def wake(connection: Connection, run_id: str, path: str, grace: float, by: str, **values: Any) -> ReadyStep | None:
-    """A waiting step may start now, thanks to `by`. None: it does not wait."""
+    """Make a waiting step ready to start. None: it does not wait. `by`: the cause, for the history."""
+    ready = {"status": "pending", "due_at": None, "ring_at": after(grace), "rings": 0, **values}
     step = connection.execute(
         update(steps)
-        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting")
-        .values(
-            status="pending", due_at=None, ring_at=after(grace), rings=0,
-            execution_token=steps.c.execution_token + 1, **values,
-        )
+        .where(steps.c.run_id == run_id, steps.c.path == path, step_can("wake_step"))
+        .values(**ready, execution_token=steps.c.execution_token + 1)
         .returning(steps.c.execution_token)
-    ).first()  # fmt: skip
+    ).first()
     if step is None:
         return None
     record(connection, run_id, path, "resumed", by=by, **values)
-    resume_run_status(connection, run_id)
+    wake_run(connection, run_id)
     run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).one()
     return ReadyStep(run_id, path, step.execution_token, run.workflow, run.version)
 
 
-def resume_run_status(connection: Connection, run_id: str) -> None:
-    connection.execute(update(runs).where(runs.c.id == run_id, runs.c.status == "suspended").values(status="running"))
+def wake_run(connection: Connection, run_id: str) -> None:
+    connection.execute(update(runs).where(runs.c.id == run_id, run_can("wake_run")).values(status="running"))
 
 
-def suspend_run_status(connection: Connection, run_id: str, path: str) -> str | None:
-    """The run waits as a whole, if the step can have no other open beside it. Among parallel lanes it may: to know,
-    all of them would have to be looked at whenever one of them ends. There the run stays `running`.
+def suspend_run(connection: Connection, run_id: str, path: str) -> str | None:
+    """Suspend the run if no other step can be open beside the given one. Returns the new status, if it has changed.
 
-    Its new status, if it has one.
+    Among parallel lanes other steps may be open: to know, each end of a lane would have to read all lanes. There the
+    run stays `running`.
     """
-    stops = update(runs).where(runs.c.id == run_id, runs.c.status == "running")
+    suspend = update(runs).where(runs.c.id == run_id, run_can("suspend_run"))
     if above := _composites_above(path):
-        lanes = select(true()).where(
-            steps.c.run_id == run_id, steps.c.path.in_(above), steps.c.kind.in_(("parallel", "for_each"))
-        )
-        stops = stops.where(~lanes.exists())
-    return "suspended" if connection.execute(stops.values(status="suspended")).rowcount == 1 else None
+        lanes = select(true()).where(steps.c.run_id == run_id, steps.c.path.in_(above), steps.c.kind.in_(WITH_LANES))
+        suspend = suspend.where(~lanes.exists())
+    return "suspended" if connection.execute(suspend.values(status="suspended")).rowcount == 1 else None
 
 
 def _composites_above(path: str) -> list[str]:
@@ -76,74 +73,84 @@ def _composites_above(path: str) -> list[str]:
     return ["/".join([*parts[:depth], part.partition("[")[0]]) for depth, part in enumerate(parts)]
 
 
-def end_checkpoint(
-    connection: Connection, run_id: str, path: str, grace: float, *, by: str, result: Any = None,
-    error: dict[str, Any] | None = None, child: str | None = None,
-) -> ReadyStep | None:  # fmt: skip
-    """What a flow waits for has come: its checkpoint ends, and the flow may go on. A `child` must be the one that is
-    waited for: an earlier one's place may have been taken since."""
-    status = "failed" if error else "completed"
-    the_one = true() if child is None else or_(steps.c.item.is_(null()), scalar_text(steps.c.item) == child)
+@dataclass(frozen=True)
+class Arrival:
+    """What a flow waited for at a checkpoint: a result, or an error. `by`: where it comes from."""
+
+    by: str
+    result: Any = None
+    error: dict[str, Any] | None = None
+    #: The run that has ended. A checkpoint that has started another child since does not end.
+    child: str | None = None
+
+    @property
+    def status(self) -> str:
+        return "failed" if self.error else "completed"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"status": self.status, "result": self.result, "error": self.error}
+
+
+def end_checkpoint(connection: Connection, run_id: str, path: str, grace: float, arrival: Arrival) -> ReadyStep | None:
+    """End the checkpoint at which a flow waits, and make the flow ready to continue. None: it does not wait there."""
+    same_child = scalar_text(steps.c.item) == arrival.child
+    fits = true() if arrival.child is None else or_(steps.c.item.is_(null()), same_child)
     ended = connection.execute(
         update(steps)
-        .where(steps.c.run_id == run_id, steps.c.path == path, steps.c.status == "waiting", the_one)
-        .values(
-            status=status, result=result, error=error, completed_at=now(), ring_at=None,
-            execution_token=steps.c.execution_token + 1,
-        )
-    )  # fmt: skip
+        .where(steps.c.run_id == run_id, steps.c.path == path, step_can("end_checkpoint"), fits)
+        .values(**arrival.values, completed_at=now(), ring_at=None, execution_token=steps.c.execution_token + 1)
+    )
     if ended.rowcount == 0:
         return None
-    record(connection, run_id, path, status, by=by, result=result, error=error)
-    return wake(connection, run_id, _flow_of(connection, run_id, path), grace, by)
+    detail = {"result": arrival.result, "error": arrival.error}
+    record(connection, run_id, path, arrival.status, by=arrival.by, **detail)
+    return wake(connection, run_id, _flow_of(connection, run_id, path), grace, arrival.by)
 
 
 def _flow_of(connection: Connection, run_id: str, checkpoint: str) -> str:
-    """A checkpoint's name may have slashes of its own: that of a topic `orders/paid`."""
+    """The path of the checkpoint's flow. A checkpoint's name can contain slashes: a topic `orders/paid`."""
     above, _, _ = checkpoint.rpartition("/")
     parts = above.split("/")
     if len(parts) == 1:
         return above
     paths = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    its_flow = select(steps.c.path).where(steps.c.run_id == run_id, steps.c.path.in_(paths), steps.c.kind == "flow")
+    its_flow = select(steps.c.path).where(steps.c.run_id == run_id, steps.c.path.in_(paths), steps.c.kind == FLOW)
     return connection.scalar(its_flow) or above
 
 
 def wake_parent(connection: Connection, run_id: str, grace: float) -> ReadyStep | None:
-    """Whoever has waited for this run, which has just ended, may go on."""
-    run = connection.execute(
-        select(
-            runs.c.parent_run_id, runs.c.parent_path, runs.c.status, runs.c.result, runs.c.error, runs.c.failed_step
-        ).where(runs.c.id == run_id, runs.c.parent_run_id.is_not(None))
-    ).first()
+    """Wake the step of the parent that waits for this run, which has just ended."""
+    columns = (runs.c.parent_run_id, runs.c.parent_path, runs.c.status, runs.c.result, runs.c.error, runs.c.failed_step)
+    run = connection.execute(select(*columns).where(runs.c.id == run_id, runs.c.parent_run_id.is_not(None))).first()
     if run is None:
         return None
     error = child_error(run_id, run)
+    arrival = Arrival(f"run {run_id}", None if error else run.result, error, child=run_id)
     share_run(connection, run.parent_run_id)
     ready: ReadyStep | None = None
-    for path in _that_wait(connection, run, run_id):
-        one = end_checkpoint(
-            connection, run.parent_run_id, path, grace, by=f"run {run_id}", child=run_id,
-            result=None if error else run.result, error=error,
-        )  # fmt: skip
+    for path in _waiting_checkpoints(connection, run, run_id):
+        one = end_checkpoint(connection, run.parent_run_id, path, grace, arrival)
         ready = ready or one
     return ready
 
 
-def _that_wait(connection: Connection, run: Any, child: str) -> list[str]:
-    """The checkpoint that called the child; or those that wait for a spawned one, which are below its spawn."""
+def _waiting_checkpoints(connection: Connection, run: Any, child: str) -> list[str]:
+    """The checkpoint that called the child; of a spawned child, the waits for it, which are below its spawn."""
     path = run.parent_path
     if "spawn:" not in path:
         return [path]
     below = and_(steps.c.path > f"{path}/", steps.c.path < f"{path}0")
-    its_own = (steps.c.status == "waiting", scalar_text(steps.c.item) == child)
-    waiting = select(steps.c.path).where(steps.c.run_id == run.parent_run_id, below, *its_own)
-    # All of them before the flow: a commit of the flow locks its open checkpoints in the same order.
+    same_child = scalar_text(steps.c.item) == child
+    waiting = select(steps.c.path).where(
+        steps.c.run_id == run.parent_run_id, below, step_can("end_checkpoint"), same_child
+    )
+    # Lock all of them before the flow: a commit of the flow locks its open checkpoints in the same order.
     return list(connection.scalars(waiting.order_by(steps.c.path).with_for_update()))
 
 
 def child_error(run_id: str, run: Any) -> dict[str, Any] | None:
-    """What the parent is told of a child that has ended: None if it was completed. `run` None: it does not exist."""
+    """The error that the parent sees of an ended child: None if it was completed. `run` None: it does not exist."""
     if run is None:
         return {"type": "UnknownRun", "message": f"child run {run_id!r} does not exist any more", "attempt": 1}
     if run.status == "completed":

@@ -35,11 +35,26 @@ KNOW_CELERY = {
     "rival_workers/dev/inproc_worker.py",
     "rival_workers/dev/inproc_transport.py",
 }
+#: Public names and commands are imported when first used; the others import users' files and optional packages.
+IMPORT_LATE = {
+    "rival_client/__init__.py",
+    "rival_workers/__init__.py",
+    "rival_workers/testing/__init__.py",
+    "rival_workers/cli/main.py",
+    "rival_workers/cli/flower.py",
+    "rival_workers/definition/file_reload.py",
+    "rival_workers/definition/modules.py",
+    "rival_workers/dev/binaries.py",
+}
 READ_THE_ENVIRONMENT = {"rival_client/settings.py", "rival_workers/settings.py"}
 
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def module_of(path: Path) -> str:
+    return name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -82,8 +97,59 @@ def those_that_import(*tops: str, among: str = "") -> set[str]:
     }
 
 
-def test_the_client_never_imports_the_workers() -> None:
-    assert those_that_import("rival_workers", among="rival_client/") == set()
+#: What a producer shares with the workers: the operator verbs, which read plans with the engine and use the store.
+SHARED = ("rival_workers.operations", "rival_workers.errors", "rival_workers.engine", "rival_workers.store")
+
+
+def test_the_client_imports_only_the_operator_verbs_of_the_workers() -> None:
+    assert those_that_import("rival_workers", among="rival_client/") == {"rival_client/api/operations.py"}
+    asked = {one for one in imports(ROOT / "rival_client/api/operations.py") if under(one, "rival_workers")}
+    assert asked == {"rival_workers.operations"}
+
+
+def test_what_producers_share_with_the_workers_needs_nothing_else_of_them() -> None:
+    """So that it needs no package of the extra either: the next test takes those away."""
+    shared = [path for path in FILES if under(module_of(path), *SHARED) and "migrations" not in path.parts]
+    assert len(shared) > 40
+    for path in shared:
+        others = {one for one in imports(path) if under(one, "rival_workers") and not under(one, *SHARED)}
+        assert others == set(), name_of(path)
+
+
+PREPARE = """
+from rival_client.db.tables import metadata
+from rival_workers.engine.interpreter import first
+from rival_workers.engine.plan import Plan, StepNode
+from rival_workers.store import open_store
+store = open_store("sqlite:///{file}")
+metadata.create_all(store.database.engine)
+plan = Plan(nodes=(StepNode(name="a"), StepNode(name="b")))
+store.register_workflow("w", plan, None, None)
+"""
+OPERATOR_VERBS = """
+from rival_client import Rival
+rival = Rival("sqlite:///{file}")
+rival.run("w", {{}}, "r")
+store.begin_run("r", 0, first(plan), claim_for=None)
+print(rival.pause("r"), rival.resume("r"))
+rival.skip("r", "a", reason="test")
+rival.set_result("r", "b", 7, reason="test")
+print(rival.result("r").results)
+print(rival.rewind("r", "b").opened, rival.cancel("r"), rival.retry("r").opened)
+print(rival.bulk("cancel", ["r"]).done)
+"""
+
+
+def test_every_operator_verb_works_without_the_workers_extra(tmp_path: Path) -> None:
+    script = (PREPARE + OPERATOR_VERBS).format(file=tmp_path / "rival.db")
+    done = run_without({*EXTRA, "flower", "billiard", "greenlet"} - {"typing_extensions"}, script)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["True True", "{'a': None, 'b': 7}", "('b',) True ('b',)", "['r']"]
+
+
+def test_nothing_is_imported_by_a_string_except_public_names_commands_and_users_files() -> None:
+    users = {name_of(path) for path in FILES if any(under(one, "importlib") for one in imports(path))}
+    assert users <= IMPORT_LATE
 
 
 def test_the_client_knows_no_celery_alembic_or_rich() -> None:

@@ -17,7 +17,7 @@ from rival_client.db.tables import after, now, steps
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.records import Step
 from rival_client.sql import external_steps
-from rival_client.sql.wake import resume_run_status
+from rival_client.sql.wake import wake_run
 from rival_workers import StepError, for_each, parallel, step
 from rival_workers.runtime.flow.signals import Killed
 from rival_workers.store.interface import Claim
@@ -401,7 +401,7 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
                     executor_id=inline.process.executor.id,
                 )
             )  # fmt: skip
-            resume_run_status(connection, "r")
+            wake_run(connection, "r")
             other = threads.submit(inline.rival.complete_step, token, 1)
         assert not _done(other), "it waits for the row"
         connection.commit()

@@ -54,11 +54,12 @@ def test_every_open_status_can_be_cancelled_and_every_terminal_one_reached(
 def test_every_verb_is_guarded_by_a_token(
     table: dict[str, Transition], statuses: tuple[str, ...], terminal: tuple[str, ...], rows: object
 ) -> None:
-    # A composite moves within the finish of a step below it, under that step's token.
+    # A composite moves within the finish of a step below it, under that step's token. Pausing changes no status, under
+    # the exclusive lock of the run.
     tokens = {"execution_token", "timeout_token", "token", "child", "completion_token"}
     for verb, transition in table.items():
         assert transition.verb == verb
-        assert transition.guard in tokens
+        assert transition.guard in tokens or (transition.guard, transition.sources) == ("lock", transition.targets)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,6 @@ def test_a_running_step_leaves_by_what_is_listed_here_and_by_nothing_else() -> N
     verbs = {verb for verb in STEP_TRANSITIONS if "running" in step_sources(verb)}
     assert verbs == {
         "finish_step", "retry_step", "time_out_finish", "time_out_retry", "release_step", "suspend_step",
-        "answer_step", "beat_step", "cancel_below", "cancel_run", "settle_step",
+        "answer_step", "beat_step", "beat_external_step", "cancel_below", "cancel_run", "settle_step",
     }  # fmt: skip
     assert run_sources("begin_run") == {"pending"}

@@ -18,7 +18,7 @@ from rival_client.model.payload import NULL, Json
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.orphans import leave_awaited
-from rival_client.sql.wake import ReadyStep, suspend_run_status, wake_parent
+from rival_client.sql.wake import ReadyStep, suspend_run, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
 from rival_workers.store.interface import NEVER_RUNG, FinishResult
@@ -164,7 +164,7 @@ class EffectsSql:
 
     def _until(self, opening: OpenRow, seconds: float | None, **item: Any) -> dict[str, Any]:
         """Waiting for a time, or for something that has no time."""
-        stopped = suspend_run_status(self.connection, self.run_id, opening.path)
+        stopped = suspend_run(self.connection, self.run_id, opening.path)
         self.writer.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
         if seconds is None:
             return {"status": "waiting"}

@@ -14,7 +14,7 @@ from rival_client.db.database import Database
 from rival_client.db.locks import share_run
 from rival_client.db.tables import deliveries, events, now, steps, waits
 from rival_client.sql.history import HistoryWriter
-from rival_client.sql.wake import ReadyStep, end_checkpoint, wake
+from rival_client.sql.wake import Arrival, ReadyStep, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.event_match import holds
 from rival_workers.store.interface import ClaimBy, Delivered, DueEvent, SweepOptions
@@ -127,7 +127,7 @@ class EventsSql:
         delivered = _hand_over(connection, event, Waiting(row.run_id, row.path), writer)
         writer.write()
         if kind == FLOW_WAIT:
-            return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, by=by, result=delivered)
+            return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, Arrival(by, delivered))
         return wake(connection, row.run_id, row.path, self.ring_grace, by, item=delivered)
 
     def due_events(self, look: SweepOptions) -> list[DueEvent]:

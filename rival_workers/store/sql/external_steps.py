@@ -12,7 +12,7 @@ from rival_client.db.tables import after, later, now, steps
 from rival_client.model.payload import Json
 from rival_client.sql.external_steps import ATTEMPT, HEARTBEAT
 from rival_client.sql.history import record
-from rival_client.sql.wake import suspend_run_status
+from rival_client.sql.wake import suspend_run
 from rival_workers.engine.heartbeat_limits import HeartbeatState
 from rival_workers.engine.plan import StepConfig
 from rival_workers.store.interface import NEVER_RUNG, BeatResult, Claim
@@ -42,7 +42,7 @@ class ExternalStepsSql:
             ).first()  # fmt: skip
             if row is None:
                 return None
-            stopped = suspend_run_status(connection, claim.run_id, claim.path)
+            stopped = suspend_run(connection, claim.run_id, claim.path)
             record(
                 connection, claim.run_id, claim.path, "waits_outside", by=row.executor_id, state=state, item=item,
                 deadline=config.deadline, run=stopped,

@@ -17,7 +17,7 @@ from rival_client.errors import UnknownWorkflow
 from rival_client.model.payload import Json, serialise
 from rival_client.sql import runs as run_statements
 from rival_client.sql.history import HistoryWriter
-from rival_client.sql.wake import suspend_run_status
+from rival_client.sql.wake import suspend_run
 from rival_client.sql.workflows import current_workflow, workflow_names
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, SpawnedChild
@@ -127,7 +127,7 @@ class FlowTransaction:
         return int(left.execution_token)
 
     def record_suspended(self, seconds: float | None) -> None:
-        stopped = suspend_run_status(self.connection, self.claim.run_id, self.claim.path)
+        stopped = suspend_run(self.connection, self.claim.run_id, self.claim.path)
         self.record("suspended", self.claim.path, seconds=seconds, run=stopped)
         self.writer.write()
 

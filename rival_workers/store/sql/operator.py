@@ -21,7 +21,7 @@ from rival_client.errors import NotPossible, RivalError
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.orphans import leave_awaited, leave_started_by
-from rival_client.sql.wake import resume_run_status
+from rival_client.sql.wake import wake_run
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine import rewind
 from rival_workers.engine.decisions import End
@@ -194,7 +194,7 @@ class OperatorSql:
         )  # fmt: skip
         connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
         # The whole run may have waited with the step.
-        resume_run_status(connection, run_id)
+        wake_run(connection, run_id)
         following = self._whole(connection, run_id, order)
         following.writer.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
         # What a flow was waiting for.

@@ -17,7 +17,7 @@ from rival_client.model.records import Step
 from rival_client.model.transitions import run_sources
 from rival_client.sql import run_reads
 from rival_client.sql.history import HistoryWriter, record
-from rival_client.sql.wake import resume_run_status
+from rival_client.sql.wake import wake_run
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_reaction
@@ -102,7 +102,7 @@ class StepTransitionsSql:
             if step is None:
                 return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
             # A timer's row is claimed as it waits; with it the whole run may have.
-            resume_run_status(connection, claim.run_id)
+            wake_run(connection, claim.run_id)
             if step.kind == "wait":
                 # Its time is up: no event is for it any more.
                 connection.execute(delete(waits).where(waits.c.run_id == claim.run_id, waits.c.path == claim.path))

@@ -1,0 +1,82 @@
+"""What every part of `Rival` has: settings, the database, the doorbell, and the validators of workflow inputs."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rival_client.broker.doorbell import Doorbell, open_doorbell
+from rival_client.broker.run_end import RunEndNotifier, open_run_end_notifier
+from rival_client.db.database import Database
+from rival_client.db.prepared import PreparedPool
+from rival_client.errors import UnknownWorkflow
+from rival_client.model import arguments
+from rival_client.model.inputs import InputValidator
+from rival_client.model.records import WorkflowInfo
+from rival_client.settings import Settings
+from rival_client.sql import workflows
+
+#: How long a producer goes on starting the version it has seen last.
+VERSION_CACHE_SECONDS = 2.0
+
+
+class ClientBase:
+    """The connections of a client. Each part of `Rival` derives from it and adds methods, but no state."""
+
+    def __init__(
+        self,
+        database_url: str | None = None,
+        broker_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        database: Database | None = None,
+        doorbell: Doorbell | None = None,
+        run_ends: RunEndNotifier | None = None,
+    ) -> None:
+        arguments.urls(database_url, broker_url)
+        if settings is None:
+            self.settings = Settings.from_env(database_url=database_url or None, broker_url=broker_url or None)
+        else:
+            base = arguments.instance("settings", settings, Settings)
+            self.settings = base.with_(
+                database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
+            )
+        self.database = database or Database(self.settings.require_database())
+        broker, prefix = self.settings.broker_url, self.settings.key_prefix
+        self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix)
+        self._run_ends = run_ends or open_run_end_notifier(broker, prefix)
+        self._prepared = PreparedPool(self.database.url) if self.database.is_postgres else None
+        self._validators: dict[str, tuple[float, InputValidator]] = {}
+
+    def _validator(self, workflow: str) -> InputValidator:
+        cached = self._validators.get(workflow)
+        if cached and time.monotonic() - cached[0] < VERSION_CACHE_SECONDS:
+            return cached[1]
+        info = self._workflow(workflow)
+        if cached and cached[1].workflow == info:
+            validator = cached[1]
+        else:
+            validator = InputValidator(info, self.settings.max_payload)
+        self._validators[workflow] = (time.monotonic(), validator)
+        return validator
+
+    def _workflow(self, name: str) -> WorkflowInfo:
+        name = arguments.name("name", name)
+        with self.database.autocommit() as connection:
+            info = workflows.current_workflow(connection, name)
+            if info is None:
+                raise UnknownWorkflow(name, workflows.workflow_names(connection))
+        return info
+
+    def close(self) -> None:
+        self._doorbell.close()
+        if self._prepared is not None:
+            self._prepared.close()
+        self.database.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,76 @@
+"""Events as a producer sends and lists them: one part of `Rival`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel
+
+from rival_client.api.base import ClientBase
+from rival_client.broker.message import EventMessage
+from rival_client.db import caller_tx
+from rival_client.model import arguments
+from rival_client.sql.events import (
+    INSERT_EVENT,
+    Delivery,
+    Event,
+    EventRecord,
+    Sent,
+    TopicCount,
+    count_by_topic,
+    insert_event,
+    list_events,
+    made_event,
+    sent_unless_full,
+)
+
+
+class EventOperations(ClientBase):
+    def send_event(
+        self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
+        delivery: Delivery = "one", expires: float | dt.timedelta | None = None, event_id: str | None = None,
+        connection: Any = None,
+    ) -> Sent:  # fmt: skip
+        """Tell the runs that wait for this topic (and key, if they asked for one): the one that has waited longest, or
+        "all" of them. Kept for `expires` seconds while nobody waits. The same `event_id` twice is one event.
+
+        A pydantic model as the topic is a typed event: its fields are the payload. TopicFull when the topic keeps as
+        many as it may, and nobody waits for this one.
+        """
+        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
+        message = self.event_publisher(event)
+        if connection is not None:
+            sent = caller_tx.send_in(connection, event, self.settings.ring_grace, message)
+            return Sent(event.id, "sent" if sent else "duplicate")
+        sent = self._insert_event(event)
+        if sent:
+            message()
+        return Sent(event.id, "sent" if sent else "duplicate")
+
+    def _insert_event(self, event: Event) -> bool:
+        if self._prepared is not None:
+            row = self._prepared.fetch(INSERT_EVENT, event.parameters(self.settings.ring_grace))
+            return sent_unless_full(event, str(row and row[0]))
+        return self.database.transact(lambda own: insert_event(own, event, self.settings.ring_grace))
+
+    def event_publisher(self, event: Event) -> Callable[[], None]:
+        """Rings for a freshly committed event."""
+
+        def publish() -> None:
+            self._doorbell.publish([EventMessage(event.id, event.topic)])
+
+        return publish
+
+    def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
+        """The newest events first."""
+        topic, limit = arguments.optional(arguments.name, "topic", topic), arguments.limit(limit)
+        with self.database.autocommit() as connection:
+            return list_events(connection, topic, limit)
+
+    def topics(self, topic: str | None = None) -> list[TopicCount]:
+        """How many events that nobody has got yet each topic has, the fullest first."""
+        topic = arguments.optional(arguments.name, "topic", topic)
+        with self.database.autocommit() as connection:
+            return count_by_topic(connection, self.settings.max_events_per_topic, topic)

@@ -14,7 +14,7 @@ from rival_workers.store.sql_store import SqlStore
 from tests.contract.stage import Stage
 from tests.support import lock_order
 from tests.support.inline import Clock, Inline
-from tests.support.lending import database_at, kept, with_kept_line
+from tests.support.shared_database import database_at, kept, with_kept_line
 
 BACKENDS = ["sqlite", "postgres", "postgres-plain"]
 

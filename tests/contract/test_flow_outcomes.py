@@ -11,7 +11,7 @@ import pytest
 
 from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseRefused, DatabaseUnavailable
 from rival_workers import StepError, StepFailed, step
-from tests.contract.test_lost_answers import define_flow
+from tests.contract.test_lost_commit_replies import define_flow
 from tests.contract.test_outcomes import fails, impatient
 from tests.support.inline import Inline
 

@@ -10,7 +10,7 @@ import pytest
 
 from rival_client.model.rebuild import rebuild
 from rival_workers import StepError
-from tests.contract.test_lost_answers import lose_answer
+from tests.contract.test_lost_commit_replies import lose_answer
 from tests.support.flows import define, finish, run
 from tests.support.histories import assert_histories_tell_all
 from tests.support.inline import Inline

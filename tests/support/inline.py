@@ -20,7 +20,7 @@ from rival_workers.settings import WorkerSettings
 from rival_workers.testing.clock import Clock
 from rival_workers.testing.delivery import deliver
 from tests.support.histories import assert_histories_tell_all
-from tests.support.lending import store_at, with_kept_line
+from tests.support.shared_database import store_at, with_kept_line
 
 __all__ = ["Clock", "CollectingDoorbell", "Inline", "opened"]
 

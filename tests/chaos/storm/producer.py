@@ -21,7 +21,7 @@ from rival_client.db.tables import RUN_TERMINAL, events, runs
 from tests.chaos.storm.cases import CASES, Case, Input, amount
 from tests.chaos.storm.ledger import Ledger
 from tests.chaos.storm.operators import operate
-from tests.chaos.storm.patience import Patience
+from tests.chaos.storm.persistent_calls import Patience
 
 #: The part of the runs that an operator does something to.
 OPERATED = 0.15

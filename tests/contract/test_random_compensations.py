@@ -18,7 +18,7 @@ from rival_workers import step
 from rival_workers.engine.paths import COMPENSATION
 from rival_workers.testing.clock import MOMENT
 from rival_workers.testing.template import migrated
-from tests.contract.test_any_plan import Node, build, deliver_all, function, nodes
+from tests.contract.test_random_plans import Node, build, deliver_all, function, nodes
 from tests.support.inline import Clock, Inline
 
 

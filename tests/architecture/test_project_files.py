@@ -21,9 +21,17 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 #: What CONTRIBUTING must answer: where it goes, and which files change.
 RECIPES = [
-    "A column on runs", "A filter of `rival ls`", "A step option", "A predefined step", "A wait kind",
-    "A history entry", "An operator verb", "A metric", "A broker", "An error",
-]  # fmt: skip
+    "A column on runs",
+    "A filter of `rival ls`",
+    "A step option",
+    "A predefined step",
+    "A wait kind",
+    "A history entry",
+    "An operator verb",
+    "A metric",
+    "A broker",
+    "An error",
+]
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 POSTGRES = {"15", "16", "17", "18"}
 BROKERS = {"redis", "valkey"}

@@ -37,7 +37,14 @@ INTERNAL = {
     "RunFilter": {"checked"},
     "ScheduleRecord": {"rule"},
     "Context": {
-        "beats", "call_function", "failed_step_name", "previous", "read_event", "read_input", "read_item", "token",
+        "beats",
+        "call_function",
+        "failed_step_name",
+        "previous",
+        "read_event",
+        "read_input",
+        "read_item",
+        "token",
         "undoes",
     },
     "FlowContext": {"call_function", "calls", "find_workflow", "of", "port", "rules", "scheduler"},
@@ -45,7 +52,7 @@ INTERNAL = {
     "Steps": {"at"},
     "Handle": {"operation"},
     "ChildHandle": {"wait_for_it"},
-}  # fmt: skip
+}
 
 
 def page(name: str) -> Page:

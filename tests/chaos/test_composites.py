@@ -52,9 +52,13 @@ steps = [
 """
 AFTER = ("after_both", "after_all", "after_nests")
 SINGLE = {
-    "both/a", "both/b", "both/c", "both/d", *AFTER,
+    "both/a",
+    "both/b",
+    "both/c",
+    "both/d",
+    *AFTER,
     *(f"nests/{side}/{name}" for side in ("left", "right") for name in ("one", "two", "three")),
-}  # fmt: skip
+}
 
 
 def leaves(items: int) -> set[str]:

@@ -43,8 +43,16 @@ def journey(ctx, input):
     return ctx.step(mark, ctx.run, "end")
 """
 STEPS = {"a0", "b0", "got7", "g0", "g1", "g2", "a1", "b1", "end"}
-POINTS = ["after_checkpoint_commit", "after_suspend_commit", "after_deliver_commit", "after_child_commit",
-          "after_finish_commit", "after_claim_commit", "after_child_end_commit", "after_continue_commit"]  # fmt: skip
+POINTS = [
+    "after_checkpoint_commit",
+    "after_suspend_commit",
+    "after_deliver_commit",
+    "after_child_commit",
+    "after_finish_commit",
+    "after_claim_commit",
+    "after_child_end_commit",
+    "after_continue_commit",
+]
 
 
 def assert_each_was_done(rival: Rival, run_ids: list[str], ledger: Ledger, *, kills: int) -> None:

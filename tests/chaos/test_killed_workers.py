@@ -200,8 +200,9 @@ def test_a_stuck_step_of_a_flow_is_killed_too_and_tried_again(rival: Rival, work
     [stuck, _] = map(int, marker.read_text().split())
     assert not psutil.pid_exists(stuck)
     assert [(row.path, row.attempts, row.lost) for row in rival.state(run_id).steps] == [
-        ("stuck-flow", 1, 0), ("stuck-flow/first_time_stuck", 2, 0),
-    ]  # fmt: skip
+        ("stuck-flow", 1, 0),
+        ("stuck-flow/first_time_stuck", 2, 0),
+    ]
 
 
 @pytest.mark.slow

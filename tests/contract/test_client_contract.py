@@ -370,9 +370,13 @@ def test_the_state_shows_the_steps_in_order_with_what_they_said(world: World) ->
     assert (state.attempts, world.api.logs("x")) == ([], [])
     told = [(entry.what, entry.path) for entry in world.api.history("x")]
     assert told == [
-        ("started", None), ("claimed", "take"), ("completed", "take"), ("claimed", "ship"), ("completed", "ship"),
+        ("started", None),
+        ("claimed", "take"),
+        ("completed", "take"),
+        ("claimed", "ship"),
+        ("completed", "ship"),
         ("completed", None),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_instance_remembers_its_names(world: World) -> None:
@@ -444,9 +448,15 @@ def test_runs_are_found_by_workflow_status_and_time(world: World) -> None:
 )
 def test_runs_are_found_by_what_is_in_their_input(world: World, wanted: dict[str, Any], found: set[str]) -> None:
     inputs: dict[str, Any] = {
-        "seven": {"customer": 7}, "seven-true": {"customer": 7, "ok": True}, "one": {"ok": 1}, "null": {"ok": None},
-        "named": {"name": "O'Brien \"x\""}, "deep": {"deep": {"a": [1, 2]}}, "none": None, "text": "customer",
-    }  # fmt: skip
+        "seven": {"customer": 7},
+        "seven-true": {"customer": 7, "ok": True},
+        "one": {"ok": 1},
+        "null": {"ok": None},
+        "named": {"name": 'O\'Brien "x"'},
+        "deep": {"deep": {"a": [1, 2]}},
+        "none": None,
+        "text": "customer",
+    }
     world.api.run_many("anything", inputs.values(), run_ids=list(inputs))
     assert {run.run_id for run in world.api.runs(input=wanted)} == found
 
@@ -485,9 +495,7 @@ def joined_forms(world: World, url: str) -> Iterator[tuple[str, Callable[[], Joi
     settle = world.api.settle
 
     def form(connection: Any, messages: bool = False) -> Joined:
-        return Joined(
-            connection, lambda: settle(connection.commit()), lambda: settle(connection.rollback()), messages
-        )  # fmt: skip
+        return Joined(connection, lambda: settle(connection.commit()), lambda: settle(connection.rollback()), messages)
 
     if world.kind == "sync":
         yield "Session", lambda: form(Session(create_engine(sqlalchemy_url(url))), messages=True)

@@ -23,21 +23,59 @@ from tests.support.hostile import HOSTILE, TIMEOUT, Call, calls_of, parameters, 
 from tests.support.inline import Inline
 
 SYNC: dict[str, type] = {
-    "rival": Rival, "registry": WorkflowRegistry, "workflow": Workflow, "instance": Instance, "started": Started,
-}  # fmt: skip
+    "rival": Rival,
+    "registry": WorkflowRegistry,
+    "workflow": Workflow,
+    "instance": Instance,
+    "started": Started,
+}
 ASYNC: dict[str, type] = {
-    "rival": AsyncRival, "registry": AsyncWorkflowRegistry, "workflow": AsyncWorkflow, "instance": AsyncInstance,
+    "rival": AsyncRival,
+    "registry": AsyncWorkflowRegistry,
+    "workflow": AsyncWorkflow,
+    "instance": AsyncInstance,
     "started": AsyncStarted,
-}  # fmt: skip
+}
 #: What each parameter usually is; a new one must be added here.
 USUAL: dict[str, Any] = {
-    "workflow": "echo", "run_id": "failed", "step": "fails", "reason": "a test", "topic": "paid", "payload": {"n": 1},
-    "input": {"n": 1}, "inputs": [{"n": 1}], "timeout": 5.0, "poll_interval": 0.05, "limit": 10, "by": "me",
-    "verb": "cancel", "runs": ["done"], "token": "", "error": "down", "retry": False, "result": {"n": 2}, "when": 3600,
-    "name": "hourly", "timezone": "UTC", "catch_up": "none", "key": "42", "fold": 5, "depth": 3, "width": 3,
-    "below": True, "dry_run": True, "delivery": "one", "expires": 60, "progress": 0.5, "level": "info", "after": None,
-    "event_id": None, "run_ids": None, "connection": None, "value": 1,
-}  # fmt: skip
+    "workflow": "echo",
+    "run_id": "failed",
+    "step": "fails",
+    "reason": "a test",
+    "topic": "paid",
+    "payload": {"n": 1},
+    "input": {"n": 1},
+    "inputs": [{"n": 1}],
+    "timeout": 5.0,
+    "poll_interval": 0.05,
+    "limit": 10,
+    "by": "me",
+    "verb": "cancel",
+    "runs": ["done"],
+    "token": "",
+    "error": "down",
+    "retry": False,
+    "result": {"n": 2},
+    "when": 3600,
+    "name": "hourly",
+    "timezone": "UTC",
+    "catch_up": "none",
+    "key": "42",
+    "fold": 5,
+    "depth": 3,
+    "width": 3,
+    "below": True,
+    "dry_run": True,
+    "delivery": "one",
+    "expires": 60,
+    "progress": 0.5,
+    "level": "info",
+    "after": None,
+    "event_id": None,
+    "run_ids": None,
+    "connection": None,
+    "value": 1,
+}
 #: Per method, where that is something else.
 UNUSUAL: dict[tuple[str, str], dict[str, Any]] = {
     ("rival", "run"): {"run_id": None},
@@ -50,11 +88,12 @@ UNUSUAL: dict[tuple[str, str], dict[str, Any]] = {
 }
 #: Filters have names of their own for what is wrong with them; and wait(run_id) has the run's id first.
 WITHIN = {
-    "workflow": {"run_id"}, "runs": {"workflow", "status", "since", "input"},
+    "workflow": {"run_id"},
+    "runs": {"workflow", "status", "since", "input"},
     "error": {"error['type']", "error['message']"},
     # A typed event takes no other payload.
     "topic": {"payload"},
-}  # fmt: skip
+}
 
 
 class Strict(BaseModel):
@@ -142,9 +181,12 @@ def everything_can_be_read(inline: Inline) -> None:
 def surfaces_of(rival: Any, started: type) -> dict[str, Any]:
     workflow = rival.get("echo")
     return {
-        "rival": rival, "registry": rival.registry, "workflow": workflow, "instance": workflow.get_or_create("ended"),
+        "rival": rival,
+        "registry": rival.registry,
+        "workflow": workflow,
+        "instance": workflow.get_or_create("ended"),
         "started": started("ended", "running", rival),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.timeout(TIMEOUT)

@@ -136,9 +136,14 @@ def test_only_what_is_completed_and_can_be_undone_is(make: Make, world: World) -
         raise StepError("never mind", behavior="continue")
 
     steps = [
-        world.step("a"), world.plain("b"), step(skips, compensate=world.act),
-        step(fails_softly, compensate=world.act), world.step("c"), world.step("last"), world.step("never"),
-    ]  # fmt: skip
+        world.step("a"),
+        world.plain("b"),
+        step(skips, compensate=world.act),
+        step(fails_softly, compensate=world.act),
+        world.step("c"),
+        world.step("last"),
+        world.step("never"),
+    ]
     world.broken = {"last"}
     world.start(make(), *steps)
     assert world.undone() == ["c", "a"]
@@ -179,8 +184,10 @@ def test_a_compensation_that_fails_is_recorded_and_changes_nothing_else(make: Ma
     assert (state.status, state.failed_step) == ("failed", "last")
     statuses = status_of(state)
     assert (statuses["b!compensate"], statuses["a!compensate"], statuses["!compensate"]) == (
-        "failed", "completed", "completed",
-    )  # fmt: skip
+        "failed",
+        "completed",
+        "completed",
+    )
 
 
 def test_a_compensation_has_the_retries_and_the_timeout_of_its_step(make: Make, world: World) -> None:
@@ -202,8 +209,10 @@ def test_a_compensation_has_the_retries_and_the_timeout_of_its_step(make: Make, 
     assert seen == [1, 1, 1]
     state = inline.rival.state(run_id)
     assert [(one.path, one.outcome) for one in state.attempts if one.path == "b!compensate"] == [
-        ("b!compensate", "failed"), ("b!compensate", "failed"), ("b!compensate", "completed"),
-    ]  # fmt: skip
+        ("b!compensate", "failed"),
+        ("b!compensate", "failed"),
+        ("b!compensate", "completed"),
+    ]
 
 
 class Charge(BaseModel):
@@ -225,9 +234,13 @@ def test_a_compensation_is_told_what_the_step_returned_and_why_the_run_fails(mak
     world.broken = {"last"}
     run_id = world.start(inline, world.plain("a"), step(charge, compensate=refund), world.plain("last"))
     assert seen == {
-        "result": Charge(id=7), "error": "last is broken", "failed": "last", "last": "last", "status": "failing",
+        "result": Charge(id=7),
+        "error": "last is broken",
+        "failed": "last",
+        "last": "last",
+        "status": "failing",
         "other": "a",
-    }  # fmt: skip
+    }
     row = next(one for one in inline.rival.state(run_id).steps if one.path == "charge!compensate")
     assert row.result == "refunded"
     assert "charge!compensate" not in inline.rival.result(run_id).results
@@ -286,9 +299,18 @@ def test_a_nested_workflow_that_keeps_its_failure_is_undone_before_the_plan_goes
     world.broken = {"z", "last"}
     run_id = world.start(inline, world.step("a"), pay, world.step("b"), world.plain("last"))
     assert world.done == [
-        "a", "pay/x", "pay/y", "pay/z", "pay/y!compensate", "pay/x!compensate", "pay!on_error",
-        "b", "last", "b!compensate", "a!compensate",
-    ]  # fmt: skip
+        "a",
+        "pay/x",
+        "pay/y",
+        "pay/z",
+        "pay/y!compensate",
+        "pay/x!compensate",
+        "pay!on_error",
+        "b",
+        "last",
+        "b!compensate",
+        "a!compensate",
+    ]
     assert errors == [("pay/z is broken", "z")]
     statuses = status_of(inline.rival.state(run_id))
     assert (statuses["pay!compensate"], statuses["!compensate"]) == ("completed", "completed")
@@ -364,8 +386,11 @@ def test_all_turns_of_a_loop_are_undone(make: Make, world: World) -> None:
 def test_lanes_whose_failure_does_not_matter_undo_nothing_until_the_run_fails(make: Make, world: World) -> None:
     inline = make()
     lines = for_each(
-        "lines", items=lambda: [1, 2], do=[world.step("x"), world.plain("y")], on_failure="continue",
-    )  # fmt: skip
+        "lines",
+        items=lambda: [1, 2],
+        do=[world.step("x"), world.plain("y")],
+        on_failure="continue",
+    )
     world.broken = {"lines[0]/y", "last"}
     world.start(inline, lines, world.step("b"), world.plain("last"))
     assert world.done[:6] == ["lines[0]/x", "lines[0]/y", "lines[1]/x", "lines[1]/y", "b", "last"]
@@ -648,9 +673,11 @@ def test_an_operator_ends_a_compensation_that_is_stuck(make: Make, world: World,
     inline = make()
     world.broken = {"last", "b!compensate"}
     run_id = world.start(
-        inline, world.step("a"), world.step("b", backoff="linear", base_delay=600, max_delay=900, max_attempts=5),
+        inline,
+        world.step("a"),
+        world.step("b", backoff="linear", base_delay=600, max_delay=900, max_attempts=5),
         world.plain("last"),
-    )  # fmt: skip
+    )
     assert status_of(inline.rival.state(run_id))["b!compensate"] == "waiting_retry"
     options = {"result": "by hand"} if verb == "set_result" else {}
     getattr(inline.rival, verb)(run_id, "b!compensate", reason="it is gone", **options)

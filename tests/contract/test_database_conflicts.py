@@ -75,9 +75,11 @@ def test_an_exhausted_pool_is_an_unavailable_database(postgres_url: str, monkeyp
     monkeypatch.setattr("rival_client.db.database.CONNECT_TIMEOUT", 0.05)
     database = Database(postgres_url, pool_size=1)
     with (
-        database.autocommit(), database.autocommit(), database.autocommit(),
+        database.autocommit(),
+        database.autocommit(),
+        database.autocommit(),
         pytest.raises(DatabaseUnavailable, match="QueuePool"),
-    ):  # fmt: skip
+    ):
         ask(database, "SELECT 1")
     database.dispose()
 

@@ -15,10 +15,12 @@ from tests.contract.stage import Stage
 
 REJECTED = [
     ("SELECT no_such_column FROM rival_runs WHERE id = :value", {"value": "s3cret"}),
-    ("INSERT INTO rival_runs (id, workflow, version, status, created_at) VALUES (:value, 'w', 'v', 'odd', now())",
-     {"value": "s3cret"}),
+    (
+        "INSERT INTO rival_runs (id, workflow, version, status, created_at) VALUES (:value, 'w', 'v', 'odd', now())",
+        {"value": "s3cret"},
+    ),
     ("SELECT id FROM", {}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sql", "values"), REJECTED)

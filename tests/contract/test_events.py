@@ -560,10 +560,12 @@ def test_a_model_is_an_event_with_its_topic(inline: Inline) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"topic": ""}, "topic"), ({"topic": "t", "delivery": "some"}, "delivery"),
-        ({"topic": "t", "payload": {1, 2}}, "not JSON"), ({"topic": Paid(amount=1), "payload": 1}, "own payload"),
+        ({"topic": ""}, "topic"),
+        ({"topic": "t", "delivery": "some"}, "delivery"),
+        ({"topic": "t", "payload": {1, 2}}, "not JSON"),
+        ({"topic": Paid(amount=1), "payload": 1}, "own payload"),
     ],
-)  # fmt: skip
+)
 def test_an_event_that_makes_no_sense_is_refused_and_nothing_is_sent(
     inline: Inline, arguments: dict[str, Any], says: str
 ) -> None:

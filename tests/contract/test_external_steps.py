@@ -213,9 +213,10 @@ def test_the_async_client_completes_too(inline: Inline) -> None:
 def test_external_steps_stand_in_composites_too(inline: Inline) -> None:
     named = {"execution_mode": "external"}
     inline.define(
-        "w", parallel("both", [step(ask, **named), step(lambda: 1, name="other")]),
+        "w",
+        parallel("both", [step(ask, **named), step(lambda: 1, name="other")]),
         for_each("lines", items=lambda: [1, 2], do=[step(ask, name="each", **named)], concurrency=2),
-    )  # fmt: skip
+    )
     start(inline)
     assert inline.rival.complete_step(tokens[0], "a")
     inline.drain()
@@ -224,8 +225,11 @@ def test_external_steps_stand_in_composites_too(inline: Inline) -> None:
         assert inline.rival.complete_step(token, token)
         inline.drain()
     assert inline.rival.result("r").results == {
-        "both": {"ask": "a", "other": 1}, "both/ask": "a", "both/other": 1, "lines": tokens[1:],
-    }  # fmt: skip
+        "both": {"ask": "a", "other": 1},
+        "both/ask": "a",
+        "both/other": 1,
+        "lines": tokens[1:],
+    }
 
 
 def test_what_the_function_has_noted_is_kept_and_one_that_skips_does_not_wait(inline: Inline) -> None:
@@ -243,8 +247,9 @@ def test_what_the_function_has_noted_is_kept_and_one_that_skips_does_not_wait(in
     inline.rival.complete_step(tokens[-1], 1)
     inline.drain()
     assert (the_step(inline, run_id="waits").status, the_step(inline, run_id="waits").description) == (
-        "completed", "asked",
-    )  # fmt: skip
+        "completed",
+        "asked",
+    )
 
 
 # -- failing ----------------------------------------------------------------------------------------------
@@ -397,10 +402,12 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
                 update(steps)
                 .where(steps.c.path == "ask", steps.c.status == "waiting", steps.c.execution_token == message[1])
                 .values(
-                    status="running", execution_token=steps.c.execution_token + 1, attempts=1,
+                    status="running",
+                    execution_token=steps.c.execution_token + 1,
+                    attempts=1,
                     executor_id=inline.process.executor.id,
                 )
-            )  # fmt: skip
+            )
             wake_run(connection, "r")
             other = threads.submit(inline.rival.complete_step, token, 1)
         assert not _done(other), "it waits for the row"

@@ -83,9 +83,10 @@ def test_attempts_that_are_retried_say_when_and_keep_their_tracebacks(
     carry_out(inline, step(flaky, max_attempts=3, backoff="none"))
     lines = told(caplog)
     assert [line.partition(": ")[0].removeprefix("w.flaky run=r ") for line in lines] == [
-        "attempt 1 of 3 failed, next attempt in 0 s", "attempt 2 of 3 failed, next attempt in 0 s",
+        "attempt 1 of 3 failed, next attempt in 0 s",
+        "attempt 2 of 3 failed, next attempt in 0 s",
         "attempt 3 of 3 failed, no retry",
-    ]  # fmt: skip
+    ]
     assert [entry.level for entry in failures(inline)] == ["warning", "warning", "error"]
     kept = [(one.attempt, (one.error or {})["traceback"]) for one in inline.rival.state("r").attempts]
     assert [number for number, _ in kept] == [1, 2, 3]
@@ -222,9 +223,10 @@ def test_a_step_of_a_flow_that_is_retried_logs_each_attempt_once(
         inline.drain()
     assert inline.rival.result("r").result == "caught"
     assert [line.partition(": ")[0].removeprefix("w.fl/flaky run=r ") for line in told(caplog)] == [
-        "attempt 1 of 3 failed, next attempt in 0 s", "attempt 2 of 3 failed, next attempt in 0 s",
+        "attempt 1 of 3 failed, next attempt in 0 s",
+        "attempt 2 of 3 failed, next attempt in 0 s",
         "attempt 3 of 3 failed, no retry",
-    ]  # fmt: skip
+    ]
     assert [(entry.path, entry.attempt) for entry in failures(inline)] == [("fl/flaky", n) for n in (1, 2, 3)]
 
 

@@ -56,9 +56,14 @@ def test_a_sync_flow_gathers_everything_that_takes_time(inline: Inline) -> None:
         event = functools.partial(ctx.await_event, "go", timeout=5)
         ctx.step(inline.rival.send_event, "go", "event")
         return ctx.gather(
-            once0, (once, "a", 1), (ctx.step, once, "b", 2), (ctx.sleep, 0.05), event,
-            (ctx.call, "child", {"k": "child", "seconds": 0.05}), ctx.start.step(once, "c", 3),
-        )  # fmt: skip
+            once0,
+            (once, "a", 1),
+            (ctx.step, once, "b", 2),
+            (ctx.sleep, 0.05),
+            event,
+            (ctx.call, "child", {"k": "child", "seconds": 0.05}),
+            ctx.start.step(once, "c", 3),
+        )
 
     assert run(inline, body) == [0, 1, 2, None, "event", "child", 3]
     assert set(calls.values()) == {1}
@@ -95,9 +100,11 @@ def test_an_async_flow_awaits_the_first_of_several(inline: Inline) -> None:
 
     async def body(ctx: Any) -> Any:
         won = await ctx.first(
-            ctx.call("child", {"k": "quick", "seconds": 0.05}), (ctx.sleep, 30), ctx.await_event("never"),
+            ctx.call("child", {"k": "quick", "seconds": 0.05}),
+            (ctx.sleep, 30),
+            ctx.await_event("never"),
             cancel_others=True,
-        )  # fmt: skip
+        )
         await ctx.sleep(0.05)
         return [won.index, won.result(), await won.handle]
 

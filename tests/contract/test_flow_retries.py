@@ -112,9 +112,14 @@ async def fails_in_a_group(ctx: Any) -> Any:
 
 
 BODIES = [
-    cleans_up_in_finally, handles_and_raises_again, raises_from_it, raises_another_in_the_handler,
-    keeps_it_and_raises_later, cleans_up_in_an_async_flow, fails_in_a_group,
-]  # fmt: skip
+    cleans_up_in_finally,
+    handles_and_raises_again,
+    raises_from_it,
+    raises_another_in_the_handler,
+    keeps_it_and_raises_later,
+    cleans_up_in_an_async_flow,
+    fails_in_a_group,
+]
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -238,10 +238,13 @@ def test_a_changed_state_is_stored_by_continuing(inline: Inline) -> None:
 
 
 WAYS: dict[str, Any] = {
-    "step": lambda ctx: ctx.step(lambda: 1, name="one"), "sleep": lambda ctx: ctx.sleep(1),
-    "now": lambda ctx: ctx.now(), "gather": lambda ctx: ctx.gather(lambda: 1, lambda: 2),
-    "spawn": lambda ctx: ctx.spawn("f"), "continue_as": lambda ctx: ctx.continue_as(1),
-}  # fmt: skip
+    "step": lambda ctx: ctx.step(lambda: 1, name="one"),
+    "sleep": lambda ctx: ctx.sleep(1),
+    "now": lambda ctx: ctx.now(),
+    "gather": lambda ctx: ctx.gather(lambda: 1, lambda: 2),
+    "spawn": lambda ctx: ctx.spawn("f"),
+    "continue_as": lambda ctx: ctx.continue_as(1),
+}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -135,8 +135,11 @@ def test_keywords_that_the_function_has_are_its_own_and_options_are_the_steps(in
 
     define(inline, calls)
     assert run(inline).result == [
-        ["oak", 1, "red"], {"a": 1}, ["ash", 2, "green"], [["elm", 3, "green"], ["fir", 1, "green"]]
-    ]  # fmt: skip
+        ["oak", 1, "red"],
+        {"a": 1},
+        ["ash", 2, "green"],
+        [["elm", 3, "green"], ["fir", 1, "green"]],
+    ]
 
 
 def test_a_keyword_that_could_be_either_is_refused_with_the_ways_out(inline: Inline) -> None:

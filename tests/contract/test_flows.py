@@ -582,8 +582,9 @@ def test_a_flow_that_continues_leaves_alone_what_others_have_done_and_wait_for(i
     assert [row.path for row in inline.rival.logs("r") if row.message == "hello"] == ["all/told", "all/told"]
     assert [row.path for row in inline.rival.state("r").attempts] == ["all/told", "all/told"]
     assert [child.parent_path for child in inline.rival.runs(parent="r")] == [
-        "all/turns/spawn:waiting", "all/other/call:child",
-    ]  # fmt: skip
+        "all/turns/spawn:waiting",
+        "all/other/call:child",
+    ]
     told_of = {(entry.path or "").split("/")[-1] for entry in inline.rival.history("r")}
     assert {"told", "go", "other", "call:child"} <= told_of
     assert "spawn:child" not in told_of

@@ -85,8 +85,14 @@ def test_few_items_are_shown_each_and_what_is_in_them_again_by_its_number(table:
     table.steps(["few[1]/parts[0]/cut"])
     state = table.look()
     assert paths(state) == {
-        "few", "few[0]", "few[1]", "few[0]/parts", "few[1]/parts", "few[1]/parts[0]", "few[1]/parts[0]/cut",
-    }  # fmt: skip
+        "few",
+        "few[0]",
+        "few[1]",
+        "few[0]/parts",
+        "few[1]/parts",
+        "few[1]/parts[0]",
+        "few[1]/parts[0]/cut",
+    }
     assert state.folded == {"few[0]/parts": {"failed": 11}}
 
 

@@ -157,9 +157,10 @@ def test_a_stale_message_is_not_taken_for_a_forged_one(inline: Inline, caplog: p
 
 def test_a_message_cannot_end_a_wait_or_park_what_is_no_step(inline: Inline) -> None:
     inline.define(
-        "waits", wait_event_step("order.ready", name="ready"),
+        "waits",
+        wait_event_step("order.ready", name="ready"),
         for_each("lines", items=lambda: [1, 2], do=[step(lambda: 1, name="pack")]),
-    )  # fmt: skip
+    )
     version = inline.registry.find("waits", inline.rival.workflows()[0].version)
     assert version is not None
     inline.rival.run("waits", run_id="r")

@@ -75,9 +75,26 @@ def test_the_state_of_a_run_that_went_through_everything_is_rebuilt_from_its_his
     history = inline.rival.history(run_id)
     whats = {entry.what for entry in history}
     assert whats >= {
-        "started", "scheduled", "claimed", "completed", "failed", "retried", "suspended", "resumed", "event", "child",
-        "rewind_run", "retry_run", "cancelled", "opened", "fanned_out", "paused", "skip", "failing", "waiting",
-    }  # fmt: skip
+        "started",
+        "scheduled",
+        "claimed",
+        "completed",
+        "failed",
+        "retried",
+        "suspended",
+        "resumed",
+        "event",
+        "child",
+        "rewind_run",
+        "retry_run",
+        "cancelled",
+        "opened",
+        "fanned_out",
+        "paused",
+        "skip",
+        "failing",
+        "waiting",
+    }
     assert [entry.at for entry in history] == sorted(entry.at for entry in history)
 
 
@@ -106,14 +123,19 @@ def test_the_first_part_of_a_history_is_the_run_as_it_was(inline: Inline) -> Non
     inline.drain()
     history = inline.rival.history("r")
     assert told(history) == [
-        ("started", None), ("claimed", "a"), ("completed", "a"), ("claimed", "b"), ("completed", "b"),
+        ("started", None),
+        ("claimed", "a"),
+        ("completed", "a"),
+        ("claimed", "b"),
+        ("completed", "b"),
         ("completed", None),
-    ]  # fmt: skip
+    ]
     assert (rebuild([]).status, rebuild(history[:1]).input) == ("pending", {"x": 1})
     then = rebuild(history[:4])
     assert (then.status, {path: one.status for path, one in then.steps.items()}) == (
-        "running", {"a": "completed", "b": "running"},
-    )  # fmt: skip
+        "running",
+        {"a": "completed", "b": "running"},
+    )
     assert (rebuild(history).result, rebuild(history).steps["a"].result) == (2, 1)
 
 

@@ -148,14 +148,20 @@ def test_every_kind_of_step_logs_and_every_attempt_is_kept(inline: Inline, logs:
     )
     found = logs(run_id)
     assert [(e.path, e.attempt, e.message.partition(":")[0]) for e in found] == [
-        ("flaky", 1, "trying"), ("flaky", 1, "attempt 1 of 3 failed, next attempt in 0 s"),
-        ("flaky", 2, "trying"), ("flaky", 2, "attempt 2 of 3 failed, next attempt in 0 s"),
+        ("flaky", 1, "trying"),
+        ("flaky", 1, "attempt 1 of 3 failed, next attempt in 0 s"),
+        ("flaky", 2, "trying"),
+        ("flaky", 2, "attempt 2 of 3 failed, next attempt in 0 s"),
         ("flaky", 3, "trying"),
-        ("maybe!when", 1, "asked"), ("maybe/lines!items", 1, "listed"),
-        ("maybe/lines[0]/each", 1, "item"), ("maybe/lines[1]/each", 1, "item"),
-        ("boom", 1, "breaking"), ("boom", 1, "attempt 1 of 1 failed, no retry"),
-        ("boom!on_error", 1, "handled"), ("!on_error", 1, "handled"),
-    ]  # fmt: skip
+        ("maybe!when", 1, "asked"),
+        ("maybe/lines!items", 1, "listed"),
+        ("maybe/lines[0]/each", 1, "item"),
+        ("maybe/lines[1]/each", 1, "item"),
+        ("boom", 1, "breaking"),
+        ("boom", 1, "attempt 1 of 1 failed, no retry"),
+        ("boom!on_error", 1, "handled"),
+        ("!on_error", 1, "handled"),
+    ]
     assert [e.fields for e in found if e.message == "trying"] == [{"attempt": n} for n in (1, 2, 3)]
 
 

@@ -128,9 +128,12 @@ def test_a_timeout_that_the_process_cannot_apply_itself_is_the_keepers(make: Mak
     inline.drain()
     result = inline.rival.result(run.run_id)
     assert (result.status, result.failed_step, (result.error or {})["type"]) == ("failed", "overstays", "StepTimeout")
-    assert [entry.what for entry in inline.rival.history(run.run_id)] [2:] == [
-        "timed_out", "failing", "failed", "late_result_refused",
-    ]  # fmt: skip
+    assert [entry.what for entry in inline.rival.history(run.run_id)][2:] == [
+        "timed_out",
+        "failing",
+        "failed",
+        "late_result_refused",
+    ]
 
 
 def test_cancel_in_the_middle_of_a_step_refuses_its_result(make: Make) -> None:

@@ -166,9 +166,13 @@ def _operate(
 
 #: Runs that only `_apply_each_verb` touches: what they are like in the end.
 OWN = {
-    "own-cancel": "cancelled", "own-pause": "completed", "own-rewind": "completed", "own-complete": "completed",
-    "own-fail": "failed", "own-event": "completed",
-}  # fmt: skip
+    "own-cancel": "cancelled",
+    "own-pause": "completed",
+    "own-rewind": "completed",
+    "own-complete": "completed",
+    "own-fail": "failed",
+    "own-event": "completed",
+}
 
 
 def _apply_each_verb(inline: Inline) -> None:

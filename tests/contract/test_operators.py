@@ -201,9 +201,12 @@ def test_all_items_of_a_for_each_are_done_after_a_retry(
     inline = make()
     world.broken = {"lines[1]/pack", "lines[2]/pick"}
     lines = for_each(
-        "lines", items=lambda: list("abcde"), do=[world.step("pick"), world.step("pack")], concurrency=concurrency,
+        "lines",
+        items=lambda: list("abcde"),
+        do=[world.step("pick"), world.step("pack")],
+        concurrency=concurrency,
         on_failure=on_failure,
-    )  # fmt: skip
+    )
     run_id = start(inline, lines, world.step("z"))
     failed = inline.rival.state(run_id)
     assert failed.status == "failed"
@@ -436,11 +439,15 @@ def everything(world: World) -> list[Any]:
         world.step("a"),
         branch("if", when=lambda: True, then=[world.step("b"), world.step("c")]),
         parallel("par", [[world.step("x"), world.step("y")], [world.step("u"), each]]),
-        loop("turns", do=[world.step("t")], until=lambda: world.done.count("turns[0]/t") < 9 and turn_of(world) >= 2,
-             max_iterations=9),
+        loop(
+            "turns",
+            do=[world.step("t")],
+            until=lambda: world.done.count("turns[0]/t") < 9 and turn_of(world) >= 2,
+            max_iterations=9,
+        ),
         workflow(inner),
         world.step("z"),
-    ]  # fmt: skip
+    ]
 
 
 def turn_of(world: World) -> int:

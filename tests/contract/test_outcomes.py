@@ -26,8 +26,11 @@ PASSING: list[DatabaseError] = [
     MissingTables("no tables", "42P01"),
 ]
 DEFECTS: list[Exception] = [
-    DatabaseRefused("a constraint", "23514"), DatabaseRefused("unknown", None), ValueError("a defect"), KeyError("x"),
-]  # fmt: skip
+    DatabaseRefused("a constraint", "23514"),
+    DatabaseRefused("unknown", None),
+    ValueError("a defect"),
+    KeyError("x"),
+]
 
 
 def fails(inline: Inline, operation: str, error: Exception, times: int = 1) -> None:
@@ -80,11 +83,14 @@ def raises(error: BaseException) -> Callable[[], Any]:
 
 
 ENDS: dict[str, Any] = {
-    "KeyboardInterrupt": raises(KeyboardInterrupt()), "SystemExit": raises(SystemExit(0)),
-    "GeneratorExit": raises(GeneratorExit()), "CancelledError": raises(asyncio.CancelledError()),
-    "async exit": exits, "exit in a task": exits_in_a_task,
+    "KeyboardInterrupt": raises(KeyboardInterrupt()),
+    "SystemExit": raises(SystemExit(0)),
+    "GeneratorExit": raises(GeneratorExit()),
+    "CancelledError": raises(asyncio.CancelledError()),
+    "async exit": exits,
+    "exit in a task": exits_in_a_task,
     "nul": raises(type("Nul", (Exception,), {"__qualname__": "a\x00b"})("x")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", ENDS)

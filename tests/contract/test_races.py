@@ -114,9 +114,11 @@ def test_of_two_claims_of_one_token_one_wins(pg_stage: Stage, crossing: Crossing
     pg_stage.begin(executor=None)
     claim = Claim("r", "a", 0)
     found = cross(
-        crossing, HOLD_STEP,
-        lambda: pg_stage.store.claim_step(claim, None, "e1"), lambda: pg_stage.store.claim_step(claim, None, "e2"),
-    )  # fmt: skip
+        crossing,
+        HOLD_STEP,
+        lambda: pg_stage.store.claim_step(claim, None, "e1"),
+        lambda: pg_stage.store.claim_step(claim, None, "e2"),
+    )
     assert sorted(isinstance(claim, Claimed) for claim in found) == [False, True]
     assert pg_stage.step()["attempts"] == 1
 
@@ -137,10 +139,11 @@ def test_of_many_claims_at_once_one_wins(pg_stage: Stage) -> None:
 def test_of_two_begins_of_one_run_one_wins(pg_stage: Stage, crossing: Crossing) -> None:
     pg_stage.add_run()
     found = cross(
-        crossing, HOLD_RUN,
+        crossing,
+        HOLD_RUN,
         lambda: pg_stage.store.begin_run("r", 0, first(PLAN), claim_for="e1"),
         lambda: pg_stage.store.begin_run("r", 0, first(PLAN), claim_for="e2"),
-    )  # fmt: skip
+    )
     assert [claim is not None for claim in found] == [True, False]
     assert pg_stage.step()["executor_id"] == "e1"
 

@@ -188,9 +188,13 @@ def define_all(inline: Inline) -> None:
                 for timeout in (None, WAIT_SECONDS):
                     like = Waiter("", [topic], key, picky, timeout, 1)
                     waiting = wait_event_step(
-                        topic, key=key and own_key, where={"ok": True} if picky else None, timeout=timeout,
-                        on_timeout="continue", name="wait",
-                    )  # fmt: skip
+                        topic,
+                        key=key and own_key,
+                        where={"ok": True} if picky else None,
+                        timeout=timeout,
+                        on_timeout="continue",
+                        name="wait",
+                    )
                     inline.define(plan_name(like), waiting)
 
 
@@ -285,9 +289,14 @@ class Events(RuleBasedStateMachine):
         expires = EVER if kept and not self.timed else kept
         self.model.events.append(Told(event_id, topic, key, to, ok, delivery, self.now + expires))
         self.inline.rival.send_event(
-            topic, {"id": event_id, "ok": ok}, key=key, run_id=to, delivery=delivery, expires=expires,
+            topic,
+            {"id": event_id, "ok": ok},
+            key=key,
+            run_id=to,
+            delivery=delivery,
+            expires=expires,
             event_id=event_id,
-        )  # fmt: skip
+        )
         self.settle()
         if fate == "lost":
             self.claim.remove(event_id)
@@ -392,7 +401,10 @@ def test_events_and_waits_in_any_order_meet_as_the_model_says(machine: type[Even
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=40, deadline=None,
-            suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.reuse, Phase.generate],
+            max_examples=EXAMPLES,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.explicit, Phase.reuse, Phase.generate],
         ),
-    )  # fmt: skip
+    )

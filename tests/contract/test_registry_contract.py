@@ -188,8 +188,10 @@ def test_queue_time_is_from_when_a_start_was_due_and_a_backoff_is_not_waiting(ti
     assert (waiting.status, waiting.queue_time, waiting.duration) == ("waiting_retry", None, None)
     assert waiting.last_error is not None
     assert (waiting.last_error.type, waiting.last_error.message, waiting.last_error.attempt) == (
-        "StepError", "blunt axe", 1,
-    )  # fmt: skip
+        "StepError",
+        "blunt axe",
+        1,
+    )
     failed_at = waiting.last_error.at
     passes(timed, 25)
     timed.drain()
@@ -239,5 +241,6 @@ def test_a_failed_composite_shows_the_error_of_the_step_below(timed: Inline) -> 
     timed.drain()
     errors = {s.path: s.last_error for s in state_of(timed, run_id).steps if s.last_error}
     assert {path: (e.type, e.message, e.attempt) for path, e in errors.items()} == {
-        "b": ("ValueError", "no axe", 1), "b/c": ("ValueError", "no axe", 1),
-    }  # fmt: skip
+        "b": ("ValueError", "no axe", 1),
+        "b/c": ("ValueError", "no axe", 1),
+    }

@@ -172,9 +172,26 @@ def test_a_running_flow_that_is_revoked_fails_with_its_checkpoints(inline: Inlin
 
 
 WRONG = [
-    "", "r", "r:a", "r:a:2", "r:a:1+1", "r:a:0", "r:b:1", "s:a:1", ":a:1", "r::1", "a:1", "r:a:1:1", "r:a:x", "r:a:-1",
-    "r:a:" + "9" * 50, "event:x", "celery", "x" * 5000, "r:" * 500 + "1",
-]  # fmt: skip
+    "",
+    "r",
+    "r:a",
+    "r:a:2",
+    "r:a:1+1",
+    "r:a:0",
+    "r:b:1",
+    "s:a:1",
+    ":a:1",
+    "r::1",
+    "a:1",
+    "r:a:1:1",
+    "r:a:x",
+    "r:a:-1",
+    "r:a:" + "9" * 50,
+    "event:x",
+    "celery",
+    "x" * 5000,
+    "r:" * 500 + "1",
+]
 
 
 def test_a_wrong_or_old_id_changes_nothing(inline: Inline) -> None:

@@ -36,8 +36,11 @@ def asked_by(fleet: Inline, workflow: str, input: Any = None) -> list[str]:
 def test_each_step_of_a_plan_is_one_round_trip(fleet: Inline) -> None:
     fleet.define("w", *[step(nothing, name=name) for name in "abc"])
     assert asked_by(fleet, "w") == [
-        "rival_begin_run", "rival_finish_and_claim", "rival_finish_and_claim", "rival_finish_and_complete",
-    ]  # fmt: skip
+        "rival_begin_run",
+        "rival_finish_and_claim",
+        "rival_finish_and_claim",
+        "rival_finish_and_complete",
+    ]
 
 
 def test_each_item_of_a_for_each_is_one_round_trip(fleet: Inline) -> None:
@@ -58,8 +61,13 @@ def test_a_flow_that_continues_costs_the_same_each_time(fleet: Inline) -> None:
             ctx.continue_as(input - 1)
 
     define(fleet, body)
-    turn = ["rival_record_checkpoint", "rival_continue_flow", "rival_claim_step", "rival_read_item",
-            "rival_read_checkpoints"]  # fmt: skip
+    turn = [
+        "rival_record_checkpoint",
+        "rival_continue_flow",
+        "rival_claim_step",
+        "rival_read_item",
+        "rival_read_checkpoints",
+    ]
     asked = asked_by(fleet, "f", 4)
     assert asked[2 : 2 + 4 * len(turn)] == turn * 4, asked
 

@@ -35,12 +35,21 @@ def ids(inline: Inline, **filters: Any) -> set[str]:
 # -- filters ----------------------------------------------------------------------------------------------
 
 STORED: dict[str, Any] = {
-    "plain": {"customer": 7}, "more": {"customer": 7, "ok": True}, "float": {"customer": 7.0},
+    "plain": {"customer": 7},
+    "more": {"customer": 7, "ok": True},
+    "float": {"customer": 7.0},
     "text": {"customer": "7"},
-    "deep": {"customer": {"id": 7, "name": "Ann"}}, "deeper": {"customer": {"id": 7, "at": {"city": "Oslo"}}},
-    "list": {"tags": [1, 2]}, "longer list": {"tags": [1, 2, 3]}, "null": {"ok": None}, "one": {"ok": 1},
-    "quoted": {'a"b': {"c.d": "ü"}}, "bare": 7, "array": [{"customer": 7}], "nothing": None,
-}  # fmt: skip
+    "deep": {"customer": {"id": 7, "name": "Ann"}},
+    "deeper": {"customer": {"id": 7, "at": {"city": "Oslo"}}},
+    "list": {"tags": [1, 2]},
+    "longer list": {"tags": [1, 2, 3]},
+    "null": {"ok": None},
+    "one": {"ok": 1},
+    "quoted": {'a"b': {"c.d": "ü"}},
+    "bare": 7,
+    "array": [{"customer": 7}],
+    "nothing": None,
+}
 
 
 @pytest.mark.parametrize(

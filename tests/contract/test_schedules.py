@@ -240,8 +240,12 @@ def client(stage: Stage) -> Rival:
 def test_a_producer_adds_lists_changes_and_removes_schedules(stage: Stage, client: Rival) -> None:
     added = client.schedule("w", "0 2 * * *", name="nightly", input={"x": 1}, timezone="Europe/Berlin", catch_up="last")
     assert (added.cron, added.timezone, added.catch_up, added.input, added.own) == (
-        "0 2 * * *", "Europe/Berlin", "last", {"x": 1}, False,
-    )  # fmt: skip
+        "0 2 * * *",
+        "Europe/Berlin",
+        "last",
+        {"x": 1},
+        False,
+    )
     assert client.schedules() == client.schedules("w") == [added]
     assert client.schedules("other") == []
     changed = client.schedule("w", 60, name="nightly")

@@ -391,8 +391,11 @@ def test_an_executors_running_attempts_are_its_own_and_running(stage: Stage) -> 
     stage.store.finish_step(stage.begin("three"), DONE, COMPLETES, claim_for=None)
     [attempt] = stage.store.running_on("e1")
     assert (attempt.claim, attempt.executor, attempt.workflow, attempt.version) == (
-        first_held, "e1", "w", PLAN.version,
-    )  # fmt: skip
+        first_held,
+        "e1",
+        "w",
+        PLAN.version,
+    )
     assert [a.claim for a in stage.store.running_on("e2")] == [other]
     assert stage.store.running_on("nobody") == []
 
@@ -533,11 +536,12 @@ def test_what_dead_executors_were_running_is_lost_and_nothing_else(stage: Stage)
     stage.store.retry_step(stage.begin("waiting", "gone"), SOON, rung=True)
     lost = stage.store.lost_attempts(["gone", "gone-too"], 10)
     assert {(a.claim.run_id, a.claim.token, a.executor) for a in lost} == {
-        ("on-gone", 1, "gone"), ("on-gone-too", 1, "gone-too"),
-    }  # fmt: skip
+        ("on-gone", 1, "gone"),
+        ("on-gone-too", 1, "gone-too"),
+    }
     assert {(a.workflow, a.version, a.attempts, a.lost, a.kind) for a in lost} == {
         ("w", PLAN.version, 1, 0, "step"),
-    }  # fmt: skip
+    }
     assert len(stage.store.lost_attempts(["gone", "gone-too"], 1)) == 1
     assert stage.store.lost_attempts([], 10) == []
 
@@ -648,8 +652,9 @@ def test_logs_and_history_are_kept_in_order(stage: Stage) -> None:
         assert [entry.id for entry in found] == sorted({entry.id for entry in found})
         history = read_history(connection, "r")
     assert [(h.what, h.path, h.detail, h.by) for h in history[2:]] == [
-        ("late_result_refused", "a", {"attempt": 1}, "e1"), ("noted", None, {}, None),
-    ]  # fmt: skip
+        ("late_result_refused", "a", {"attempt": 1}, "e1"),
+        ("noted", None, {}, None),
+    ]
 
 
 def test_what_a_run_went_through_is_in_its_history(stage: Stage) -> None:
@@ -659,8 +664,16 @@ def test_what_a_run_went_through_is_in_its_history(stage: Stage) -> None:
     stage.store.finish_step(stage.claim(Claim("r", "a", token)), FAILED, FAILS, claim_for=None)
     with stage.database.transaction() as connection:
         assert [h.what for h in read_history(connection, "r")] == [
-            "started", "claimed", "retried", "claimed", "taken_over", "claimed", "failed", "failing", "failed",
-        ]  # fmt: skip
+            "started",
+            "claimed",
+            "retried",
+            "claimed",
+            "taken_over",
+            "claimed",
+            "failed",
+            "failing",
+            "failed",
+        ]
 
 
 # -- impossible rows --------------------------------------------------------------------------------------

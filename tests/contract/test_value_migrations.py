@@ -54,8 +54,11 @@ def test_stored_values_are_kept_and_new_ones_are_exact(old: Database) -> None:
     migrations.upgrade(old)
     rival = Rival(settings=Settings(database_url=old.url), database=old, doorbell=CollectingDoorbell())
     assert {run.run_id: run.input for run in rival.runs()} == {
-        "object": {"a": [1, 2.5], "b": "ä"}, "bare": 7, "float": 1.5, "none": None
-    }  # fmt: skip
+        "object": {"a": [1, 2.5], "b": "ä"},
+        "bare": 7,
+        "float": 1.5,
+        "none": None,
+    }
     assert [run.run_id for run in rival.runs(input={"b": "ä"}, error="E: no")] == ["object"]
     with old.transaction() as connection:
         connection.execute(text("UPDATE rival_runs SET input = '1.0' WHERE id = 'bare'"))

@@ -23,9 +23,17 @@ from tests.support.inline import Inline
 EXAMPLES = int(os.environ.get("RIVAL_TEST_VALUES", "12"))
 
 ODD = {
-    "zeta": 1.0, "b": 1, "aa": -0.0, "": 1e300, "ä": 10**30, "nested": [{"y": 1e23, "x": 10**23}, 2.5e-320, [], {}],
-    "sign": -(10**25), "text": "\u2028 \\u0000 \x7f 😀", "no": None, "yes": True,
-}  # fmt: skip
+    "zeta": 1.0,
+    "b": 1,
+    "aa": -0.0,
+    "": 1e300,
+    "ä": 10**30,
+    "nested": [{"y": 1e23, "x": 10**23}, 2.5e-320, [], {}],
+    "sign": -(10**25),
+    "text": "\u2028 \\u0000 \x7f 😀",
+    "no": None,
+    "yes": True,
+}
 BARE = [1.0, -0.0, 1e300, 10**30, 9007199254740993, 0, True, False, "", "1.0", " 7 ", [], {}, None, "null"]
 
 
@@ -165,10 +173,17 @@ def assert_exact_in_plan(ready: Inline, value: Any) -> None:
     wrapped = exact([value, [value]])
     progress = exact({"at": value})
     assert seen.at == {
-        "input": [text], "state in place": [text, text], "result in place": [text, text], "last progress": [progress],
-        "item": [text, exact([value])], "state": [text], "results of items": [wrapped], "event": [text],
-        "input of a handler": [text], "result in a handler": [text],
-    }  # fmt: skip
+        "input": [text],
+        "state in place": [text, text],
+        "result in place": [text, text],
+        "last progress": [progress],
+        "item": [text, exact([value])],
+        "state": [text],
+        "results of items": [wrapped],
+        "event": [text],
+        "input of a handler": [text],
+        "result in a handler": [text],
+    }
     assert exact(run.input) == text
     result = ready.rival.result(run_id)
     assert exact(result.result) == exact({"first": value, "bare": [value]})
@@ -199,9 +214,11 @@ values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(storable, inner, max_size=4), max_leaves=12
 )
 in_random = settings(
-    max_examples=EXAMPLES, deadline=None, derandomize="RIVAL_TEST_VALUES" not in os.environ,
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="RIVAL_TEST_VALUES" not in os.environ,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+)
 
 
 @given(value=values)

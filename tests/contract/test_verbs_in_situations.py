@@ -241,8 +241,13 @@ unknown step                .     .      .     .      !    !          !         
 step of another run         .     .      .     .      !    !          !             -         -          .
 """
 STATUS = {
-    "C": "completed", "F": "failed", "X": "cancelled", "R": "running", "S": "suspended", "P": "pending",
-}  # fmt: skip
+    "C": "completed",
+    "F": "failed",
+    "X": "cancelled",
+    "R": "running",
+    "S": "suspended",
+    "P": "pending",
+}
 
 #: What a refusal says to do. `skip` stands for `set_result`, too.
 INSTEAD = {

@@ -66,18 +66,22 @@ async def gather_many_things(ctx: Any) -> list[Any]:
         return int(await ctx.step(double, first))
 
     return await asyncio.gather(
-        ctx.step(double, 1), ctx.step(async_double, 2), ctx.call("doubled", 3),
-        ctx.call("sleeps-then-doubles", {"seconds": 0.05, "number": 4}), ctx.await_event("things", key=ctx.run.run_id),
-        ctx.sleep(0.05), *[lane(n) for n in range(3)],
-    )  # fmt: skip
+        ctx.step(double, 1),
+        ctx.step(async_double, 2),
+        ctx.call("doubled", 3),
+        ctx.call("sleeps-then-doubles", {"seconds": 0.05, "number": 4}),
+        ctx.await_event("things", key=ctx.run.run_id),
+        ctx.sleep(0.05),
+        *[lane(n) for n in range(3)],
+    )
 
 
 @flow("gather-children-of-one-workflow")
 async def gather_children_of_one_workflow(ctx: Any, input: int) -> list[int]:
     """Hatchet: durable bulk spawn; the children end in the reverse order."""
-    return await asyncio.gather(*[
-        ctx.call("sleeps-then-doubles", {"seconds": 0.03 * (input - n), "number": n}) for n in range(input)
-    ])  # fmt: skip
+    return await asyncio.gather(
+        *[ctx.call("sleeps-then-doubles", {"seconds": 0.03 * (input - n), "number": n}) for n in range(input)]
+    )
 
 
 @flow("sync-children-at-once")

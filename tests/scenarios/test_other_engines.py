@@ -200,8 +200,9 @@ def test_a_run_can_be_done_again_from_a_step(scenario: Scenario) -> None:
     scenario.end(run_id)
     scenario.rival.rewind(run_id, "one")
     assert (scenario.end(run_id).status, notes(scenario.file)) == (
-        "completed", ["one", "failed", "one", "worked", "three"],
-    )  # fmt: skip
+        "completed",
+        ["one", "failed", "one", "worked", "three"],
+    )
 
 
 def test_a_retried_flow_does_not_repeat_what_has_completed(scenario: Scenario) -> None:

@@ -215,16 +215,18 @@ def assert_nothing_is_stuck(rival: Rival) -> None:
     open_steps = steps.c.status.not_in(STEP_TERMINAL)
     with rival.database.autocommit() as connection:
         of_ended = connection.scalar(
-            select(func.count()).select_from(steps.join(runs, runs.c.id == steps.c.run_id)).where(
-                open_steps, runs.c.status.in_(RUN_TERMINAL)
-            )
-        )  # fmt: skip
+            select(func.count())
+            .select_from(steps.join(runs, runs.c.id == steps.c.run_id))
+            .where(open_steps, runs.c.status.in_(RUN_TERMINAL))
+        )
         orphaned = connection.scalar(
-            select(func.count()).select_from(steps).where(
+            select(func.count())
+            .select_from(steps)
+            .where(
                 steps.c.status == "running",
                 steps.c.executor_id.not_in(select(executors.c.id).where(executors.c.expires_at > now())),
             )
-        )  # fmt: skip
+        )
     assert (of_ended, orphaned) == (0, 0), "(open steps of ended runs, claimed steps without an executor)"
     assert_histories_tell_all(rival.database)
 

@@ -127,23 +127,41 @@ def results(*names: str) -> Any:
     .step(results("yes?"))
     .register()
 )
-case("a branch takes its then", "branch", input={"yes": True}, result={"yes?": 3},
-     rows={"yes?": "completed", "yes?!when": "completed", "yes?/more": "completed"}, absent=("yes?/two",))  # fmt: skip
+case(
+    "a branch takes its then",
+    "branch",
+    input={"yes": True},
+    result={"yes?": 3},
+    rows={"yes?": "completed", "yes?!when": "completed", "yes?/more": "completed"},
+    absent=("yes?/two",),
+)
 case("a branch takes its otherwise", "branch", input={"yes": False}, result={"yes?": 2}, absent=("yes?/add",))
 
 create_workflow("no-otherwise").step(one).branch("yes?", when=wanted, then=[two]).step(
     results("yes?", "one")
 ).register()
-case("a branch without an otherwise is skipped", "no-otherwise", input={"yes": False}, result={"yes?": None, "one": 1},
-     rows={"yes?": "skipped"}, absent=("yes?/two",))  # fmt: skip
+case(
+    "a branch without an otherwise is skipped",
+    "no-otherwise",
+    input={"yes": False},
+    result={"yes?": None, "one": 1},
+    rows={"yes?": "skipped"},
+    absent=("yes?/two",),
+)
 
 create_workflow("branch-last").step(one).branch("yes?", when=wanted, then=[two]).register()
 case("a branch at the end gives the run its result", "branch-last", input={"yes": True}, result=2)
 case("a branch at the end that is skipped gives none", "branch-last", input={"yes": False}, result=None)
 
 create_workflow("broken-condition").branch("yes?", when=boom, then=[one]).on_error(tell).register()
-case("a condition that fails fails the run", "broken-condition", status="failed", failed_step="yes?!when",
-     rows={"yes?": "failed", "!on_error": "completed"}, absent=("yes?/one",))  # fmt: skip
+case(
+    "a condition that fails fails the run",
+    "broken-condition",
+    status="failed",
+    failed_step="yes?!when",
+    rows={"yes?": "failed", "!on_error": "completed"},
+    absent=("yes?/one",),
+)
 
 create_workflow("patient-condition").branch("yes?", when=flaky, then=[one], max_attempts=3, base_delay=0).register()
 case("a condition is retried as a step is", "patient-condition", result=1)
@@ -157,8 +175,7 @@ case("a condition is retried as a step is", "patient-condition", result=1)
     .step(results("both", "after_two"))
     .register()
 )
-case("a parallel ends when all its ways have", "parallel",
-     result={"both": {"add": 2, "after_two": 3}, "after_two": 3})  # fmt: skip
+case("a parallel ends when all its ways have", "parallel", result={"both": {"add": 2, "after_two": 3}, "after_two": 3})
 
 for _mode in ("cancel", "wait", "continue"):
     (
@@ -168,20 +185,42 @@ for _mode in ("cancel", "wait", "continue"):
         .on_error(tell)
         .register()
     )
-case("a failure cancels its siblings", "parallel-cancel", status="failed", failed_step="both/boom",
-     rows={"both": "failed", "both/boom": "failed", "!on_error": "completed"}, absent=("end",))  # fmt: skip
-case("a failure waits for its siblings", "parallel-wait", status="failed", failed_step="both/boom",
-     rows={"both": "failed", "both/two": "completed", "!on_error": "completed"}, absent=("end",))  # fmt: skip
-case("a failure is let go", "parallel-continue", result={"both": {"boom": None, "two": 2}},
-     rows={"both": "completed", "both/boom": "failed"}, absent=("!on_error",))  # fmt: skip
+case(
+    "a failure cancels its siblings",
+    "parallel-cancel",
+    status="failed",
+    failed_step="both/boom",
+    rows={"both": "failed", "both/boom": "failed", "!on_error": "completed"},
+    absent=("end",),
+)
+case(
+    "a failure waits for its siblings",
+    "parallel-wait",
+    status="failed",
+    failed_step="both/boom",
+    rows={"both": "failed", "both/two": "completed", "!on_error": "completed"},
+    absent=("end",),
+)
+case(
+    "a failure is let go",
+    "parallel-continue",
+    result={"both": {"boom": None, "two": 2}},
+    rows={"both": "completed", "both/boom": "failed"},
+    absent=("!on_error",),
+)
 
 (
     create_workflow("handled-in-parallel")
     .parallel("both", [step(boom, on_error=tell), two], on_failure="wait", on_error=tell)
     .register()
 )
-case("handlers run from the step up", "handled-in-parallel", status="failed", failed_step="both/boom",
-     rows={"both/boom!on_error": "completed", "both!on_error": "completed"})  # fmt: skip
+case(
+    "handlers run from the step up",
+    "handled-in-parallel",
+    status="failed",
+    failed_step="both/boom",
+    rows={"both/boom!on_error": "completed", "both!on_error": "completed"},
+)
 
 # -- for_each ---------------------------------------------------------------------------------------------
 
@@ -192,8 +231,13 @@ for _width in (1, 3):
         .step(results("all"))
         .register()
     )
-    case(f"each item goes its way, {_width} at a time", f"for-each-{_width}", input={"n": 5},
-         result={"all": [[n * 10, n, n] for n in range(5)]}, rows={"all[4]": "completed"})  # fmt: skip
+    case(
+        f"each item goes its way, {_width} at a time",
+        f"for-each-{_width}",
+        input={"n": 5},
+        result={"all": [[n * 10, n, n] for n in range(5)]},
+        rows={"all[4]": "completed"},
+    )
     case(f"no items are no work, {_width} at a time", f"for-each-{_width}", input={"n": 0}, result={"all": []})
 
 for _mode in ("cancel", "wait", "continue"):
@@ -202,90 +246,167 @@ for _mode in ("cancel", "wait", "continue"):
         .for_each("all", items=numbers, do=[fails_at], concurrency=2, on_failure=_mode)  # type: ignore[arg-type]
         .register()
     )
-case("an item's failure cancels the others", "for-each-cancel", input={"n": 20, "bad": [0]}, status="failed",
-     failed_step="all[0]/fails_at", rows={"all": "failed", "all[19]": "cancelled"},
-     absent=("all[19]/fails_at",))  # fmt: skip
-case("an item's failure lets those finish that have begun", "for-each-wait", input={"n": 20, "bad": [0]},
-     status="failed", failed_step="all[0]/fails_at",
-     rows={"all": "failed", "all[0]": "failed", "all[1]": "completed", "all[19]": "cancelled"},
-     absent=("all[19]/fails_at",))  # fmt: skip
-case("an item's failure is let go", "for-each-continue", input={"n": 4, "bad": [1, 2]}, result=[0, None, None, 3],
-     rows={"all": "completed", "all[1]": "failed", "all[3]": "completed"})  # fmt: skip
+case(
+    "an item's failure cancels the others",
+    "for-each-cancel",
+    input={"n": 20, "bad": [0]},
+    status="failed",
+    failed_step="all[0]/fails_at",
+    rows={"all": "failed", "all[19]": "cancelled"},
+    absent=("all[19]/fails_at",),
+)
+case(
+    "an item's failure lets those finish that have begun",
+    "for-each-wait",
+    input={"n": 20, "bad": [0]},
+    status="failed",
+    failed_step="all[0]/fails_at",
+    rows={"all": "failed", "all[0]": "failed", "all[1]": "completed", "all[19]": "cancelled"},
+    absent=("all[19]/fails_at",),
+)
+case(
+    "an item's failure is let go",
+    "for-each-continue",
+    input={"n": 4, "bad": [1, 2]},
+    result=[0, None, None, 3],
+    rows={"all": "completed", "all[1]": "failed", "all[3]": "completed"},
+)
 case("all items may fail", "for-each-continue", input={"n": 2, "bad": [0, 1]}, result=[None, None])
 
 create_workflow("not-collected").for_each("all", items=numbers, do=[times_ten], collect=False).register()
 case("results that nobody wants are not collected", "not-collected", input={"n": 3}, result=None)
 
 create_workflow("no-items").for_each("all", items=one, do=[times_ten]).register()
-case("what is no list of items fails the run", "no-items", status="failed", failed_step="all!items",
-     rows={"all": "failed"})  # fmt: skip
+case(
+    "what is no list of items fails the run",
+    "no-items",
+    status="failed",
+    failed_step="all!items",
+    rows={"all": "failed"},
+)
 
 (
     create_workflow("nested-for-each")
     .for_each(
         "rows",
         items=numbers,
-        do=[for_each("cells", items=lambda item: [f"{item}{c}" for c in "ab"],
-                     do=[step(lambda item: item, name="cell")], concurrency=2)],
+        do=[
+            for_each(
+                "cells",
+                items=lambda item: [f"{item}{c}" for c in "ab"],
+                do=[step(lambda item: item, name="cell")],
+                concurrency=2,
+            )
+        ],
         concurrency=2,
     )
     .register()
-)  # fmt: skip
-case("a for_each within a for_each keeps them apart", "nested-for-each", input={"n": 2},
-     result=[["0a", "0b"], ["1a", "1b"]])  # fmt: skip
+)
+case(
+    "a for_each within a for_each keeps them apart",
+    "nested-for-each",
+    input={"n": 2},
+    result=[["0a", "0b"], ["1a", "1b"]],
+)
 
 # -- loop -------------------------------------------------------------------------------------------------
 
 create_workflow("until").loop("pages", do=[turn, add], until=enough, max_iterations=5).step(results("pages")).register()
-case("a loop goes on until it is enough", "until", input={"last": 2}, result={"pages": 3},
-     rows={"pages[2]!until": "completed"}, absent=("pages[3]/turn",))  # fmt: skip
+case(
+    "a loop goes on until it is enough",
+    "until",
+    input={"last": 2},
+    result={"pages": 3},
+    rows={"pages[2]!until": "completed"},
+    absent=("pages[3]/turn",),
+)
 case("a loop runs at least once", "until", input={"last": 0}, result={"pages": 1}, absent=("pages[1]/turn",))
-case("a loop that does not end fails", "until", input={"last": 99}, status="failed", failed_step="pages",
-     rows={"pages": "failed", "pages[4]!until": "completed"}, absent=("pages[5]/turn",))  # fmt: skip
+case(
+    "a loop that does not end fails",
+    "until",
+    input={"last": 99},
+    status="failed",
+    failed_step="pages",
+    rows={"pages": "failed", "pages[4]!until": "completed"},
+    absent=("pages[5]/turn",),
+)
 
 create_workflow("while").loop("pages", do=[turn], while_=few, max_iterations=5).step(results("pages")).register()
 case("a loop goes on while it must", "while", input={"turns": 3}, result={"pages": 2}, absent=("pages[3]/turn",))
 case("a loop may not run at all", "while", input={"turns": 0}, result={"pages": None}, absent=("pages[0]/turn",))
 case("a loop may use up its maximum", "while", input={"turns": 5}, result={"pages": 4})
-case("a loop may not go beyond its maximum", "while", input={"turns": 6}, status="failed", failed_step="pages",
-     rows={"pages": "failed", "pages[4]/turn": "completed"}, absent=("pages[5]/turn",))  # fmt: skip
+case(
+    "a loop may not go beyond its maximum",
+    "while",
+    input={"turns": 6},
+    status="failed",
+    failed_step="pages",
+    rows={"pages": "failed", "pages[4]/turn": "completed"},
+    absent=("pages[5]/turn",),
+)
 
 create_workflow("times").loop("pages", do=[turn], max_iterations=3).register()
 case("a loop counts", "times", result=2, absent=("pages[3]/turn",))
 
 (
     create_workflow("carried")
-    .loop("pages", do=[step(lambda steps: (steps.next.result or 0) + 1, name="use"),
-                       step(lambda steps: steps.use.result * 2, name="next")], max_iterations=3)
+    .loop(
+        "pages",
+        do=[
+            step(lambda steps: (steps.next.result or 0) + 1, name="use"),
+            step(lambda steps: steps.use.result * 2, name="next"),
+        ],
+        max_iterations=3,
+    )
     .register()
-)  # fmt: skip
+)
 case("a turn sees what the turn before has left", "carried", result=((0 + 1) * 2 + 1) * 2 * 2 + 2)
 
 # -- nested workflows -------------------------------------------------------------------------------------
 
 payment = create_workflow("payment").step(one, name="charge").step(lambda steps: steps.one.result + 100, name="book")
 create_workflow("nested").step(one).workflow(payment).step(results("payment")).register()
-case("a nested workflow is one step and sees the steps around it", "nested", result={"payment": 101},
-     rows={"payment": "completed", "payment/charge": "completed"})  # fmt: skip
+case(
+    "a nested workflow is one step and sees the steps around it",
+    "nested",
+    result={"payment": 101},
+    rows={"payment": "completed", "payment/charge": "completed"},
+)
 
 (
     create_workflow("own-input")
     .step(two)
-    .workflow(create_workflow("inner").step(lambda input: input, name="echo"),
-              input=lambda steps: {"x": steps.two.result})
+    .workflow(
+        create_workflow("inner").step(lambda input: input, name="echo"), input=lambda steps: {"x": steps.two.result}
+    )
     .register()
-)  # fmt: skip
-case("a nested workflow may have an input of its own", "own-input", input={"n": 1}, result={"x": 2},
-     rows={"inner!input": "completed"})  # fmt: skip
+)
+case(
+    "a nested workflow may have an input of its own",
+    "own-input",
+    input={"n": 1},
+    result={"x": 2},
+    rows={"inner!input": "completed"},
+)
 
 failing = create_workflow("failing").step(one).step(boom).step(two).on_error(tell)
 create_workflow("propagates").workflow(failing).step(two).on_error(tell).register()
-case("a nested failure stops the run, the inner handler first", "propagates", status="failed",
-     failed_step="failing/boom", absent=("two", "failing/two"),
-     rows={"failing": "failed", "failing!on_error": "completed", "!on_error": "completed"})  # fmt: skip
+case(
+    "a nested failure stops the run, the inner handler first",
+    "propagates",
+    status="failed",
+    failed_step="failing/boom",
+    absent=("two", "failing/two"),
+    rows={"failing": "failed", "failing!on_error": "completed", "!on_error": "completed"},
+)
 create_workflow("absorbs").workflow(failing, propagate_failure=False).step(results("failing")).on_error(tell).register()
-case("a nested failure that is not propagated is only noted", "absorbs", result={"failing": None},
-     rows={"failing": "failed", "failing!on_error": "completed"}, absent=("!on_error",))  # fmt: skip
+case(
+    "a nested failure that is not propagated is only noted",
+    "absorbs",
+    result={"failing": None},
+    rows={"failing": "failed", "failing!on_error": "completed"},
+    absent=("!on_error",),
+)
 
 # -- undoing ----------------------------------------------------------------------------------------------
 
@@ -307,17 +428,32 @@ def undoable(name: str) -> Any:
     .on_error(tell)
     .register()
 )
-case("what was completed is undone before the handler of the workflow", "undone", input={"n": 2}, status="failed",
-     failed_step="both/boom",
-     rows={"!compensate": "completed", "a!compensate": "completed", "all[0]/b!compensate": "completed",
-           "all[1]/b!compensate": "completed", "both/c!compensate": "completed", "both/d!compensate": "completed",
-           "!on_error": "completed"})  # fmt: skip
+case(
+    "what was completed is undone before the handler of the workflow",
+    "undone",
+    input={"n": 2},
+    status="failed",
+    failed_step="both/boom",
+    rows={
+        "!compensate": "completed",
+        "a!compensate": "completed",
+        "all[0]/b!compensate": "completed",
+        "all[1]/b!compensate": "completed",
+        "both/c!compensate": "completed",
+        "both/d!compensate": "completed",
+        "!on_error": "completed",
+    },
+)
 
 undoing = create_workflow("undoing").step(undoable("a")).step(step(one, name="b", compensate=boom)).step(boom)
 create_workflow("undone-within").steps([undoable("z"), workflow(undoing, propagate_failure=False)]).step(two).register()
-case("a nested workflow that keeps its failure is undone, and the run goes on", "undone-within", result=2,
-     rows={"undoing!compensate": "completed", "undoing/a!compensate": "completed", "undoing/b!compensate": "failed"},
-     absent=("!compensate", "z!compensate"))  # fmt: skip
+case(
+    "a nested workflow that keeps its failure is undone, and the run goes on",
+    "undone-within",
+    result=2,
+    rows={"undoing!compensate": "completed", "undoing/a!compensate": "completed", "undoing/b!compensate": "failed"},
+    absent=("!compensate", "z!compensate"),
+)
 
 # -- all of it within each other --------------------------------------------------------------------------
 
@@ -328,31 +464,46 @@ case("a nested workflow that keeps its failure is undone, and the run goes on", 
         "lanes",
         [
             branch("yes?", when=wanted, then=[for_each("all", items=numbers, do=[times_ten], concurrency=2)]),
-            [loop("pages", do=[turn, parallel("pair", [one, step(soft, name="hm")])], max_iterations=2),
-             workflow(payment)],
+            [
+                loop("pages", do=[turn, parallel("pair", [one, step(soft, name="hm")])], max_iterations=2),
+                workflow(payment),
+            ],
         ],
     )
     .step(results("lanes", "all"))
     .register()
-)  # fmt: skip
-case("any of them goes within any other", "everything", input={"yes": True, "n": 3},
-     result={"lanes": {"yes?": [0, 10, 20], "payment": 101}, "all": [0, 10, 20]},
-     rows={"lanes/pages[1]/pair/hm": "failed", "lanes/pages[1]/pair": "completed"})  # fmt: skip
-case("and the ways that are not taken are not", "everything", input={"yes": False, "n": 3},
-     result={"lanes": {"yes?": None, "payment": 101}, "all": None})  # fmt: skip
+)
+case(
+    "any of them goes within any other",
+    "everything",
+    input={"yes": True, "n": 3},
+    result={"lanes": {"yes?": [0, 10, 20], "payment": 101}, "all": [0, 10, 20]},
+    rows={"lanes/pages[1]/pair/hm": "failed", "lanes/pages[1]/pair": "completed"},
+)
+case(
+    "and the ways that are not taken are not",
+    "everything",
+    input={"yes": False, "n": 3},
+    result={"lanes": {"yes?": None, "payment": 101}, "all": None},
+)
 
 (
     create_workflow("deep-failure")
-    .parallel("outer",
-              [[for_each("all", items=numbers, do=[workflow(failing)], on_failure="wait", concurrency=2)], two],
-              on_failure="continue")
+    .parallel(
+        "outer",
+        [[for_each("all", items=numbers, do=[workflow(failing)], on_failure="wait", concurrency=2)], two],
+        on_failure="continue",
+    )
     .step(results("outer"))
     .register()
-)  # fmt: skip
-case("a failure goes up until somebody lets it go", "deep-failure", input={"n": 3},
-     result={"outer": {"all": None, "two": 2}},
-     rows={"outer/all": "failed", "outer/all[0]/failing!on_error": "completed",
-           "outer/all[2]": "cancelled"})  # fmt: skip
+)
+case(
+    "a failure goes up until somebody lets it go",
+    "deep-failure",
+    input={"n": 3},
+    result={"outer": {"all": None, "two": 2}},
+    rows={"outer/all": "failed", "outer/all[0]/failing!on_error": "completed", "outer/all[2]": "cancelled"},
+)
 
 create_workflow("retried-in-parallel").parallel("both", [step(flaky, max_attempts=3, base_delay=0.01), two]).register()
 case("a step in a parallel is retried like any other", "retried-in-parallel", result={"flaky": 3, "two": 2})

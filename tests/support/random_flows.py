@@ -192,10 +192,21 @@ async def _shield(program: Program, env: Environment) -> Any:
 
 
 _NODES: dict[str, Callable[[Program, Environment], Any]] = {
-    "asyncio_sleep": _asyncio_sleep, "seq": _seq, "gather": _gather, "group": _group, "finally": _finally,
-    "generator": _generator, "lock": _lock, "wait_for": _wait_for, "timeout": _timeout, "first": _first, "wait": _wait,
-    "as_completed": _as_completed, "queue": _queue, "shield": _shield,
-}  # fmt: skip
+    "asyncio_sleep": _asyncio_sleep,
+    "seq": _seq,
+    "gather": _gather,
+    "group": _group,
+    "finally": _finally,
+    "generator": _generator,
+    "lock": _lock,
+    "wait_for": _wait_for,
+    "timeout": _timeout,
+    "first": _first,
+    "wait": _wait,
+    "as_completed": _as_completed,
+    "queue": _queue,
+    "shield": _shield,
+}
 
 
 # -- the references -----------------------------------------------------------------------------------------

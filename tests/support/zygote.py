@@ -31,9 +31,15 @@ class Zygote:
         self._one_at_a_time = threading.Lock()
 
     def run(
-        self, args: Sequence[str], cwd: Path, env: dict[str, str], stdin: str = "", *,
-        be: Being = "command", timeout: int = 0,
-    ) -> tuple[int, str, str]:  # fmt: skip
+        self,
+        args: Sequence[str],
+        cwd: Path,
+        env: dict[str, str],
+        stdin: str = "",
+        *,
+        be: Being = "command",
+        timeout: int = 0,
+    ) -> tuple[int, str, str]:
         """A `rival` command, or `python` with a script, to its end; after `timeout` seconds SIGALRM ends it."""
         with tempfile.TemporaryDirectory() as place:
             files = [str(Path(place) / name) for name in ("stdin", "stdout", "stderr")]
@@ -125,12 +131,29 @@ def _become(request: dict[str, Any]) -> None:
 
 #: What is otherwise imported on the way.
 _LATE = (
-    "psycopg", "redis", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "rich.table",
-    "rival_client.api.async_client", "alembic.command", "alembic.config", "celery.app.amqp", "celery.app.events",
-    "celery.app.routes", "celery.apps.worker", "celery.worker.components", "celery.app.control", "celery.app.log",
-    "celery.backends.base", "celery.events.receiver", "celery.fixups.django", "celery.loaders.app",
-    "celery.worker.autoscale", "billiard.pool", "kombu.pidbox",
-)  # fmt: skip
+    "psycopg",
+    "redis",
+    "sqlalchemy.dialects.postgresql.psycopg",
+    "sqlalchemy.dialects.sqlite",
+    "rich.table",
+    "rival_client.api.async_client",
+    "alembic.command",
+    "alembic.config",
+    "celery.app.amqp",
+    "celery.app.events",
+    "celery.app.routes",
+    "celery.apps.worker",
+    "celery.worker.components",
+    "celery.app.control",
+    "celery.app.log",
+    "celery.backends.base",
+    "celery.events.receiver",
+    "celery.fixups.django",
+    "celery.loaders.app",
+    "celery.worker.autoscale",
+    "billiard.pool",
+    "kombu.pidbox",
+)
 
 
 def _import_all() -> None:

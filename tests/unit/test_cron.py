@@ -41,15 +41,19 @@ def test_a_daily_tick_follows_the_local_clock_through_the_year() -> None:
 def test_what_falls_into_the_hour_that_is_left_out_runs_once_right_after_it() -> None:
     """On 2026-03-29 the clock goes from 02:00 CET to 03:00 CEST, which is 01:00 UTC."""
     assert ticks(checked_rule("30 2 * * *", BERLIN), "2026-03-28T00:00", "2026-03-30T12:00") == [
-        "28 01:30", "29 01:00", "30 00:30",
-    ]  # fmt: skip
+        "28 01:30",
+        "29 01:00",
+        "30 00:30",
+    ]
 
 
 def test_what_falls_into_the_hour_that_comes_twice_runs_once() -> None:
     """On 2026-10-25 the clock goes from 03:00 CEST back to 02:00 CET, which is 01:00 UTC."""
     assert ticks(checked_rule("30 2 * * *", BERLIN), "2026-10-24T00:00", "2026-10-26T12:00") == [
-        "24 00:30", "25 00:30", "26 01:30",
-    ]  # fmt: skip
+        "24 00:30",
+        "25 00:30",
+        "26 01:30",
+    ]
 
 
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
@@ -65,10 +69,13 @@ def test_an_hourly_tick_has_a_run_id_of_its_own_in_each_of_the_two_equal_hours()
 
 
 CHANGES = [
-    ("30 2 * * *", BERLIN, "2026-10-24T00:00"), ("30 2 * * *", BERLIN, "2026-03-28T00:00"),
-    ("0,30 2,3 * * *", BERLIN, "2026-03-28T00:00"), ("*/20 2 * * *", BERLIN, "2026-10-24T00:00"),
-    ("30 1 * * *", "America/New_York", "2026-10-31T00:00"), ("45 1 * * *", "Australia/Lord_Howe", "2026-04-03T00:00"),
-]  # fmt: skip
+    ("30 2 * * *", BERLIN, "2026-10-24T00:00"),
+    ("30 2 * * *", BERLIN, "2026-03-28T00:00"),
+    ("0,30 2,3 * * *", BERLIN, "2026-03-28T00:00"),
+    ("*/20 2 * * *", BERLIN, "2026-10-24T00:00"),
+    ("30 1 * * *", "America/New_York", "2026-10-31T00:00"),
+    ("45 1 * * *", "Australia/Lord_Howe", "2026-04-03T00:00"),
+]
 
 
 @pytest.mark.parametrize(("cron", "zone", "start"), CHANGES)
@@ -88,9 +95,16 @@ def test_an_interval_does_not_depend_on_when_somebody_asks() -> None:
 
 
 RULES = st.sampled_from(
-    [Rule(every=1), Rule(every=7), Rule(every=86_400), Rule("*/5 * * * *"), Rule("30 2 * * *", timezone=BERLIN),
-     Rule("0 */2 * * *", timezone="America/New_York"), Rule("15 1,2,3 * * 0", timezone="Australia/Lord_Howe")]
-)  # fmt: skip
+    [
+        Rule(every=1),
+        Rule(every=7),
+        Rule(every=86_400),
+        Rule("*/5 * * * *"),
+        Rule("30 2 * * *", timezone=BERLIN),
+        Rule("0 */2 * * *", timezone="America/New_York"),
+        Rule("15 1,2,3 * * 0", timezone="Australia/Lord_Howe"),
+    ]
+)
 TIMES = st.datetimes(dt.datetime(2020, 1, 1), dt.datetime(2035, 1, 1), timezones=st.just(dt.UTC))
 
 

@@ -45,9 +45,16 @@ failures = st.builds(
 @pytest.mark.parametrize(
     ("config", "error", "effective"),
     [
-        (None, None, 1), (None, 1, 1), (None, 5, 5), (3, None, 3), (3, 2, 2), (3, 3, 3), (3, 5, 3), (1, 5, 1),
+        (None, None, 1),
+        (None, 1, 1),
+        (None, 5, 5),
+        (3, None, 3),
+        (3, 2, 2),
+        (3, 3, 3),
+        (3, 5, 3),
+        (1, 5, 1),
     ],
-)  # fmt: skip
+)
 def test_an_error_can_lower_the_configured_maximum_and_never_raise_it(
     config: int | None, error: int | None, effective: int
 ) -> None:
@@ -77,10 +84,13 @@ def test_a_step_that_always_fails_is_tried_exactly_the_effective_maximum_of_time
 @pytest.mark.parametrize(
     ("backoff", "delays"),
     [
-        ("none", [0, 0, 0, 0]), ("linear", [2, 4, 6, 7]), ("exponential", [2, 4, 7, 7]), ("jitter", [1, 2, 3.5, 3.5]),
+        ("none", [0, 0, 0, 0]),
+        ("linear", [2, 4, 6, 7]),
+        ("exponential", [2, 4, 7, 7]),
+        ("jitter", [1, 2, 3.5, 3.5]),
         (None, [2, 4, 6, 7]),
     ],
-)  # fmt: skip
+)
 def test_each_backoff_has_its_own_row_of_delays_up_to_the_cap(backoff: str | None, delays: list[float]) -> None:
     config = StepConfig(backoff=backoff, base_delay=2, max_delay=7)  # type: ignore[arg-type]
     assert [retry_delay(config, None, attempt, chance=0.5) for attempt in (1, 2, 3, 4)] == delays

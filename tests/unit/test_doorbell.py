@@ -69,10 +69,17 @@ def test_celery_decodes_a_ring_to_its_task_id_and_arguments(app: Celery, sent: S
 @pytest.mark.parametrize("sent", RINGS, ids=lambda sent: sent.task_id)
 def test_a_ring_has_the_headers_and_the_body_that_celerys_own_message_has(app: Celery, sent: StepMessage) -> None:
     own = app.amqp.as_task_v2(
-        sent.task_id, sent.task, args=sent.args, countdown=sent.countdown or None, shadow=sent.label,
-        argsrepr=celery_headers(sent)["argsrepr"], root_id=sent.run_id,
-        parent_id=None if sent.path is None else sent.run_id, retries=sent.attempt - 1, ignore_result=True,
-    )  # fmt: skip
+        sent.task_id,
+        sent.task,
+        args=sent.args,
+        countdown=sent.countdown or None,
+        shadow=sent.label,
+        argsrepr=celery_headers(sent)["argsrepr"],
+        root_id=sent.run_id,
+        parent_id=None if sent.path is None else sent.run_id,
+        retries=sent.attempt - 1,
+        ignore_result=True,
+    )
     ours = celery_headers(sent)
     volatile = {"origin", "eta"}
     assert set(own.headers) <= set(ours)
@@ -156,7 +163,10 @@ def test_a_broker_that_cannot_be_reached_is_no_error_and_is_remembered() -> None
 
 def test_messages_go_through_kombus_message_class_too(app: Celery) -> None:
     message = Message(
-        body=json.dumps(celery_body(START)), content_type="application/json", content_encoding="utf-8",
-        headers=celery_headers(START), accept={"application/json"},
-    )  # fmt: skip
+        body=json.dumps(celery_body(START)),
+        content_type="application/json",
+        content_encoding="utf-8",
+        headers=celery_headers(START),
+        accept={"application/json"},
+    )
     assert message.decode()[0] == START.args

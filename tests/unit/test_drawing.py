@@ -234,16 +234,38 @@ def test_the_longest_rise_is_found(numbers: list[int], rise: list[int]) -> None:
 # -- runs -------------------------------------------------------------------------------------------------
 
 ROWS = [
-    (0, "check"), (1, "check!on_error"),
-    (0, "valid?"), (1, "valid?!when"), (1, "valid?/reserve"), (2, "valid?/reserve!compensate"),
-    (1, "valid?/pack"), (2, "valid?/pack!on_error"),
-    (0, "tell"), (1, "tell/mail"), (1, "tell/draw"), (1, "tell/print"),
-    (0, "lines"), (1, "lines!items"), (1, "lines[2]"), (2, "lines[2]/pick"), (1, "lines[10]"), (2, "lines[10]/pick"),
+    (0, "check"),
+    (1, "check!on_error"),
+    (0, "valid?"),
+    (1, "valid?!when"),
+    (1, "valid?/reserve"),
+    (2, "valid?/reserve!compensate"),
+    (1, "valid?/pack"),
+    (2, "valid?/pack!on_error"),
+    (0, "tell"),
+    (1, "tell/mail"),
+    (1, "tell/draw"),
+    (1, "tell/print"),
+    (0, "lines"),
+    (1, "lines!items"),
+    (1, "lines[2]"),
+    (2, "lines[2]/pick"),
+    (1, "lines[10]"),
+    (2, "lines[10]/pick"),
     (1, "lines!on_error"),
-    (0, "pages"), (1, "pages[0]/fetch"), (2, "pages[0]/fetch!on_error"), (1, "pages[0]!until"), (1, "pages[1]/fetch"),
-    (0, "pay"), (1, "pay!input"), (1, "pay/charge"), (1, "pay!compensate"), (1, "pay!on_error"),
-    (0, "!compensate"), (0, "!on_error"),
-]  # fmt: skip
+    (0, "pages"),
+    (1, "pages[0]/fetch"),
+    (2, "pages[0]/fetch!on_error"),
+    (1, "pages[0]!until"),
+    (1, "pages[1]/fetch"),
+    (0, "pay"),
+    (1, "pay!input"),
+    (1, "pay/charge"),
+    (1, "pay!compensate"),
+    (1, "pay!on_error"),
+    (0, "!compensate"),
+    (0, "!on_error"),
+]
 
 
 @given(st.permutations([path for _, path in ROWS]))

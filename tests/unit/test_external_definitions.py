@@ -62,8 +62,9 @@ def test_a_step_that_is_not_external_has_no_token_and_is_told_so() -> None:
     with Lab() as lab:
         lab.register([work], name="w")
         lab.run("w")
-    assert said == ["Step 'work' has no completion token: nobody outside can complete it. "
-                    "Give it execution_mode='external'."]  # fmt: skip
+    assert said == [
+        "Step 'work' has no completion token: nobody outside can complete it. Give it execution_mode='external'."
+    ]
 
 
 @pytest.mark.parametrize(

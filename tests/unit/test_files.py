@@ -238,10 +238,11 @@ def test_lower_case_input_is_the_input_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("def on_errors(error): ...\n", "on_errors is not on_error"), ("def onError(e): ...\n", "onError is not"),
+        ("def on_errors(error): ...\n", "on_errors is not on_error"),
+        ("def onError(e): ...\n", "onError is not"),
         ("class Inputs: ...\n", "Inputs is not Input"),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_is_nearly_one_of_rivals_is_refused(tmp_path: Path, more: str, words: str) -> None:
     file = write(tmp_path, "w.py", PLAIN + more)
     with pytest.raises(DefinitionError, match=words):

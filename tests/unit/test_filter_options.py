@@ -59,9 +59,14 @@ fields = st.dictionaries(
 )
 times = st.datetimes(dt.datetime(2000, 1, 1), dt.datetime(2100, 1, 1), timezones=st.just(dt.UTC))
 filters = st.builds(
-    RunFilter, workflow=st.none() | names, status=st.none() | st.just(("failed", "pending")), since=st.none() | times,
-    input=st.none() | fields, error=st.none() | names, paused=st.none() | st.booleans(),
-)  # fmt: skip
+    RunFilter,
+    workflow=st.none() | names,
+    status=st.none() | st.just(("failed", "pending")),
+    since=st.none() | times,
+    input=st.none() | fields,
+    error=st.none() | names,
+    paused=st.none() | st.booleans(),
+)
 
 
 @given(filters)

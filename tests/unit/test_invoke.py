@@ -175,12 +175,24 @@ def odd_exceptions() -> dict[str, BaseException]:
 
     group = BaseExceptionGroup("all", [ValueError("one"), KeyboardInterrupt()])
     return {
-        "KeyboardInterrupt": KeyboardInterrupt(), "SystemExit": SystemExit(), "GeneratorExit": GeneratorExit(),
-        "CancelledError": asyncio.CancelledError(), "MemoryError": MemoryError(), "StopIteration": StopIteration(7),
-        "StopAsyncIteration": StopAsyncIteration(), "RecursionError": RecursionError(), "Custom": Custom("own"),
-        "N\\0l": nul("x"), "L" * MAX_NAME: long("x"), "Strange": Strange(), "Lying": Lying(), "Unready": Unready(),
-        "Wild": Wild(), "Worded": Worded(), "BaseExceptionGroup": group,
-    }  # fmt: skip
+        "KeyboardInterrupt": KeyboardInterrupt(),
+        "SystemExit": SystemExit(),
+        "GeneratorExit": GeneratorExit(),
+        "CancelledError": asyncio.CancelledError(),
+        "MemoryError": MemoryError(),
+        "StopIteration": StopIteration(7),
+        "StopAsyncIteration": StopAsyncIteration(),
+        "RecursionError": RecursionError(),
+        "Custom": Custom("own"),
+        "N\\0l": nul("x"),
+        "L" * MAX_NAME: long("x"),
+        "Strange": Strange(),
+        "Lying": Lying(),
+        "Unready": Unready(),
+        "Wild": Wild(),
+        "Worded": Worded(),
+        "BaseExceptionGroup": group,
+    }
 
 
 @pytest.mark.parametrize("name", odd_exceptions(), ids=lambda name: name[:20])

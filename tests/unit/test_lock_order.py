@@ -20,9 +20,16 @@ def _take(*statements: str) -> None:
             taken.append(lock)
 
 
-@pytest.mark.parametrize("statements", [(TOPIC, SHARED, STEP, RUN), (TOPIC, EXCLUSIVE, RUN, STEP), (STEP,),
-                                        (TRIED, STEP, RUN),
-                                        (SHARED, STEP, RUN, SHARED, STEP, RUN)])  # fmt: skip
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (TOPIC, SHARED, STEP, RUN),
+        (TOPIC, EXCLUSIVE, RUN, STEP),
+        (STEP,),
+        (TRIED, STEP, RUN),
+        (SHARED, STEP, RUN, SHARED, STEP, RUN),
+    ],
+)
 def test_the_right_orders_pass(statements: tuple[str, ...]) -> None:
     _take(*statements)
 

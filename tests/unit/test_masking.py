@@ -31,7 +31,7 @@ WITH_SECRETS = [
     ("amqp://a:s3cret@x//;amqp://b:s3cret@y//", "amqp://a:***@x//;amqp://b:***@y//"),
     ("sentinel://:s3c;ret@x:1;sentinel://:s3cret@y:2", "sentinel://:***@x:1;sentinel://:***@y:2"),
     ("sqs://KEY:s3cret@", "sqs://KEY:***@"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("url", "shown"), WITH_SECRETS)

@@ -54,9 +54,12 @@ TAKES: list[tuple[Callable[..., Any], type]] = [
     (BUILDER.step, options.StepOptions),
     (BUILDER.wait_event, options.WaitOptions),
     (BUILDER.delay, options.DelayUnits),
-    *[(getattr(where, name), options.CompositeOptions)
-      for where in (composites, BUILDER) for name in ("branch", "parallel", "for_each", "loop", "workflow")],
-]  # fmt: skip
+    *[
+        (getattr(where, name), options.CompositeOptions)
+        for where in (composites, BUILDER)
+        for name in ("branch", "parallel", "for_each", "loop", "workflow")
+    ],
+]
 
 
 @pytest.mark.parametrize(("function", "kind"), TAKES, ids=lambda one: getattr(one, "__qualname__", None))

@@ -69,11 +69,21 @@ def test_what_people_use_becomes_json(value: Any, read_back: Any) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        float("nan"), {"a": float("inf")}, [-float("inf")], {1, 2}, object(), b"bytes", {(1, 2): 3}, lambda: 1, 1j,
-        Exception("x"), Plank, int("9" * 4299) * 100,
+        float("nan"),
+        {"a": float("inf")},
+        [-float("inf")],
+        {1, 2},
+        object(),
+        b"bytes",
+        {(1, 2): 3},
+        lambda: 1,
+        1j,
+        Exception("x"),
+        Plank,
+        int("9" * 4299) * 100,
     ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_what_is_not_json_is_refused_and_named(value: Any) -> None:
     with pytest.raises(InvalidPayload, match=r"^the result of step 'a' is not JSON: "):
         dump(value, what="the result of step 'a'")

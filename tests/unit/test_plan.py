@@ -39,11 +39,21 @@ def test_an_option_written_out_with_its_default_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        {"timeout": 1}, {"timeout": 2}, {"on_timeout": "retry"}, {"kill_on_timeout": True}, {"max_attempts": 1},
-        {"max_attempts": 2}, {"backoff": "none"}, {"backoff": "jitter"}, {"base_delay": 1}, {"max_delay": 1},
-        {"heartbeat": 1}, {"execution_mode": "external"}, {"deadline": 1},
+        {"timeout": 1},
+        {"timeout": 2},
+        {"on_timeout": "retry"},
+        {"kill_on_timeout": True},
+        {"max_attempts": 1},
+        {"max_attempts": 2},
+        {"backoff": "none"},
+        {"backoff": "jitter"},
+        {"base_delay": 1},
+        {"max_delay": 1},
+        {"heartbeat": 1},
+        {"execution_mode": "external"},
+        {"deadline": 1},
     ],
-)  # fmt: skip
+)
 def test_every_option_of_a_step_makes_another_version(config: dict[str, Any]) -> None:
     assert set(config) <= set(StepConfig.model_fields)
     assert plan(**config).version != plan().version
@@ -52,18 +62,31 @@ def test_every_option_of_a_step_makes_another_version(config: dict[str, Any]) ->
 def test_every_option_is_part_of_the_version() -> None:
     """When an option is added, it joins the test above."""
     assert set(StepConfig.model_fields) == {
-        "timeout", "on_timeout", "kill_on_timeout", "max_attempts", "backoff", "base_delay", "max_delay",
-        "heartbeat", "execution_mode", "deadline",
-    }  # fmt: skip
+        "timeout",
+        "on_timeout",
+        "kill_on_timeout",
+        "max_attempts",
+        "backoff",
+        "base_delay",
+        "max_delay",
+        "heartbeat",
+        "execution_mode",
+        "deadline",
+    }
 
 
 def test_names_order_number_and_handlers_of_steps_make_another_version() -> None:
     a, b, c = StepNode(name="a"), StepNode(name="b"), StepNode(name="c")
     handled = StepNode(name="a", on_error=True)
     plans = [
-        Plan(nodes=(a, b)), Plan(nodes=(b, a)), Plan(nodes=(a, c)), Plan(nodes=(a,)), Plan(nodes=(a, b, c)),
-        Plan(nodes=(handled, b)), Plan(nodes=(a, b), on_error=True),
-    ]  # fmt: skip
+        Plan(nodes=(a, b)),
+        Plan(nodes=(b, a)),
+        Plan(nodes=(a, c)),
+        Plan(nodes=(a,)),
+        Plan(nodes=(a, b, c)),
+        Plan(nodes=(handled, b)),
+        Plan(nodes=(a, b), on_error=True),
+    ]
     assert len({p.version for p in plans}) == len(plans)
 
 

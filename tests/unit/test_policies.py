@@ -43,10 +43,14 @@ def test_attempts_and_retries_are_one_field() -> None:
 @pytest.mark.parametrize(
     ("matcher", "expected"),
     [
-        (named("o.*"), {"one"}), (of_kind("step"), {"one", "two"}), (of_kind("branch"), {"yes?"}),
-        (lambda its_name, its_kind: its_name == "two", {"two"}), ("yes?", {"yes?"}), (named("n"), set()),
+        (named("o.*"), {"one"}),
+        (of_kind("step"), {"one", "two"}),
+        (of_kind("branch"), {"yes?"}),
+        (lambda its_name, its_kind: its_name == "two", {"two"}),
+        ("yes?", {"yes?"}),
+        (named("n"), set()),
     ],
-)  # fmt: skip
+)
 def test_a_matcher_chooses_by_name_kind_or_predicate_also_within_composites(matcher: Any, expected: set[str]) -> None:
     found = configs(branch("yes?", when=two, then=[one, two]), policies=[(matcher, {"timeout": 7})])
     assert {path.rpartition("/")[2] for path, config in found.items() if config.timeout == 7} == expected
@@ -55,10 +59,12 @@ def test_a_matcher_chooses_by_name_kind_or_predicate_also_within_composites(matc
 @pytest.mark.parametrize(
     ("policies", "says"),
     [
-        ("charge", "give a list"), ([("charge",)], r"policies\[0\]: give \(matcher, options\)"),
-        ([(3, {})], "is no matcher"), ([(default, {"timeuot": 1})], "unknown option 'timeuot'"),
+        ("charge", "give a list"),
+        ([("charge",)], r"policies\[0\]: give \(matcher, options\)"),
+        ([(3, {})], "is no matcher"),
+        ([(default, {"timeuot": 1})], "unknown option 'timeuot'"),
     ],
-)  # fmt: skip
+)
 def test_a_rule_that_makes_no_sense_is_refused(policies: Any, says: str) -> None:
     with pytest.raises(DefinitionError, match=says):
         define_workflow("w", [one], policies=policies)

@@ -13,10 +13,21 @@ from rival_workers.runtime.logs.redaction import DEFAULT, Redaction
 @pytest.mark.parametrize(
     "key",
     [
-        "password", "PASSWORD", "db_passwd", "client_secret", "access_token", "api_key", "apiKey", "X-API-Key",
-        "Authorization", "aws.access-key", "privateKey", "Set-Cookie", "credentials",
+        "password",
+        "PASSWORD",
+        "db_passwd",
+        "client_secret",
+        "access_token",
+        "api_key",
+        "apiKey",
+        "X-API-Key",
+        "Authorization",
+        "aws.access-key",
+        "privateKey",
+        "Set-Cookie",
+        "credentials",
     ],
-)  # fmt: skip
+)
 def test_a_field_whose_name_sounds_like_a_secret_is_hidden(key: str) -> None:
     assert DEFAULT.value(key, "hunter2") == "***"
     assert DEFAULT.value("outer", [{"inner": {key: ["hunter2"]}}]) == [{"inner": {key: "***"}}]

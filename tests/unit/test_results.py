@@ -108,12 +108,23 @@ def wrapped(*args: Any) -> Any: ...
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (find_tree, Tree), (later, list[Tree]), (coroutine, Tree | None), (planks, dict[str, Plank]),
-        (Chopper().method, Tree), (Chopper(), Tree), (functools.partial(find_tree), Tree), (wrapped, Tree),
+        (find_tree, Tree),
+        (later, list[Tree]),
+        (coroutine, Tree | None),
+        (planks, dict[str, Plank]),
+        (Chopper().method, Tree),
+        (Chopper(), Tree),
+        (functools.partial(find_tree), Tree),
+        (wrapped, Tree),
         (unresolvable_parameter, Tree),
-        (plain, None), (unresolvable, None), (undescribable, None), (nothing, None), (lambda: 1, None), (dict, None),
+        (plain, None),
+        (unresolvable, None),
+        (undescribable, None),
+        (nothing, None),
+        (lambda: 1, None),
+        (dict, None),
     ],
-)  # fmt: skip
+)
 def test_a_model_or_a_dataclass_in_the_annotation_makes_it_a_type(function: Any, expected: Any) -> None:
     found = returns_of(function)
     assert (found.type if found else None) == expected
@@ -125,12 +136,16 @@ def test_a_model_or_a_dataclass_in_the_annotation_makes_it_a_type(function: Any,
 @pytest.mark.parametrize(
     ("type_", "value"),
     [
-        (Tree, Tree(tree_id="oak")), (list[Tree], [Tree(tree_id="a"), Tree(tree_id="b")]), (Tree | None, None),
-        (dict[str, Tree], {"a": Tree(tree_id="a")}), (Plank, Plank(3)),
+        (Tree, Tree(tree_id="oak")),
+        (list[Tree], [Tree(tree_id="a"), Tree(tree_id="b")]),
+        (Tree | None, None),
+        (dict[str, Tree], {"a": Tree(tree_id="a")}),
+        (Plank, Plank(3)),
         (dict[dt.date, set[int]], {dt.date(2024, 2, 29): {1}}),
-        (Strict, Strict(at=dt.date(2024, 2, 29), sizes=(1, 2))), (tuple[int, Tree], (1, Tree(tree_id="a"))),
+        (Strict, Strict(at=dt.date(2024, 2, 29), sizes=(1, 2))),
+        (tuple[int, Tree], (1, Tree(tree_id="a"))),
     ],
-)  # fmt: skip
+)
 def test_what_is_stored_is_restored_as_it_was(type_: Any, value: Any) -> None:
     returns = Returns(type_)
     assert returns.restored(returns.stored(value, "x"), "x") == value
@@ -226,9 +241,13 @@ def test_types_go_through_nested_workflows_loops_and_items(inline: Inline) -> No
 
     nested = create_workflow("nested").step(inside)
     inline.define(
-        "w", find_tree, workflow(nested.build(), name="nested"), loop("turns", do=[inside], max_iterations=2),
-        for_each("lines", items=lambda: [1, 2], do=[each]), after,
-    )  # fmt: skip
+        "w",
+        find_tree,
+        workflow(nested.build(), name="nested"),
+        loop("turns", do=[inside], max_iterations=2),
+        for_each("lines", items=lambda: [1, 2], do=[each]),
+        after,
+    )
     assert run(inline, "w").status == "completed"
     oak, inner = Tree(tree_id="oak-1"), Tree(tree_id="inner")
     assert seen[:2] == [oak, oak]
@@ -265,9 +284,12 @@ def test_results_type_steps_without_annotations_and_composites(inline: Inline) -
         seen.extend([steps.untyped.result, steps.number.result, steps.lines.result, steps.anything.result])
 
     steps = [
-        untyped, step(lambda: {"a": "1"}, name="number"), for_each("lines", items=lined, do=[plank]),
-        step(lambda: 3, name="anything"), after,
-    ]  # fmt: skip
+        untyped,
+        step(lambda: {"a": "1"}, name="number"),
+        for_each("lines", items=lined, do=[plank]),
+        step(lambda: 3, name="anything"),
+        after,
+    ]
     inline.define("w", *steps, results=TreeResults)
     assert run(inline, "w").status == "completed"
     assert seen == [Tree(tree_id="oak-7"), {"a": 1}, [Plank(1), Plank(2)], 3]

@@ -32,14 +32,31 @@ PLAN = define_workflow(
     ],
 ).plan
 STEPS = [
-    "a", "b", "if", "if/c", "if/d", "both", "both/g", "both/h", "both/i", "both/turns",
+    "a",
+    "b",
+    "if",
+    "if/c",
+    "if/d",
+    "both",
+    "both/g",
+    "both/h",
+    "both/i",
+    "both/turns",
     *(f"both/turns[{turn}]/{name}" for turn in range(12) for name in "jk"),
-    "all", *(f"all[{item}]/{name}" for item in range(3) for name in ("l", "v", "v/m", "v/n")), "o",
-]  # fmt: skip
+    "all",
+    *(f"all[{item}]/{name}" for item in range(3) for name in ("l", "v", "v/m", "v/n")),
+    "o",
+]
 ROWS = [
-    *STEPS, *(f"{one}!on_error" for one in STEPS), *(f"{one}!compensate" for one in STEPS), "if!when", "all!items",
-    *(f"all[{item}]" for item in range(3)), *(f"both/turns[{turn}]!until" for turn in range(12)), "!on_error",
-]  # fmt: skip
+    *STEPS,
+    *(f"{one}!on_error" for one in STEPS),
+    *(f"{one}!compensate" for one in STEPS),
+    "if!when",
+    "all!items",
+    *(f"all[{item}]" for item in range(3)),
+    *(f"both/turns[{turn}]!until" for turn in range(12)),
+    "!on_error",
+]
 
 
 def reference(plan: Plan, path: str) -> Iterable[str]:

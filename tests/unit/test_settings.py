@@ -26,11 +26,14 @@ def test_without_anything_the_defaults_hold() -> None:
     ("env", "database", "broker"),
     [
         ({"DATABASE_URL": PG, "CELERY_BROKER_URL": REDIS}, PG, REDIS),
-        ({"RIVAL_DATABASE_URL": PG, "DATABASE_URL": "d", "RIVAL_BROKER_URL": REDIS, "CELERY_BROKER_URL": "b"},
-         PG, REDIS),
+        (
+            {"RIVAL_DATABASE_URL": PG, "DATABASE_URL": "d", "RIVAL_BROKER_URL": REDIS, "CELERY_BROKER_URL": "b"},
+            PG,
+            REDIS,
+        ),
         ({"RIVAL_DATABASE_URL": "", "DATABASE_URL": PG, "RIVAL_BROKER_URL": ""}, PG, None),
     ],
-)  # fmt: skip
+)
 def test_rivals_own_names_come_before_the_common_ones_and_empty_is_not_set(
     env: dict[str, str], database: str | None, broker: str | None
 ) -> None:
@@ -45,9 +48,14 @@ def test_the_process_environment_is_read_when_none_is_given(monkeypatch: pytest.
 
 def test_every_setting_can_be_given_in_the_environment_and_has_its_type() -> None:
     env = {
-        "RIVAL_LEASE": "4.5", "RIVAL_MAX_LOST": "7", "RIVAL_CONTINUATION_BUDGET": "0", "RIVAL_MAX_PAYLOAD": "2048",
-        "RIVAL_WORKFLOWS": f"a{os.pathsep}b/c.py", "RIVAL_QUEUE": "q", "RIVAL_RETENTION": "86400",
-    }  # fmt: skip
+        "RIVAL_LEASE": "4.5",
+        "RIVAL_MAX_LOST": "7",
+        "RIVAL_CONTINUATION_BUDGET": "0",
+        "RIVAL_MAX_PAYLOAD": "2048",
+        "RIVAL_WORKFLOWS": f"a{os.pathsep}b/c.py",
+        "RIVAL_QUEUE": "q",
+        "RIVAL_RETENTION": "86400",
+    }
     settings = WorkerSettings.from_env(env)
     assert (settings.lease, settings.max_lost, settings.continuation_budget) == (4.5, 7, 0.0)
     assert (settings.max_payload, settings.queue, settings.retention) == (2048, "q", 86400.0)
@@ -62,9 +70,20 @@ def test_arguments_come_before_the_environment_and_none_is_not_given() -> None:
 
 #: Settings by what they are; a new one must be added here.
 NUMBERS = {
-    "max_payload", "ring_grace", "event_retention", "max_events_per_topic", "lease", "continuation_budget", "near",
-    "keeper_interval", "max_lost", "retention", "shutdown_grace", "patience", "stalled_after",
-}  # fmt: skip
+    "max_payload",
+    "ring_grace",
+    "event_retention",
+    "max_events_per_topic",
+    "lease",
+    "continuation_budget",
+    "near",
+    "keeper_interval",
+    "max_lost",
+    "retention",
+    "shutdown_grace",
+    "patience",
+    "stalled_after",
+}
 URLS = {"database_url", "broker_url"}
 TEXTS = {"queue", "key_prefix", "failpoint", "redact"}
 OTHERS = {"workflows", "allow_shell", "log_format"}
@@ -85,11 +104,22 @@ NOT_NUMBERS = [
     "0x10",
 ]
 NOT_URLS = [
-    "nonsense", "h:5432/db", "mysql://me:s3cret@h/db", "postgresql://me:s3cret@h:port/db",
-    "postgresql://me:s3cret@h:99999999/db", "postgres\x00://me:s3cret@h/db", "redis://:s3cret@h:port/0",
-    "redis://:s3cret@h:70000/0", "localhost:6379", "reddis://:s3cret@h/0", "redis://:s3cret@h/0;nonsense",
-    "\udcff://h", f"redis://:s3cret@{'h' * 10_000}/0", "redis://[::1/0", "http://me:s3cret@h/",
-]  # fmt: skip
+    "nonsense",
+    "h:5432/db",
+    "mysql://me:s3cret@h/db",
+    "postgresql://me:s3cret@h:port/db",
+    "postgresql://me:s3cret@h:99999999/db",
+    "postgres\x00://me:s3cret@h/db",
+    "redis://:s3cret@h:port/0",
+    "redis://:s3cret@h:70000/0",
+    "localhost:6379",
+    "reddis://:s3cret@h/0",
+    "redis://:s3cret@h/0;nonsense",
+    "\udcff://h",
+    f"redis://:s3cret@{'h' * 10_000}/0",
+    "redis://[::1/0",
+    "http://me:s3cret@h/",
+]
 
 
 def refused(name: str, value: str) -> InvalidSetting:
@@ -175,11 +205,20 @@ def test_a_url_that_is_none_is_refused_without_showing_its_password(name: str, u
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://h", "rediss://:p@h:6380/1", "unix:///run/redis.sock", "amqp://me:p@h:5672//", "memory://",
-        "sentinel://a:26379;sentinel://b:26379", "sqs://", "redis+socket:///run/redis.sock", "my.transport:Own://h",
-        "redis://[::1]:6379/0", "redis://me:p%40ss@h/0", "pgmq://me:p@h:5432/db",
+        "redis://h",
+        "rediss://:p@h:6380/1",
+        "unix:///run/redis.sock",
+        "amqp://me:p@h:5672//",
+        "memory://",
+        "sentinel://a:26379;sentinel://b:26379",
+        "sqs://",
+        "redis+socket:///run/redis.sock",
+        "my.transport:Own://h",
+        "redis://[::1]:6379/0",
+        "redis://me:p%40ss@h/0",
+        "pgmq://me:p@h:5432/db",
     ],
-)  # fmt: skip
+)
 def test_brokers_of_every_kind_are_taken(url: str) -> None:
     assert Settings.from_env({"RIVAL_BROKER_URL": url}).broker_url == url
 
@@ -187,10 +226,15 @@ def test_brokers_of_every_kind_are_taken(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql:///db?host=/run/pg", "postgres://me@h", "sqlite:///app.db", "sqlite://", "postgresql://",
-        "postgresql+asyncpg://me:p%40ss@[::1]:5432/db?sslmode=require", "postgresql://me:p@ss@h/db",
+        "postgresql:///db?host=/run/pg",
+        "postgres://me@h",
+        "sqlite:///app.db",
+        "sqlite://",
+        "postgresql://",
+        "postgresql+asyncpg://me:p%40ss@[::1]:5432/db?sslmode=require",
+        "postgresql://me:p@ss@h/db",
     ],
-)  # fmt: skip
+)
 def test_databases_of_both_kinds_are_taken(url: str) -> None:
     assert Settings.from_env({"RIVAL_DATABASE_URL": url}).database_url == url
 

@@ -101,19 +101,32 @@ def decorated_with(function: Any) -> Any:
 
 
 FORMS = {
-    "plain": (plain, 2), "asynchronous": (asynchronous, 2), "whole": (whole, 2), "whole_async": (whole_async, 2),
-    "future": (future, 2), "method": (Chopper(3).method, 6), "async_method": (Chopper(3).async_method, 6),
-    "static": (Chopper.static, 2), "staticmethod": (staticmethod(plain), 2), "classmethod": (Chopper.of_class, 2),
-    "partial": (functools.partial(with_extra, 5), 10), "by_keyword": (functools.partial(with_extra, factor=5), 10),
+    "plain": (plain, 2),
+    "asynchronous": (asynchronous, 2),
+    "whole": (whole, 2),
+    "whole_async": (whole_async, 2),
+    "future": (future, 2),
+    "method": (Chopper(3).method, 6),
+    "async_method": (Chopper(3).async_method, 6),
+    "static": (Chopper.static, 2),
+    "staticmethod": (staticmethod(plain), 2),
+    "classmethod": (Chopper.of_class, 2),
+    "partial": (functools.partial(with_extra, 5), 10),
+    "by_keyword": (functools.partial(with_extra, factor=5), 10),
     "twice": (functools.partial(functools.partial(with_extra, 5), plus=1), 11),
-    "of_method": (functools.partial(Chopper(3).with_extra, 4), 10), "of_async": (functools.partial(asynchronous), 2),
+    "of_method": (functools.partial(Chopper(3).with_extra, 4), 10),
+    "of_async": (functools.partial(asynchronous), 2),
     "of_async_method": (functools.partial(Chopper(3).async_method), 6),
-    "partialmethod": (Chopper(3).bound_in_class, 7), "callable": (Callable(), 2),
-    "async_callable": (AsyncCallable(), 2), "of_callable": (functools.partial(AsyncCallable()), 2),
+    "partialmethod": (Chopper(3).bound_in_class, 7),
+    "callable": (Callable(), 2),
+    "async_callable": (AsyncCallable(), 2),
+    "of_callable": (functools.partial(AsyncCallable()), 2),
     "decorated": (decorated_with(plain), 2),
-    "decorated_async": (decorated_with(asynchronous), 2), "decorated_whole": (decorated_with(whole), 2),
-    "cached": (functools.cache(lambda: 4), 4), "lambda": (lambda input: input["n"], 2),
-}  # fmt: skip
+    "decorated_async": (decorated_with(asynchronous), 2),
+    "decorated_whole": (decorated_with(whole), 2),
+    "cached": (functools.cache(lambda: 4), 4),
+    "lambda": (lambda input: input["n"], 2),
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -135,8 +148,9 @@ def test_every_name_is_there_at_once_with_item_and_index_inside(inline: Inline) 
 
     each = for_each("lines", items=lambda: ["a", "b"], do=[everything])
     assert result(inline, each, loop("turns", do=[turn], max_iterations=2)) == [
-        1, [0, [[2, "a", 0], [2, "b", 1]]],
-    ]  # fmt: skip
+        1,
+        [0, [[2, "a", 0], [2, "b", 1]]],
+    ]
 
 
 def test_a_generator_gives_the_items_of_a_for_each(inline: Inline) -> None:

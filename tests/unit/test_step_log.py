@@ -67,9 +67,15 @@ def test_the_process_log_as_json_keeps_the_parts_of_an_entry(log: StepLog, caplo
     told = json.loads(line)
     assert told.pop("time").endswith("+00:00")
     assert told == {
-        "level": "warning", "logger": "rival.steps", "message": "two\nlines", "run": "order-1", "workflow": "order",
-        "step": "charge", "attempt": 2, "fields": {"tree": "oak"},
-    }  # fmt: skip
+        "level": "warning",
+        "logger": "rival.steps",
+        "message": "two\nlines",
+        "run": "order-1",
+        "workflow": "order",
+        "step": "charge",
+        "attempt": 2,
+        "fields": {"tree": "oak"},
+    }
 
 
 def test_the_process_log_as_json_is_one_line_also_for_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,9 +102,10 @@ def test_secrets_are_hidden_at_any_depth_whatever_they_are_kept_in(log: StepLog)
     log.info("password=hunter2", note="with api_key='hunter2'")
     entries = written(log)
     assert entries[0].fields == {
-        "user": {"name": "jo", "password": "***"}, "all": [{"token": "***"}, 3],
+        "user": {"name": "jo", "password": "***"},
+        "all": [{"token": "***"}, 3],
         "account": {"name": "jo", "password": "***"},
-    }  # fmt: skip
+    }
     assert "hunter2" not in repr(entries)
     assert entries[2].message == "password=***"
 

@@ -116,14 +116,26 @@ exec("def without_source(steps): return steps.one", namespace)  # noqa: S102
 @pytest.mark.parametrize(
     ("function", "names"),
     [
-        (attribute_and_subscript, ["one", "two-three", "four", "five"]), (by_context, ["one", "two"]),
-        (by_whole_context, ["one"]), (asynchronously, ["one"]), (decorated, ["one"]), (Callable(), ["one"]),
-        (Callable().method, ["one"]), (functools.partial(by_context), ["one", "two"]),
+        (attribute_and_subscript, ["one", "two-three", "four", "five"]),
+        (by_context, ["one", "two"]),
+        (by_whole_context, ["one"]),
+        (asynchronously, ["one"]),
+        (decorated, ["one"]),
+        (Callable(), ["one"]),
+        (Callable().method, ["one"]),
+        (functools.partial(by_context), ["one", "two"]),
         (lambda steps: steps.one, ["one"]),
-        (dynamic, []), (asked_first, []), (tried, []), (rebinds, []), (shadows, []), (something_elses, []),
-        (two_of_them[0], []), (namespace["without_source"], []), (dict, []),
+        (dynamic, []),
+        (asked_first, []),
+        (tried, []),
+        (rebinds, []),
+        (shadows, []),
+        (something_elses, []),
+        (two_of_them[0], []),
+        (namespace["without_source"], []),
+        (dict, []),
     ],
-)  # fmt: skip
+)
 def test_only_what_is_surely_read_of_steps_counts(function: Any, names: list[str]) -> None:
     assert mentioned(function) == names
 

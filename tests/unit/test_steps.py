@@ -116,10 +116,14 @@ def test_an_unknown_option_is_named_with_those_that_are_known() -> None:
 @pytest.mark.parametrize(
     ("options", "about"),
     [
-        ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"), ({"max_attempts": 0}, "max_attempts"),
-        ({"backoff": "quadratic"}, "backoff"), ({"on_timeout": "ignore"}, "on_timeout"), ({"base_delay": -1}, "base_"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": -1}, "timeout"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"backoff": "quadratic"}, "backoff"),
+        ({"on_timeout": "ignore"}, "on_timeout"),
+        ({"base_delay": -1}, "base_"),
     ],
-)  # fmt: skip
+)
 def test_an_option_with_a_value_that_makes_no_sense_is_refused(options: dict[str, Any], about: str) -> None:
     with pytest.raises(ValueError, match=f"option {about}"):
         define_step(step(chop, **options))

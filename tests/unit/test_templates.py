@@ -181,9 +181,19 @@ def test_a_value_in_a_query_may_be_empty_or_dots() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["{input.url}", "https://{input.host}/", "https://api.{input.host}", "https://api{input.host}/x", "ftp://x/y",
-     "//example.com/", "example.com", "", 7, "file:///etc/passwd"],
-)  # fmt: skip
+    [
+        "{input.url}",
+        "https://{input.host}/",
+        "https://api.{input.host}",
+        "https://api{input.host}/x",
+        "ftp://x/y",
+        "//example.com/",
+        "example.com",
+        "",
+        7,
+        "file:///etc/passwd",
+    ],
+)
 def test_a_host_that_is_a_template_or_no_url_is_refused_at_registration(url: Any) -> None:
     with pytest.raises(DefinitionError, match="templates only after the host"):
         define_workflow("w", [http_step(url)])

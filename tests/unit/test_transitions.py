@@ -81,7 +81,17 @@ def test_open_is_everything_that_is_not_terminal() -> None:
 def test_a_running_step_leaves_by_what_is_listed_here_and_by_nothing_else() -> None:
     verbs = {verb for verb in STEP_TRANSITIONS if "running" in step_sources(verb)}
     assert verbs == {
-        "finish_step", "retry_step", "time_out_finish", "time_out_retry", "release_step", "suspend_step",
-        "answer_step", "beat_step", "beat_external_step", "cancel_below", "cancel_run", "settle_step",
-    }  # fmt: skip
+        "finish_step",
+        "retry_step",
+        "time_out_finish",
+        "time_out_retry",
+        "release_step",
+        "suspend_step",
+        "answer_step",
+        "beat_step",
+        "beat_external_step",
+        "cancel_below",
+        "cancel_run",
+        "settle_step",
+    }
     assert run_sources("begin_run") == {"pending"}

@@ -100,5 +100,10 @@ class CutBrokerConnections(Fault):
 
 
 BROKER_FAULTS = (
-    FlushBroker, RestartBrokerEmpty, RestartBrokerWithData, FreezeBroker, PauseBroker, CutBrokerConnections,
-)  # fmt: skip
+    FlushBroker,
+    RestartBrokerEmpty,
+    RestartBrokerWithData,
+    FreezeBroker,
+    PauseBroker,
+    CutBrokerConnections,
+)

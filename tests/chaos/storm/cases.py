@@ -110,9 +110,14 @@ def _order(run_id: str, input: Input) -> Expected:
 def _journey(run_id: str, input: Input) -> Expected:
     called = (amount(input) + 1) * 10
     result = {
-        "again": input["n"] + 2, "called": called, "spawned": f"{run_id}/spawn:child", "gathered": [1, None, 11, 40],
-        "winner": 1, "caught": True, "end": called + 1,
-    }  # fmt: skip
+        "again": input["n"] + 2,
+        "called": called,
+        "spawned": f"{run_id}/spawn:child",
+        "gathered": [1, None, 11, 40],
+        "winner": 1,
+        "caught": True,
+        "end": called + 1,
+    }
     names = ("a", "b", "g0", "g1", "f", "c", "end")
     return Expected("completed", result, frozenset(f"journey/{name}" for name in names))
 

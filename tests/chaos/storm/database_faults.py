@@ -239,6 +239,15 @@ class ExhaustConnections(Fault):
 
 
 DATABASE_FAULTS = (
-    RestartPostgres, CrashPostgres, FreezePostgres, TerminateBackends, CancelBackends, LockTable, RevokePrivileges,
-    RefuseLogin, ReadOnlyMode, FullDisk, ExhaustConnections,
-)  # fmt: skip
+    RestartPostgres,
+    CrashPostgres,
+    FreezePostgres,
+    TerminateBackends,
+    CancelBackends,
+    LockTable,
+    RevokePrivileges,
+    RefuseLogin,
+    ReadOnlyMode,
+    FullDisk,
+    ExhaustConnections,
+)

@@ -19,9 +19,11 @@ from tests.chaos.storm.ledger import Execution
 
 #: Entries that put a step back to its beginning, and what they mean.
 LOSSES = {
-    "taken_over": "its executor was lost", "handed_back": "handed back", "retry_run": "an operator's retry",
+    "taken_over": "its executor was lost",
+    "handed_back": "handed back",
+    "retry_run": "an operator's retry",
     "rewind_run": "an operator's rewind",
-}  # fmt: skip
+}
 #: Entries after which a step may be claimed again.
 CAUSES = {*LOSSES, "retried", "resumed", "suspended", "completed_outside", "failed_outside", "continued"}
 #: Entries about the whole run.

@@ -157,9 +157,12 @@ def third_turn(index: int) -> bool:
 def total(run: Any, steps: Any) -> dict[str, Any]:
     effect(run)
     return {
-        "squares": sum(steps.squares.result), "others": steps.others.result, "ways": steps.ways.result,
-        "turns": steps.turns.result, "inner": steps.inner.result,
-    }  # fmt: skip
+        "squares": sum(steps.squares.result),
+        "others": steps.others.result,
+        "ways": steps.ways.result,
+        "turns": steps.turns.result,
+        "inner": steps.inner.result,
+    }
 
 
 inner = create_workflow("inner").parallel("pair", [one, two]).step(two, name="after").build()
@@ -301,9 +304,14 @@ def journey(ctx: Any, input: Any) -> dict[str, Any]:
         caught = True
     end = ctx.step(do.add, "end", called, name="end")
     return {
-        "again": again, "called": called, "spawned": spawned, "gathered": gathered, "winner": winner, "caught": caught,
+        "again": again,
+        "called": called,
+        "spawned": spawned,
+        "gathered": gathered,
+        "winner": winner,
+        "caught": caught,
         "end": end,
-    }  # fmt: skip
+    }
 
 
 # -- lanes: an async flow whose tasks wait for timers, events, children and retries at the same time ---------

@@ -59,5 +59,9 @@ def _if_possible(producer: Producer, verb: Callable[[], Any]) -> None:
 
 
 _VERBS: dict[str, Callable[[Producer, Accepted, float], None]] = {
-    "pause": _pause, "cancel": _cancel, "cancel_retry": _cancel_retry, "rewind": _rewind, "settle": _settle,
-}  # fmt: skip
+    "pause": _pause,
+    "cancel": _cancel,
+    "cancel_retry": _cancel_retry,
+    "rewind": _rewind,
+    "settle": _settle,
+}

@@ -66,10 +66,15 @@ class Report:
     def _problem_lines(self) -> list[str]:
         verdict = self.verdict
         groups = {
-            "lost": verdict.lost, "stuck": verdict.stuck, "wrong": verdict.wrong, "left behind": verdict.left_behind,
-            "not explained": verdict.effects.unexplained, "workers": self.workers, "harness": self.broken,
+            "lost": verdict.lost,
+            "stuck": verdict.stuck,
+            "wrong": verdict.wrong,
+            "left behind": verdict.left_behind,
+            "not explained": verdict.effects.unexplained,
+            "workers": self.workers,
+            "harness": self.broken,
             "raw client errors": [f"{name}: {text}" for name, text in self.raw_errors.items()],
-        }  # fmt: skip
+        }
         return [f"  {kind.upper()}: {example}" for kind, found in groups.items() for example in found[:SHOWN]]
 
 

@@ -68,9 +68,12 @@ class Servers:
     def admin(self) -> psycopg.Connection[Any]:
         """A superuser's connection, on which no fault of ours has an effect."""
         return psycopg.connect(
-            self.postgres.url, autocommit=True, application_name="chaos", connect_timeout=20,
+            self.postgres.url,
+            autocommit=True,
+            application_name="chaos",
+            connect_timeout=20,
             options="-c default_transaction_read_only=off -c statement_timeout=60s",
-        )  # fmt: skip
+        )
 
     def redis(self) -> redis.Redis:
         return redis.Redis.from_url(self.broker.url, socket_timeout=10, socket_connect_timeout=10)

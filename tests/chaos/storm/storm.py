@@ -27,8 +27,10 @@ from tests.chaos.storm.verdict import Judge
 from tests.chaos.storm.worker_faults import WORKER_FAULTS
 
 LANES: dict[str, tuple[type[Fault], ...]] = {
-    "workers": WORKER_FAULTS, "broker": BROKER_FAULTS, "database": DATABASE_FAULTS,
-}  # fmt: skip
+    "workers": WORKER_FAULTS,
+    "broker": BROKER_FAULTS,
+    "database": DATABASE_FAULTS,
+}
 #: Seconds between two faults of a lane. After faults of the broker a fleet needs some time to connect again; without
 #: it, hardly anything would run for the other faults to meet.
 GAPS = {"workers": (2.0, 8.0), "broker": (6.0, 14.0), "database": (3.0, 9.0)}
@@ -56,9 +58,11 @@ class Storm:
         self._ledger = Ledger(directory / "ledger")
         servers = self._servers
         self._settings = Settings(
-            database_url=servers.database_url, broker_url=servers.broker_url, queue="storm",
+            database_url=servers.database_url,
+            broker_url=servers.broker_url,
+            queue="storm",
             ring_grace=float(SETTINGS["ring_grace"]),
-        )  # fmt: skip
+        )
         self._fleet = Fleet(options.pool, self._settings, self._ledger.directory)
         self._stop = threading.Event()
         self._skipped: dict[str, str] = {}
@@ -166,11 +170,21 @@ class Storm:
         ended = max((one.healed for one in faults), default=0.0)
         verdict.effects.during_faults = sum(one.at < ended for one in self._ledger.executions())
         return Report(
-            self._options.pool, self._options.seed, self._options.minutes, verdict, faults, self._skipped, settled,
-            self._slowest_recovery([one.healed for one in faults]), self._fleet.restarts, workers,
-            producer.patience.refused, raw, [text for lane in lanes for text in lane.broken] + producer.errors,
+            self._options.pool,
+            self._options.seed,
+            self._options.minutes,
+            verdict,
+            faults,
+            self._skipped,
+            settled,
+            self._slowest_recovery([one.healed for one in faults]),
+            self._fleet.restarts,
+            workers,
+            producer.patience.refused,
+            raw,
+            [text for lane in lanes for text in lane.broken] + producer.errors,
             self._tracebacks(),
-        )  # fmt: skip
+        )
 
     def _slowest_recovery(self, healed: list[float]) -> float:
         times = [one.at for one in self._ledger.executions()]

@@ -162,8 +162,9 @@ class Judge:
 
     def _look_for_missed_ticks(self, verdict: Verdict) -> None:
         """A run for each tick of the schedule, also of those that came while everything was down."""
-        ticks = sorted(datetime.fromisoformat(row.id.partition("@")[2]) for row in self.runs.values()
-                       if row.workflow == "tick")  # fmt: skip
+        ticks = sorted(
+            datetime.fromisoformat(row.id.partition("@")[2]) for row in self.runs.values() if row.workflow == "tick"
+        )
         gaps = [(one, next_one) for one, next_one in pairwise(ticks) if next_one - one != timedelta(seconds=EVERY)]
         verdict.wrong += [f"the schedule has no run between {one} and {next_one}" for one, next_one in gaps]
 
@@ -172,8 +173,11 @@ class Judge:
         for run_id, rows in self.steps.items():
             ended = run_id not in self.runs or self.runs[run_id].status in RUN_TERMINAL
             left += [f"open step {run_id} {row.path}" for row in rows if ended and row.completed_at is None]
-            left += [f"{run_id} {row.path} is claimed by {row.executor_id}, which is dead" for row in rows
-                     if row.status == "running" and row.executor_id not in self.living]  # fmt: skip
+            left += [
+                f"{run_id} {row.path} is claimed by {row.executor_id}, which is dead"
+                for row in rows
+                if row.status == "running" and row.executor_id not in self.living
+            ]
         left += [f"wait of {row.run_id} {row.path}" for row in self.waits if self._has_ended(row.run_id)]
         left += [f"orphan {run_id}" for run_id in self.orphans]
         left += [f"event {row.id} is still on its way" for row in self.events if row.status == "sent"]

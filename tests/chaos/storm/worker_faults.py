@@ -119,5 +119,11 @@ class FreezeChild(_OfPrefork):
 
 
 WORKER_FAULTS = (
-    KillWorker, KillAllWorkers, TerminateWorker, FreezeWorker, FreezeWorkerBriefly, KillChild, FreezeChild,
-)  # fmt: skip
+    KillWorker,
+    KillAllWorkers,
+    TerminateWorker,
+    FreezeWorker,
+    FreezeWorkerBriefly,
+    KillChild,
+    FreezeChild,
+)

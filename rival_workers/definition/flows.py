@@ -13,6 +13,7 @@ from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.source_lines import calling_place, in_a_notebook
+from rival_workers.definition.steps import keep_decorator_options
 from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
 
 P = ParamSpec("P", default=...)
@@ -28,6 +29,7 @@ class Flow(Generic[P, R_co]):
     def __init__(self, function: Callable[P, R_co], name: str, version: str | None) -> None:
         self.function, self.name, self.version = function, name, version
         self.definition: WorkflowDefinition | None = None
+        keep_decorator_options(of=function, on=self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.function(*args, **kwargs)

@@ -10,15 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rival_workers.definition.options import PolicyOptions
+from rival_workers.definition.steps import overridden
 
 #: Says of a step's name and kind ("step", "branch", …) whether a rule is for it.
 Matcher = Callable[[str, str], bool]
 Rule = tuple[Matcher, Mapping[str, Any]]
 #: As a user writes it: a step's name stands for a matcher.
 PolicyRule = tuple[str | Matcher, PolicyOptions]
-
-#: Two ways to say one thing: a step that says it in one has said it.
-_SAME = ({"max_attempts", "max_retries"},)
 
 
 def named(pattern: str) -> Matcher:
@@ -60,5 +58,4 @@ def _rule(number: int, one: Any) -> Rule:
 def ruled(rules: Sequence[Rule], its_name: str, its_kind: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
     """The step's options over those of the first rule that is for it."""
     rule = next((options for matches, options in rules if matches(its_name, its_kind)), {})
-    said = {other for same in _SAME if same & own.keys() for other in same}
-    return {**{key: value for key, value in rule.items() if key not in said}, **own}
+    return overridden(rule, own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Generic, Never, Unpack, overload
 
@@ -28,6 +28,8 @@ T_co = TypeVar("T_co", covariant=True, default=Any)
 OPTIONS = ("name", "on_error", "compensate", "max_retries", *StepConfig.model_fields)
 _DURATIONS = ("timeout", "base_delay", "max_delay", "heartbeat", "deadline")
 _OPTIONS_ATTRIBUTE = "__rival_step__"
+#: Two options for one thing: a step that has one of them overrides both.
+_ATTEMPTS = frozenset({"max_attempts", "max_retries"})
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ def step(function: Any = None, /, **options: Unpack[StepOptions]) -> StepSpec | 
         return StepSpec(function, options)
 
     def decorate(decorated: F) -> F:
+        if getattr(decorated, "definition", None) is not None:
+            raise TypeError("@step(…) has no effect on a flow that is registered already: put it below @flow(…)")
         setattr(decorated, _OPTIONS_ATTRIBUTE, options)
         return decorated
 
@@ -67,26 +71,45 @@ def step(function: Any = None, /, **options: Unpack[StepOptions]) -> StepSpec | 
 
 
 def as_spec(thing: Any) -> StepSpec:
-    """Whatever a list of steps may hold: a function, `step(…)`, or a dict with "fn"."""
+    """A step in any form that a list of steps accepts: a function, `step(…)`, or a dict with "fn"."""
     if isinstance(thing, StepSpec):
-        inner = as_spec(thing.function) if isinstance(thing.function, StepSpec) else thing
-        options = {**_decorated_with(inner.function), **inner.options, **thing.options}
-        return StepSpec(inner.function, options, inner.problems, inner.only_in_plans)
+        flat = flattened(thing)
+        return replace(flat, options=overridden(decorator_options(flat.function), flat.options))
     if isinstance(thing, Mapping):
         if "fn" not in thing:
             raise ValueError('a step given as a dict needs "fn": the function')
         return as_spec(StepSpec(thing["fn"], {k: v for k, v in thing.items() if k != "fn"}))
     if callable(thing):
-        return StepSpec(thing, _decorated_with(thing))
+        return StepSpec(thing, decorator_options(thing))
     raise ValueError(f"{thing!r} is not a step: give a function, step(function, …) or {{'fn': function, …}}")
 
 
-def _decorated_with(function: Any) -> Mapping[str, Any]:
+def flattened(spec: StepSpec) -> StepSpec:
+    """One spec for `step(step(function, …), …)`: outer options override inner ones."""
+    if not isinstance(spec.function, StepSpec):
+        return spec
+    inner = flattened(spec.function)
+    return replace(inner, options=overridden(inner.options, spec.options))
+
+
+def decorator_options(function: Any) -> Mapping[str, Any]:
     """The options of `@step(…)`, also of a function that a partial is made of."""
     while isinstance(function, functools.partial):
         function = function.func
     options: Mapping[str, Any] = getattr(function, _OPTIONS_ATTRIBUTE, {})
     return options
+
+
+def keep_decorator_options(of: Any, on: Any) -> None:
+    """What is made of a decorated function has the function's options."""
+    if options := decorator_options(of):
+        setattr(on, _OPTIONS_ATTRIBUTE, options)
+
+
+def overridden(options: Mapping[str, Any], by: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, where `by` has precedence: field by field, with `max_attempts` and `max_retries` as one field."""
+    hidden = _ATTEMPTS if by.keys() & _ATTEMPTS else frozenset()
+    return {**{key: value for key, value in options.items() if key not in hidden}, **by}
 
 
 def name_of(function: Function) -> str:

@@ -23,7 +23,7 @@ from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Close, EndRun, FailRun, OpenRow, Recall, Undone, Unwind
 from rival_workers.engine.interpreter import advance, config_of
 from rival_workers.engine.plan import FlowNode, Plan, StepConfig, StepNode
-from rival_workers.runtime.flow.calls import checked_options
+from rival_workers.runtime.flow.step_options import checked_options
 
 HARD = End("failed", error={"message": "hard"}, hard=True)
 OK = End("completed")

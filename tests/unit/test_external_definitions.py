@@ -12,7 +12,7 @@ from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine import interpreter
 from rival_workers.engine.plan import StepConfig
 from rival_workers.runtime.attempt.context import NotExternal
-from rival_workers.runtime.flow.calls import checked_options
+from rival_workers.runtime.flow.step_options import checked_options
 from rival_workers.testing import Lab
 
 

@@ -13,7 +13,7 @@ from rival_workers.definition import composites, options
 from rival_workers.definition.problems import NOT_IN_COMPOSITES
 from rival_workers.definition.steps import _DURATIONS, OPTIONS
 from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime.flow.calls import NOT_IN_FLOWS
+from rival_workers.runtime.flow.step_options import NOT_IN_FLOWS
 
 ALL = set(OPTIONS)
 REACTIONS = {"on_error", "compensate"}

@@ -21,12 +21,11 @@ from rival_client.sql.topics import topic_of
 from rival_workers.definition.options import Duration, SleepUnits
 from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.returns import Returns, returns_of_model
-from rival_workers.definition.steps import StepSpec, as_spec, checked_config, name_of
+from rival_workers.definition.steps import StepSpec, name_of
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import CheckpointRef
-from rival_workers.runtime.flow.keywords import split_keywords
 from rival_workers.runtime.flow.operations import (
     ChildOperation,
     EventOperation,
@@ -36,10 +35,9 @@ from rival_workers.runtime.flow.operations import (
 )
 from rival_workers.runtime.flow.scheduler import FlowScheduler
 from rival_workers.runtime.flow.step import FlowStep
+from rival_workers.runtime.flow.step_options import NOT_IN_FLOWS, StepCall, checked_options, step_call
 from rival_workers.runtime.logs.failure_log import FlowFailures
 
-#: Options of a step that is part of a plan.
-NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")
 #: A checkpoint that waits for very many topics has a shorter name than all of them make.
 MAX_CHECKPOINT = 400
 _SIGNS_OF_PATHS = "~:#[]!"
@@ -84,21 +82,37 @@ class FlowCalls:
         self._configs: dict[str, StepConfig] = {}
 
     def step(
-        self, function: Callable[..., Any] | StepSpec, *args: Any, name: str | None = None,
-        options: Mapping[str, Any] | None = None, **keywords: Any,
-    ) -> StepOperation:  # fmt: skip
-        if isinstance(function, StepSpec):
-            function, options = _of_spec(function, options or {})
-        if not callable(function):
-            raise arguments.invalid("function", function, "a function that ctx.step can call")
-        keywords = keywords if name is None else {"name": name, **keywords}
-        chosen, its_own = split_keywords(function, args, keywords, options)
-        given = chosen.pop("name", None)
-        called = name_of(function) if given is None else _step_name(given)
-        config = self._config(called, chosen) if chosen else self._config_of(called)
-        mark = self.scheduler.come_to(called, "step")
-        step = FlowStep(mark, function, args, config, self._max_payload, self._failures, its_own)
+        self,
+        function: Callable[..., Any] | StepSpec,
+        *args: Any,
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> StepOperation:
+        named = keywords if name is None else {"name": name, **keywords}
+        return self._step(step_call(function, args, named, options, {}), args)
+
+    def _step(self, call: StepCall, args: Sequence[Any]) -> StepOperation:
+        options = dict(call.options)
+        given = options.pop("name", None)
+        name = name_of(call.function) if given is None else _step_name(given)
+        try:
+            config = self._config(name, options) if options else self._config_of(name)
+        except ValueError as error:
+            raise ValueError(f"{call.origin}{error}") from None
+        mark = self.scheduler.come_to(name, "step")
+        step = FlowStep(mark, call.function, args, config, self._max_payload, self._failures, call.keywords)
         return StepOperation(self.scheduler, step)
+
+    def _gathered_step(
+        self,
+        gathered: Mapping[str, Any],
+        function: Callable[..., Any] | StepSpec,
+        *args: Any,
+        options: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> StepOperation:
+        return self._step(step_call(function, args, keywords, options, gathered), args)
 
     def _config_of(self, name: str) -> StepConfig:
         if name not in self._configs:
@@ -172,27 +186,18 @@ class FlowCalls:
         if isinstance(function, functools.partial) and _belongs_to(function.func, context):
             method, keywords, args = function.func, function.keywords, [*function.args, *args]
         if not _belongs_to(method, context):
-            return self.step(function, *args, options=options)
+            return self._step(step_call(function, args, {}, None, options), args)
         if method.__name__ not in STARTABLE:
             raise InvalidArgument(argument, f"ctx.{method.__name__} cannot be begun. {_TAKEN}")
         begin = getattr(self, method.__name__)
+        if begin == self.step:
+            begin = functools.partial(self._gathered_step, options)
         try:
             inspect.signature(begin).bind(*args, **keywords)
         except TypeError as error:
             raise InvalidArgument(argument, f"ctx.{method.__name__}: {error}.") from None
         made: Operation = begin(*args, **keywords)
         return made
-
-
-def _of_spec(spec: StepSpec, options: Mapping[str, Any]) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """The function of `step(function, …)`, and its options, which come over those of `ctx.gather`."""
-    if spec.only_in_plans:
-        raise ValueError(
-            f"{spec.options['name']}: a predefined step is part of a plan. Put it into a workflow of steps, and "
-            "ctx.call(…) that; or give ctx.step a function."
-        )
-    found = as_spec(spec)
-    return found.function, {**options, **found.options}
 
 
 _TAKEN = (
@@ -219,22 +224,6 @@ def _step_name(given: Any) -> str:
 
 def _belongs_to(function: Any, context: object) -> bool:
     return getattr(function, "__self__", None) is context
-
-
-def checked_options(options: Mapping[str, Any]) -> StepConfig:
-    problems: list[str] = []
-    others = {key: value for key, value in options.items() if key != "compensate"}
-    config = checked_config(others, problems, not_known=NOT_IN_FLOWS)
-    if config is not None and config.is_external:
-        problems.append(
-            "a flow waits for somebody outside with ctx.await_event(…); an external step stands in a workflow of "
-            "steps, which a flow can ctx.call(…)"
-        )
-    if "compensate" in options:
-        problems.append("a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise")
-    if problems or config is None:
-        raise ValueError("; ".join(problems))
-    return config
 
 
 def _topics(topics: Sequence[Any]) -> list[str]:

@@ -53,7 +53,7 @@ COMPENSATIONS = [f"{path}!compensate" for path in UNDONE]
 
 
 def brought_to_the_gate(rival: Rival, workers: Workers, file: Path, ledger: Ledger, count: int = 6) -> list[str]:
-    """Runs of which nothing is undone yet, and nobody who goes on with them."""
+    """Runs of which nothing is undone yet, and no worker that continues them."""
     [worker] = workers.start(file, concurrency=3)
     run_ids = start_many(rival, count, "saga")
     wait_until(lambda: all(ledger.lines(run_id, "d!compensate") for run_id in run_ids))

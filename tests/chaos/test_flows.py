@@ -1,4 +1,4 @@
-"""kill -9 at every failpoint of a flow: while it records, suspends, is woken, has a child, begins anew; and on a fleet
+"""kill -9 at every failpoint of a flow: while it records, suspends, is woken, has a child, continues; and on a fleet
 that loses workers meanwhile. Nothing is lost, and nothing that was committed is done twice.
 """
 
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_at_a_failpoint_of_a_flow_loses_nothing_and_doubles_n
 def test_a_keeper_that_dies_between_finding_a_timer_and_ringing_for_it_leaves_it_to_the_next(
     rival: Rival, workers: Workers, ledger: Ledger
 ) -> None:
-    """With no countdowns at all, every timer is the keepers' to ring for."""
+    """Without countdowns, a keeper publishes the message of every timer."""
     file = ledger.workflow(FLOWS)
     [doomed] = workers.start(file, near=0, failpoint="after_due_commit", ring_grace=1)
     run_ids = start_many(rival, 3, "journey", turn=0)

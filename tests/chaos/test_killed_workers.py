@@ -1,4 +1,4 @@
-"""kill -9 in every place: a child, a whole worker, between commit and ring; and steps that kill their own process."""
+"""kill -9 everywhere: a child, a whole worker, between commit and publish; and steps that kill their own process."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_dead_workers_attempt_is_taken_over_within_the_lease_and_two_seconds(
     rival: Rival, workers: Workers, ledger: Ledger, pool: str
 ) -> None:
     both = workers.start(ledger.workflow(ONE_LONG), 2, pool=pool, concurrency=1)
-    # As if on another machine: nobody here can tell that its process is dead, only its lease can.
+    # As if on another machine: only the lease shows that its process is dead.
     with rival.database.transaction() as connection:
         connection.exec_driver_sql("UPDATE rival_executors SET host = 'elsewhere'")
     [run_id] = start_many(rival, 1, "long", seconds=3)

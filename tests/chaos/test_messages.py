@@ -1,5 +1,5 @@
-"""Every message three times and in any order: all but one of each are stale, and stale is a no-op. And messages that
-somebody else has written: none of them stops or silences a worker.
+"""Every message three times and in any order: all but one of each are stale, and stale is a no-op. And messages
+from other programs: none of them stops or silences a worker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two who act on the same run at the same moment: one of them wins, and both are told the truth."""
+"""Two operations on the same run at the same moment: one of them wins, and both return the truth."""
 
 from __future__ import annotations
 

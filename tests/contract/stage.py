@@ -1,4 +1,4 @@
-"""A store on a stage: rows are brought into any status, looked at whole, and time passes when it is told to."""
+"""A store and its rows, without an engine: a test brings rows into any status, reads them, and sets the clock."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_json_may_have_200_levels_and_comes_back(inline: Inline) -> None:
     assert inline.rival.result("r").result == deep
     with pytest.raises(InvalidPayload, match="201 levels"):
         inline.rival.run("echo", [deep], "s")
-    # Brackets within texts are no levels.
+    # Brackets within texts do not count as levels.
     assert inline.rival.run("echo", ["[" * 1000, "]" * 1000, '\\"[' * 500], "t").status == "started"
 
 

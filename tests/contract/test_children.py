@@ -46,7 +46,7 @@ def orphaned(inline: Inline) -> set[str]:
 
 
 def cancel_and_die(inline: Inline, run_id: str) -> None:
-    """The cancelling commit, by somebody who is dead before it comes to the children."""
+    """The commit of a cancel whose process dies before it cancels the children."""
     with inline.store.database.transaction() as connection:
         assert run_statements.cancel_run(connection, run_id, "ann")
 

@@ -70,7 +70,7 @@ class Api:
 
 @dataclass
 class World:
-    """A producer and, when somebody delivers its rings, a worker."""
+    """A producer, and a worker for the messages that the test delivers."""
 
     api: Api
     inline: Inline
@@ -587,7 +587,7 @@ def test_another_kind_of_connection_is_refused(world: World) -> None:
         world.api.run("anything", 1, connection="postgresql://…")
 
 
-# -- the change bell --------------------------------------------------------------------------------------
+# -- run-end notifications --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

@@ -1,4 +1,4 @@
-"""Compensations: when a run is bound to fail, what it has done is undone, the last step first."""
+"""Compensations: when a run will fail, its completed steps are undone, the last one first."""
 
 from __future__ import annotations
 
@@ -400,7 +400,7 @@ def test_lanes_whose_failure_does_not_matter_undo_nothing_until_the_run_fails(ma
 def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undone_with_the_run(
     make: Make, world: World
 ) -> None:
-    """A late result of the compensation that was stopped is refused, and it begins anew."""
+    """A late result of the compensation that was stopped is refused, and it begins again."""
     inline = world.inline = make()
     beside: list[StepMessage] = []
     tokens: list[int] = []
@@ -503,7 +503,7 @@ def test_a_retry_goes_back_to_the_first_step_whose_compensation_has_begun(make: 
 
 
 def test_a_late_result_of_a_compensation_of_before_is_refused(make: Make, world: World) -> None:
-    """The run is rewound while the compensation runs, and fails anew."""
+    """The run is rewound while the compensation runs, and fails again."""
     inline = make()
     rewound: list[str] = []
 
@@ -716,7 +716,7 @@ def test_the_unwinding_itself_can_be_neither_settled_nor_rewound_to(make: Make, 
 def test_a_step_whose_compensation_was_skipped_before_it_began_stays_done(
     make: Make, world: World, verb: str, again: list[str]
 ) -> None:
-    """With a result set by hand somebody has undone it by hand."""
+    """A result set by hand means that an operator has undone the step by hand."""
     inline = make()
 
     def undo(ctx: Any) -> None:

@@ -26,7 +26,7 @@ def inline(request: pytest.FixtureRequest, file_url: str) -> Iterator[Inline]:
 
 
 def settle(inline: Inline, order: random.Random | None = None, copies: int = 1) -> None:
-    """Until nothing is rung and nothing is due any more."""
+    """Until no message is left and nothing is due."""
     for _ in range(1000):
         rung = inline.doorbell.take()
         if not rung and not inline.later:

@@ -1,4 +1,4 @@
-"""A delay is a row with a time: near ones ride a countdown, far ones wait for the keeper, and nobody waits."""
+"""A delay is a row with a time: near ones are published with a countdown, far ones by the keeper; no worker waits."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.support.locks import until_blocked
 
 
 def settle(inline: Inline) -> None:
-    """Deliver all that is rung and due, events too."""
+    """Deliver all published messages that are due, events too."""
     inline.drain()
 
 
@@ -371,7 +371,7 @@ def pg(postgres_url: str) -> Iterator[Inline]:
 def test_a_wait_that_begins_while_an_event_is_delivered_is_not_missed(
     pg: Inline, monkeypatch: pytest.MonkeyPatch, first: str, key: str | None
 ) -> None:
-    """Whoever is second waits for the lock of the first, and then sees what the first has left."""
+    """The second transaction waits for the lock of the first, and then sees what the first has left."""
     pg.define("w", wait_event_step("paid", key=key))
     event = pg.rival.send_event("paid", 1, key=key).event_id
     pg.doorbell.take()
@@ -459,7 +459,7 @@ def test_of_cancel_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline)
 def test_an_event_on_its_way_to_a_wait_that_comes_again_with_another_key_is_not_taken_for_that(
     pg: Inline, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
-    """Whoever delivers has found the wait, and is slow; meanwhile the flow is at the same place with another key."""
+    """The delivery has found the wait, and is slow; meanwhile the flow is at the same place with another key."""
     keys = ["first", "second"]
 
     def body(ctx: Any) -> Any:
@@ -502,7 +502,7 @@ def test_of_timeout_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline
         pg.doorbell.take()
         time.sleep(0.06)
         begin = threading.Barrier(2)
-        # Whoever is a little ahead changes from turn to turn.
+        # Which of the two is a little ahead changes from round to round.
         acts = [partial(pg.coordinator.deliver, event), partial(pg.deliver, timer)]
         with ThreadPoolExecutor(2) as threads:
             jobs = [threads.submit(_after_all, begin, act) for act in (acts if n % 2 else acts[::-1])]
@@ -812,7 +812,7 @@ def test_a_step_is_only_woken_where_it_cannot_be_gone_on_with(pg: Inline, hindra
 
 
 def test_a_flow_that_begins_to_wait_holds_no_step_while_it_waits_for_the_topic(pg: Inline) -> None:
-    """Whoever delivers has the topic, and then wants steps: the other way round the two would wait for one another."""
+    """A delivery locks the topic and then steps; in the other order the two transactions would deadlock."""
     pg.define("w", flow("f", register=False)(lambda ctx: ctx.await_event("paid")))
     pg.rival.run("w", run_id="r")
     with pg.store.database.transaction() as connection:

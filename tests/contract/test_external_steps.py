@@ -1,4 +1,4 @@
-"""External steps on every store: somebody outside completes them, once; whoever comes too late is refused and noted."""
+"""External steps on every store: an external system completes them, once; a late completion is refused and recorded."""
 
 from __future__ import annotations
 
@@ -475,7 +475,7 @@ def test_a_run_is_not_deleted_beside_the_history_entry_of_a_late_answer(postgres
         inline.close()
 
 
-# -- signs of life from outside ---------------------------------------------------------------------------
+# -- heartbeats from an external system -------------------------------------------------------------------
 
 
 def test_a_beat_from_outside_puts_the_time_off_but_not_beyond_the_deadline(file_url: str) -> None:
@@ -544,7 +544,7 @@ def test_a_missed_beat_from_outside_is_a_timeout_that_says_when_the_last_one_was
 
 
 def test_a_client_needs_no_broker_to_complete_a_step(inline: Inline) -> None:
-    """It commits, and whoever looks next finds it."""
+    """It commits, and the next reader finds it."""
     define(inline)
     token = start(inline)
     silent = CollectingDoorbell()

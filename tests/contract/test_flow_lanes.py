@@ -438,7 +438,7 @@ def test_an_event_that_comes_while_the_flow_is_being_suspended_is_not_missed(inl
         inline.rival.run("f", run_id=f"r{number}")
         inline.drain()
         senders[-1].join()
-        # Nothing rings for what this test has delivered by hand.
+        # No message is published for what this test has delivered by hand.
         inline.rival.recover()
         inline.keeper.run_once()
         assert finish(inline, f"r{number}") == 1

@@ -42,7 +42,7 @@ def meet_in_a_commit(
 
 
 def resume(inline: Inline, run_id: str = "r") -> None:
-    """Nothing rings for what a test has ended by hand."""
+    """No message is published for what a test has ended by hand."""
     inline.rival.recover()
     inline.keeper.run_once()
     assert finish(inline, run_id) == "done"

@@ -402,7 +402,7 @@ def test_a_child_of_before_a_rewind_does_not_answer_for_the_new_one(
     define(inline, lambda ctx: ctx.await_event("go", key=ctx.run.id), "child")
     define(inline, lambda ctx: ctx.call("child"))
     start(inline)
-    # Without the cancel that follows: as if whoever rewound it had been killed in between.
+    # Without the cancel that follows: as if the process that rewound it had been killed in between.
     monkeypatch.setattr(inline.rival._operator, "_cancel_orphans", lambda run_id: None)
     inline.rival.rewind("r", "f")
     inline.drain()

@@ -1,4 +1,4 @@
-"""Signs of life on every store: a step that beats has time, one that does not is timed out; its progress is seen."""
+"""Heartbeats on every store: a step without heartbeats is timed out, others are not; progress can be read."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_beat_tells_the_step_that_the_run_has_gone_on_without_it(inline: Inlin
 
 
 def test_the_keeper_times_out_a_step_whose_process_is_too_stuck_to_do_it(inline: Inline) -> None:
-    """As if its process were frozen: only the row tells."""
+    """As if its process were frozen: only the row shows it."""
 
     def work(ctx: Any) -> None:
         ctx.heartbeat()

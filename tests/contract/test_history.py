@@ -1,4 +1,4 @@
-"""A run's history tells everything: who did what, in which order, and what the run is after it."""
+"""A run's history is complete: each transition, its actor and order; the run can be rebuilt from it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def boom() -> None:
 
 
 def deliver_at_once(inline: Inline) -> None:
-    """All that is rung, each message in a thread of its own, until nothing is."""
+    """Delivers all messages, each in a thread of its own, until none is left."""
     with ThreadPoolExecutor(LANES * 2) as threads:
         while messages := inline.doorbell.take():
             for done in [threads.submit(inline.deliver, message) for message in messages]:

@@ -26,7 +26,7 @@ def define_flow(inline: Inline, function: Callable[..., Any]) -> None:
 
 
 def lose_answer(inline: Inline, operation: str) -> None:
-    """Of the store's next operation of that name: it is done, and nobody hears of it."""
+    """The store's next operation of that name commits, and its caller gets an error."""
     real = getattr(inline.store, operation)
 
     def unheard(*args: Any, **options: Any) -> None:
@@ -66,7 +66,7 @@ def test_a_flow_that_has_spawned_a_child_does_not_fail_since_its_ring_was_not_he
     assert inline.rival.result("r/spawn:child").status == "completed"
 
 
-# -- away for longer than anybody waits -------------------------------------------------------------------
+# -- away for longer than an attempt waits ----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def start_and_lose_contact(inline: Inline, workflow: str) -> None:
 def test_a_flow_goes_on_after_the_database_was_away_for_longer_than_its_patience(
     impatient: Inline, operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody has failed: the attempt is handed back, and another one goes on from what was committed."""
+    """No attempt fails: this one is handed back, and another one continues from what was committed."""
 
     def body(ctx: Any, input: Any) -> Any:
         ctx.step(lambda: 1, name="one")

@@ -1,4 +1,4 @@
-"""How a run is moved, without a worker: every message is delivered by hand, and time passes when it is told to."""
+"""Messages of a run, delivered by hand on a clock that the test sets: retries, timeouts, lost and repeated messages."""
 
 from __future__ import annotations
 

@@ -386,7 +386,7 @@ def test_a_late_result_of_before_a_rewind_is_refused(make: Make, world: World) -
             inline.drain()
             assert inline.rival.result(ctx.run.run_id).result == "c"
             return "late"
-        # The step is running again at this very moment, so only the token can tell the two apart.
+        # The step is running again at this very moment, so only the token distinguishes the two.
         late = inline.store.finish_step(gate["old"], LATE, Advance((EndRun("completed"),)), claim_for=None)
         assert (seen[0], late) == ("running", None)
         return "in time"

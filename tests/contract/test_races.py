@@ -1,4 +1,4 @@
-"""Two at once on Postgres, each interleaving forced: whoever is held up waits on a lock that the test holds."""
+"""Two operations at once on Postgres, each interleaving forced by a lock that the test holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND state = 'act
 
 
 class Crossing:
-    """Operations that arrive, in order, at rows that somebody else holds; then the way is cleared."""
+    """Operations that wait, in order, for rows that another transaction has locked; then that lock is released."""
 
     def __init__(self, url: str) -> None:
         self._threads = ThreadPoolExecutor(8)

@@ -1,8 +1,8 @@
 """Events and waits in any order, with messages that are late, lost or doubled, on the engine and in a model that only
 counts: the same comes of both, and so no event is lost, and none comes twice.
 
-What the model promises: an event that has not expired comes to whoever fits, the one that has waited longest; "one" to
-one wait, "all" to each run once; in the order in which they were sent, of all topics that a wait is for; and never to a
+What the model promises: an event that has not expired comes to the wait that fits and has waited longest; "one" to one
+wait, "all" to each run once; in the order in which they were sent, of all topics that a wait is for; and never to a
 wait that was cancelled or is over time.
 """
 
@@ -95,7 +95,7 @@ class Model:
         event = next(there, None)
         if event is None:
             run.began, run.waiting = now, True
-            # Whoever began last has waited shortest.
+            # The wait that began last has waited shortest.
             self.runs.remove(run)
             self.runs.append(run)
         else:

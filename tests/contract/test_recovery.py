@@ -1,4 +1,4 @@
-"""Recovery by hand: what waits is rung for, what is somebody's is left alone, and the report is true."""
+"""Recovery by hand: publishes messages for steps that wait, leaves claimed steps alone, and reports what it did."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_queue_time_is_from_when_a_start_was_due_and_a_backoff_is_not_waiting(ti
 
 
 def test_a_step_that_waits_for_a_worker_is_queued(timed: Inline) -> None:
-    timed.coordinator.stopping = True  # so that the second step is rung, not gone on with
+    timed.coordinator.stopping = True  # so that the second step gets a message and does not run in place
     timed.define("w", step(lambda: 1, name="one"), step(lambda: 2, name="two"))
     run_id = timed.rival.run("w").run_id
     [step_message] = timed.doorbell.take()

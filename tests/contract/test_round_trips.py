@@ -16,7 +16,7 @@ from tests.support.round_trips import round_trips
 def fleet(inline: Inline) -> Inline:
     if not inline.store.database.is_postgres:
         pytest.skip("SQLite has no round trips")
-    # A comparison of counts is no race against the budget.
+    # Counts are compared, so the time budget must not matter.
     object.__setattr__(inline.coordinator.settings, "continuation_budget", 600.0)
     return inline
 

@@ -1,4 +1,4 @@
-"""A tick has exactly one run, whoever looks and however often; what was missed is caught up with as it was said."""
+"""A tick has exactly one run, however many keepers look; missed ticks are caught up with as the schedule says."""
 
 from __future__ import annotations
 

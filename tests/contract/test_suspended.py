@@ -125,7 +125,7 @@ NEXT = {
 def test_a_suspended_run_is_what_follows_when_its_step_is_ended_by_hand(
     inline: Inline, wait: str, following: str, verb: str
 ) -> None:
-    """Attempts of suspended runs are looked for by nobody: one that dies in such a run would be lost."""
+    """The keeper does not look for attempts of suspended runs: one that dies in such a run would be lost."""
     make, status = NEXT[following]
     assert started(inline, WAITS[wait](), make()) == "suspended"
     path = inline.rival.state("r").steps[0].path

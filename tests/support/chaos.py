@@ -163,7 +163,7 @@ def thrice(send: Callable[..., None]) -> Callable[..., None]:
 
 
 def mixed_fleet(workers: Workers, file: Path, *options: dict[str, Any]) -> list[WorkerProcess]:
-    """A worker per options, at once; without any, one that goes on in place and one that rings for every attempt."""
+    """A worker per options, at once; without any, one that continues in place and one that publishes every attempt."""
     for each in options or ({"continuation_budget": 1}, {"continuation_budget": 0}):
         workers.start(file, wait=False, **{"concurrency": 3, **each})
     for worker in workers.all:

@@ -1,4 +1,4 @@
-"""Every test of the engine ends with this: what the tables say of each run is what its history tells, to the letter."""
+"""Compares each run in the tables with the run rebuilt from its history. Every test of the engine ends with this."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _assert_same(run_id: str, told: dict[str, Any], kept: dict[str, Any]) -> Non
 
 
 def _exact(fields: Any) -> str:
-    """As text, which has the order of keys and tells 1 from 1.0."""
+    """As text, which has the order of keys and distinguishes 1 from 1.0."""
     return json.dumps(fields)
 
 

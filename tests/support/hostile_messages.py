@@ -1,4 +1,4 @@
-"""Messages that a worker must survive, by name: what anybody who can write to the broker may put into a queue.
+"""Messages that a worker must survive, by name: what a process that can write to the broker may put into a queue.
 
 `ENVELOPES` are entries of the queue. `CONTROL` are broadcasts to the mailbox that remote control commands come through.
 Some are of a shape that Celery acts upon; `HARMLESS` names those that are a good message apart from what must have no

@@ -26,7 +26,7 @@ __all__ = ["Clock", "CollectingDoorbell", "Inline", "opened"]
 
 
 class CollectingDoorbell:
-    """Keeps what is rung, in order; nobody hears it until somebody looks."""
+    """Keeps published messages in order, until the test takes them."""
 
     def __init__(self) -> None:
         self.messages: list[StepMessage] = []
@@ -63,7 +63,7 @@ class CollectingDoorbell:
 
 
 class Inline:
-    """A fleet of one that does nothing by itself: `drain` delivers what was rung, `keep` is one keeper's round."""
+    """A worker that does nothing by itself: `drain` delivers messages, `keeper.run_once` is one keeper's round."""
 
     def __init__(
         self, url: str, *, clock: Clock | None = None, doorbell: CollectingDoorbell | None = None, **settings: Any
@@ -91,7 +91,7 @@ class Inline:
         return deliver(self.coordinator, message)
 
     def drain(self) -> list[StepMessage]:
-        """Deliver until nothing is rung any more; countdowns wait until the clock has come to them."""
+        """Deliver until no message is left; countdowns wait until the clock has come to them."""
         delivered: list[StepMessage] = []
         while ready := self._ready():
             for message in ready:

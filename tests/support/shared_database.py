@@ -1,5 +1,5 @@
 """One Postgres database that many tests use, one after the other: its connections, what they have prepared and what
-was compiled for it outlive the test. To make all of that anew costs more than most tests do.
+was compiled for it outlive the test. To make all of that again costs more than most tests do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rival_workers.store.postgres.store import PostgresStore
 
 
 class KeptLine(PreparedPool):
-    """Whoever has used it leaves it connected."""
+    """Stays connected when its user closes it."""
 
     def close(self) -> None:
         pass
@@ -37,7 +37,7 @@ class Kept:
 
 
 class Lent(Database):
-    """Listeners are the borrower's own, connections and compiled statements are everybody's."""
+    """Its listeners are its own; connections and compiled statements are shared."""
 
     def __init__(self, kept: Kept) -> None:
         self.url, self.is_postgres = kept.database.url, True
@@ -59,7 +59,7 @@ def kept(url: str) -> Iterator[str]:
 
 
 def database_at(url: str, *, clock: Clock = time.time) -> Database:
-    """Lent, or one of its own if nobody keeps that one."""
+    """A shared one, or one of its own if that URL is not shared."""
     return Lent(_kept[url]) if url in _kept else Database(url, clock=clock, durable=False)
 
 

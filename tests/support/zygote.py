@@ -113,7 +113,7 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    # Whoever runs the tests in the background has Ctrl-C ignored, in all that it starts.
+    # A shell that runs the tests in the background ignores Ctrl-C in all processes that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.alarm(request.get("timeout", 0))
     if request["be"] == "worker":
@@ -179,7 +179,7 @@ def _answer(request: dict[str, Any]) -> int | None:
         _become(request)
     if request["do"] == "run":
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    # Here and not in the child, so that whoever gets to know the pid can signal the group.
+    # Here and not in the child, so that a process that knows the pid can signal the group.
     os.setpgid(child, child)
     return child
 

@@ -1,4 +1,4 @@
-"""A ring is a Celery message: the same as Celery's own, read by Celery's own decoding."""
+"""Published messages are Celery messages: equal to those that Celery sends, and decoded by Celery's own code."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rival_workers.testing import Lab
 
 
 def ask() -> None:
-    """Somebody."""
+    """An external system."""
 
 
 def test_a_list_and_the_builder_make_the_same_external_step() -> None:

@@ -201,7 +201,7 @@ def test_files_that_contain_one_another_are_told_once(tmp_path: Path, first: str
     write(tmp_path, "b.py", NESTING.format(second))
     [problem] = problems_of(tmp_path)
     assert "workflows contain one another: a.py → b.py → a.py" in problem
-    # Longer: Python tells a changed file from its compiled form by size and second.
+    # Longer: Python compares a file with its compiled form by size and second.
     write(tmp_path, "a.py", NESTING.format("./a.py") + "# another\n")
     write(tmp_path, "b.py")
     [problem] = problems_of(tmp_path)

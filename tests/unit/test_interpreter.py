@@ -25,7 +25,7 @@ def plan_of(*names: str, handled: tuple[str, ...] = (), on_error: bool = False) 
 
 
 def follow(plan: Plan, path: str, end: End, *, failing: bool = False) -> tuple[str | None, str | None, bool]:
-    """(the path that opens, how the run ends, whether it is bound to fail)."""
+    """(the path that opens, how the run ends, whether it will fail)."""
     return read(advance(plan, path, end, "handler" if failing else "soft_handler"))
 
 

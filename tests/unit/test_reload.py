@@ -1,4 +1,4 @@
-"""Following workflow files: what is noticed, what is imported anew, and what stays when something is wrong."""
+"""Reload of workflow files: which changes are noticed, what is imported again, what stays when a file has an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def unchanged_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Followed:
-    """A directory, a registry that has what is in it, and a reloader that looks when it is told to."""
+    """A directory, a registry with its workflows, and a reloader that looks when the test calls it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -40,7 +40,7 @@ class Followed:
         self.database_is_up = True
 
     def write(self, name: str, text: str) -> None:
-        """All at the same time and often of the same length, as for whoever changes a file twice in a second."""
+        """All at the same time and often of the same length, as when a user changes a file twice in a second."""
         (self.directory / name).write_text(text)
         times = getattr(self, "times", 0)
         self.times = times + 1

@@ -49,7 +49,7 @@ def with_extra(factor: int, input: Any, *, plus: int = 0) -> Any:
 
 
 def future(input: Any) -> Any:
-    """Sync, and gives something to wait for that is no coroutine."""
+    """Sync, and returns an awaitable that is not a coroutine."""
 
     class Later:
         def __await__(self) -> Any:

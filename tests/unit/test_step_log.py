@@ -1,4 +1,4 @@
-"""`log` in a step: bound to its run, bounded, without secrets, and always storable."""
+"""`log` in a step: entries belong to their run, are limited in size, have no secrets, and can always be stored."""
 
 from __future__ import annotations
 

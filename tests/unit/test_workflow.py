@@ -1,4 +1,4 @@
-"""A workflow as a whole: builder and list make the same thing, and every problem is told at once."""
+"""A whole workflow: builder and list make the same definition, and all problems are reported at once."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class PauseBroker(Fault):
 
 
 class CutBrokerConnections(Fault):
-    """CLIENT KILL of everyone, several times."""
+    """CLIENT KILL of all connections, several times."""
 
     seconds = (1.0, 3.0)
 

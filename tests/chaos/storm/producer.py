@@ -27,7 +27,7 @@ from tests.chaos.storm.persistent_calls import Patience
 OPERATED = 0.15
 #: Seconds between two runs of the schedule.
 EVERY = 2
-#: The part of the runs that somebody waits for.
+#: The part of the runs that a producer waits for.
 WAITED = 0.1
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import textwrap
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from rival_client.settings import Settings
 from rival_workers import create_workflow
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store import open_store
+from tests.support.output import as_expected, is_printed, normalised, normalised_json
 from tests.support.workers import ROOT, wait_until
 from tests.support.zygote import Forked, Zygote
 
@@ -63,16 +65,38 @@ class Answer:
     code: int
     out: str
     err: str
+    folder: Path
+
+    def prints(self, expected: str) -> None:
+        """The whole output, line by line; see tests/support/output.py. Nothing is on stderr."""
+        assert self.err == ""
+        assert_printed(expected, self.out, self.folder)
+
+    def complains(self, expected: str) -> None:
+        """The whole of stderr, line by line. Nothing is on stdout."""
+        assert self.out == ""
+        assert_printed(expected, self.err, self.folder)
 
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+    def prints_json(self, expected: Any) -> None:
+        """The whole value; ... in it stands for any value. Nothing is on stderr."""
+        assert self.err == ""
+        assert as_expected(expected, normalised_json(self.json, self.folder)) == expected
 
     @property
     def error(self) -> dict[str, Any]:
         """What a failed command says with --json."""
         found: dict[str, Any] = json.loads(self.err)["error"]
         return found
+
+
+def assert_printed(expected: str, printed: str, folder: Path) -> None:
+    shown = textwrap.dedent(expected).strip("\n").splitlines()
+    found = normalised(printed, folder)
+    assert is_printed(shown, found.splitlines()), f"expected:\n{textwrap.dedent(expected)}\nprinted:\n{found}"
 
 
 class Cli:
@@ -86,7 +110,7 @@ class Cli:
         self._started: list[Forked] = []
 
     def __call__(self, *args: str, stdin: str = "", code: int = 0, **env: str) -> Answer:
-        answer = Answer(*self._zygote.run(args, self.directory, self.env | env, stdin))
+        answer = Answer(*self._zygote.run(args, self.directory, self.env | env, stdin), self.directory)
         assert answer.code == code, f"rival {' '.join(args)} ended with {answer}"
         assert "Traceback" not in answer.err
         return answer

@@ -14,6 +14,7 @@ import rival_client
 import rival_workers
 from rival_workers import Registry, register_workflows_from_directory, testing
 from tests.support.documents import Block, Page, pages
+from tests.support.output import is_printed
 from tests.support.workers import ROOT, Workers
 from tests.support.zygote import Zygote
 
@@ -44,28 +45,6 @@ def run_blocks(page: Page, how: str, directory: Path, env: dict[str, str], zygot
         elif block.mark == "prints" and last == how:
             shown = block.text.splitlines()
             assert is_printed(shown, printed.splitlines()), f"{page.name}:{block.line}: not what is printed:\n{printed}"
-
-
-def is_printed(shown: list[str], printed: list[str]) -> bool:
-    """Line by line, in order, to the end; "…" in a line stands for any text, a line "…" for any number of lines."""
-    text, lines = r"[^\n]*", r"(?:[^\n]*\n)*?"
-    patterns = (lines if line == "…" else re.escape(line).replace("…", text) + r"\n" for line in shown)
-    return re.fullmatch("".join(patterns), "".join(f"{line.rstrip()}\n" for line in printed)) is not None
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed", "matches"),
-    [
-        (["one", "two"], ["one", "two"], True),
-        (["two", "one"], ["one", "two"], False),
-        (["one"], ["one", "two"], False),
-        (["one"], ["one and more"], False),
-        (["one", "…", "four"], ["one", "two", "three", "four"], True),
-        (["5 passed in …"], ["5 passed in 0.1s"], True),
-    ],
-)
-def test_output_is_compared_line_by_line_and_in_order(shown: list[str], printed: list[str], matches: bool) -> None:
-    assert is_printed(shown, printed) == matches
 
 
 def run(page: Page, block: Block, directory: Path, env: dict[str, str], zygote: Zygote) -> str:

@@ -48,7 +48,6 @@ TO_CLEAN = (
     "rival_workers/runtime/flow",
     "rival_workers/runtime/logs",
     "rival_workers/store",
-    "rival_workers/store/postgres",
     "rival_workers/store/sql",
     "rival_workers/testing",
     "tests/acceptance",

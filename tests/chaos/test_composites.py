@@ -112,7 +112,7 @@ def test_every_message_three_times_and_shuffled_doubles_no_join(
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_after_a_lanes_commit_and_before_its_ring_costs_no_join(
+def test_a_worker_that_dies_after_a_lanes_commit_and_before_publishing_costs_no_join(
     rival: Rival, workers: Workers, ledger: Ledger
 ) -> None:
     file = ledger.workflow(JOINS)

@@ -79,7 +79,9 @@ def test_killing_a_whole_worker_loses_nothing(rival: Rival, workers: Workers, le
 
 
 @pytest.mark.slow
-def test_workers_that_die_between_commit_and_ring_lose_nothing(rival: Rival, workers: Workers, ledger: Ledger) -> None:
+def test_workers_that_die_between_commit_and_publish_lose_nothing(
+    rival: Rival, workers: Workers, ledger: Ledger
+) -> None:
     points = ({"failpoint": point} for point in ("after_finish_commit", "after_retry_commit", ""))
     *doomed, _ = mixed_fleet(workers, ledger.workflow(), *({"continuation_budget": 0, **point} for point in points))
     run_ids = start_many(rival, 40)

@@ -65,7 +65,7 @@ def test_two_producers_that_start_the_same_run_at_once_start_it_once(
 
 
 @pytest.mark.slow
-def test_a_cancel_at_any_moment_is_told_the_truth(rival: Rival, workers: Workers, ledger: Ledger) -> None:
+def test_a_cancel_at_any_moment_returns_the_truth(rival: Rival, workers: Workers, ledger: Ledger) -> None:
     """Against claims, finishes, retries and the run's end: the moments are spread over a run's whole life."""
     mixed_fleet(workers, ledger.workflow())
     dice = random.Random(11)

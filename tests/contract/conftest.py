@@ -14,7 +14,7 @@ from rival_workers.store.sql_store import SqlStore
 from tests.contract.stage import Stage
 from tests.support import lock_order
 from tests.support.inline import Clock, Inline
-from tests.support.shared_database import database_at, kept, with_kept_line
+from tests.support.shared_database import database_at, shared_database, with_shared_pool
 
 BACKENDS = ["sqlite", "postgres", "postgres-plain"]
 
@@ -30,7 +30,7 @@ def locks_in_order() -> Iterator[None]:
 def contract_database(stack: Stack, template: str, worker_id: str) -> Iterator[str]:
     """One for the whole suite, emptied before each test: making and dropping one costs more than most tests here."""
     name = f"contract_{template}_{worker_id}"
-    with kept(create_database(stack.database_url, name, template=template)) as url:
+    with shared_database(create_database(stack.database_url, name, template=template)) as url:
         yield url
     drop_database(stack.database_url, name)
 
@@ -48,7 +48,7 @@ def file_url(sqlite_url: str) -> str:
 
 
 def _postgres(database: Database) -> PostgresStore:
-    return with_kept_line(PostgresStore(database))
+    return with_shared_pool(PostgresStore(database))
 
 
 @pytest.fixture(params=BACKENDS)

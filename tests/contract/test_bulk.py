@@ -42,7 +42,7 @@ def statuses(inline: Inline) -> dict[str, str]:
     return {run.run_id: run.status for run in inline.rival.runs(limit=1000)}
 
 
-def test_all_that_have_failed_are_retried_and_each_is_told(inline: Inline) -> None:
+def test_all_that_have_failed_are_retried_and_each_is_reported(inline: Inline) -> None:
     begin(inline, "bad", "good", "bad")
     inline.broken.clear()  # type: ignore[attr-defined]
     heard: list[BulkOutcome] = []
@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_the_others_are_done(
         assert done.done == [run_id for run_id in everything if run_id not in refused]
 
 
-def test_only_the_newest_are_taken_and_that_there_are_more_is_told(inline: Inline) -> None:
+def test_only_the_newest_are_taken_and_that_there_are_more_is_reported(inline: Inline) -> None:
     begin(inline, *["bad"] * 5)
     done = inline.rival.bulk("skip", JOBS, step="act", reason="enough", limit=3)
     assert (done.done, done.more) == (["bad-4", "bad-3", "bad-2"], True)

@@ -137,7 +137,7 @@ def test_a_rewind_cancels_the_child_that_was_waited_for_and_its_end_is_not_taken
     assert inline.rival.result("r").result == 1
 
 
-def test_a_late_end_of_a_child_that_is_not_waited_for_any_more_wakes_nobody(inline: Inline) -> None:
+def test_a_late_end_of_a_child_that_is_not_waited_for_any_more_wakes_no_flow(inline: Inline) -> None:
     """Its canceller is dead and no keeper has come yet; the flow waits at the same place for another child."""
     define(inline, waits, "child")
     inline.define("f", flow("part", register=False)(lambda ctx: ctx.call("child")))
@@ -297,7 +297,7 @@ def test_a_loop_keeps_none_of_the_children_of_its_earlier_turns(inline: Inline) 
     assert let_go(inline) == 2
 
 
-def test_a_cancelled_child_is_told_apart_from_one_that_failed(inline: Inline) -> None:
+def test_a_cancelled_child_is_distinguished_from_one_that_failed(inline: Inline) -> None:
     def body(ctx: Any) -> Any:
         try:
             ctx.call("child")

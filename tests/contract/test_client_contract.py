@@ -120,7 +120,7 @@ def define_workflows(inline: Inline) -> None:
 # -- starting ---------------------------------------------------------------------------------------------
 
 
-def test_run_returns_at_once_with_the_id_and_started_and_rings_after_its_commit(world: World) -> None:
+def test_run_returns_at_once_with_the_id_and_started_and_publishes_after_its_commit(world: World) -> None:
     started = world.api.run("order", {"customer": 7}, run_id="order-42")
     assert started == Started("order-42", "started")
     [message] = world.inline.doorbell.messages
@@ -134,7 +134,7 @@ def test_run_makes_an_id_when_none_is_given(world: World) -> None:
     assert set(world.runs()) == ids
 
 
-def test_starting_the_same_run_again_finds_it_running_and_rings_no_more(world: World) -> None:
+def test_starting_the_same_run_again_finds_it_running_and_publishes_nothing(world: World) -> None:
     first = world.api.run("order", {"customer": 7, "paid": True}, run_id="x")
     again = world.api.run("order", {"paid": True, "customer": 7.0}, run_id="x")
     assert (first.status, again.status) == ("started", "running")
@@ -464,7 +464,7 @@ def test_runs_are_found_by_what_is_in_their_input(world: World, wanted: dict[str
 # -- cancelling -------------------------------------------------------------------------------------------
 
 
-def test_cancel_ends_the_run_once_and_tells_whoever_waits(world: World) -> None:
+def test_cancel_ends_the_run_once_and_wakes_clients_that_wait(world: World) -> None:
     world.api.run("order", {"customer": 7}, run_id="x")
     assert world.api.cancel("x") is True
     assert world.api.cancel("x") is False
@@ -566,7 +566,7 @@ def test_many_runs_and_a_conflict_in_the_producers_own_transaction(world: World,
         world.api.settle(joined.connection.close())
 
 
-def test_a_savepoint_that_is_rolled_back_does_not_take_the_ring_of_a_run_outside_it(world: World, url: str) -> None:
+def test_a_savepoint_that_is_rolled_back_does_not_take_the_message_of_a_run_outside_it(world: World, url: str) -> None:
     if world.kind == "async":
         pytest.skip("AsyncSession drives the same Session")
     with Session(create_engine(sqlalchemy_url(url))) as session:
@@ -591,7 +591,9 @@ def test_another_kind_of_connection_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_the_change_bell_wakes_a_wait_long_before_its_next_poll(kind: str, postgres_url: str, broker_url: str) -> None:
+def test_the_run_end_notification_wakes_a_wait_long_before_its_next_poll(
+    kind: str, postgres_url: str, broker_url: str
+) -> None:
     settings = Settings(database_url=postgres_url, broker_url=broker_url, queue="bell")
     inline = Inline(postgres_url)
     inline.define("echo", step(lambda input: input, name="echo"))

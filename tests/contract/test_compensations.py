@@ -219,7 +219,7 @@ class Charge(BaseModel):
     id: int
 
 
-def test_a_compensation_is_told_what_the_step_returned_and_why_the_run_fails(make: Make, world: World) -> None:
+def test_a_compensation_gets_what_the_step_returned_and_why_the_run_fails(make: Make, world: World) -> None:
     inline = make()
     seen: dict[str, Any] = {}
 
@@ -332,7 +332,7 @@ def test_a_nested_workflow_whose_failure_goes_up_is_undone_with_the_run(make: Ma
     assert world.done[-4:] == ["inner!on_error", "inner/x!compensate", "a!compensate", "!on_error"]
 
 
-def test_a_failure_kept_within_lets_the_result_and_the_error_of_nobody_through(make: Make, world: World) -> None:
+def test_a_failure_kept_within_lets_no_result_and_no_error_through(make: Make, world: World) -> None:
     inline = make()
     pay = world.nested("pay", world.step("x"), world.plain("z"))
     world.broken = {"z"}
@@ -397,7 +397,7 @@ def test_lanes_whose_failure_does_not_matter_undo_nothing_until_the_run_fails(ma
     assert world.undone() == ["b", "lines[1]/x", "lines[0]/x"]
 
 
-def test_a_workflow_whose_unwinding_is_stopped_by_its_neighbours_failure_is_undone_with_the_run(
+def test_a_workflow_whose_compensating_is_stopped_by_its_neighbours_failure_is_undone_with_the_run(
     make: Make, world: World
 ) -> None:
     """A late result of the compensation that was stopped is refused, and it begins again."""
@@ -483,7 +483,7 @@ def stopped_halfway(inline: Inline, world: World) -> str:
     return run_id
 
 
-def test_a_cancel_while_it_is_unwound_cancels_what_is_left(make: Make, world: World) -> None:
+def test_a_cancel_during_compensation_cancels_what_is_left(make: Make, world: World) -> None:
     inline = make()
     run_id = stopped_halfway(inline, world)
     statuses = status_of(inline.rival.state(run_id))
@@ -523,7 +523,7 @@ def test_a_late_result_of_a_compensation_of_before_is_refused(make: Make, world:
     assert "late_result_refused" in [one.what for one in inline.rival.history(run_id)]
 
 
-def test_a_retry_after_all_was_undone_begins_anew_and_can_be_undone_anew(make: Make, world: World) -> None:
+def test_a_retry_after_all_was_undone_begins_again_and_can_be_undone_again(make: Make, world: World) -> None:
     inline = make()
     world.broken = {"last"}
     run_id = world.start(inline, world.plain("zero"), world.step("a"), world.step("b"), world.plain("last"))
@@ -539,7 +539,7 @@ def test_a_retry_after_all_was_undone_begins_anew_and_can_be_undone_anew(make: M
     assert state.status == "completed"
 
 
-def test_a_rewind_to_a_later_step_goes_back_as_far_as_the_run_was_unwound(make: Make, world: World) -> None:
+def test_a_rewind_to_a_later_step_goes_back_as_far_as_the_run_was_compensated(make: Make, world: World) -> None:
     inline = make()
     world.broken = {"last"}
     run_id = world.start(inline, world.plain("zero"), world.step("a"), world.plain("b"), world.plain("last"))
@@ -551,7 +551,7 @@ def test_a_rewind_to_a_later_step_goes_back_as_far_as_the_run_was_unwound(make: 
     assert world.done == ["a", "b", "last"]
 
 
-def test_a_rewind_of_a_run_that_was_not_unwound_undoes_nothing(make: Make, world: World) -> None:
+def test_a_rewind_of_a_run_that_was_not_compensated_undoes_nothing(make: Make, world: World) -> None:
     inline = make()
     run_id = world.start(inline, world.step("a"), world.step("b"), world.step("c"))
     world.take()
@@ -640,7 +640,7 @@ def test_what_was_undone_within_a_failure_that_was_kept_stays_undone(make: Make,
     assert "pay/x!compensate" not in status_of(state)
 
 
-def test_a_workflow_whose_unwinding_was_cancelled_is_tried_again(make: Make, world: World) -> None:
+def test_a_workflow_whose_compensating_was_cancelled_is_tried_again(make: Make, world: World) -> None:
     inline = make()
     undo = cancel_at(world, "pay/x!compensate")
     pay = world.nested("pay", world.step("w"), world.step("x", compensate=undo), world.plain("y"))
@@ -649,7 +649,7 @@ def test_a_workflow_whose_unwinding_was_cancelled_is_tried_again(make: Make, wor
     assert world.done == ["pay/x", "pay/y", "b"]
 
 
-def test_a_rewind_beside_a_workflow_that_is_being_unwound_leaves_that_alone(make: Make, world: World) -> None:
+def test_a_rewind_beside_a_workflow_that_is_being_compensated_leaves_that_alone(make: Make, world: World) -> None:
     inline = make()
     rewound: list[str] = []
 
@@ -687,7 +687,7 @@ def test_an_operator_ends_a_compensation_that_is_stuck(make: Make, world: World,
     assert status_of(state)["b!compensate"] == ("skipped" if verb == "skip" else "completed")
 
 
-def test_what_is_paused_while_it_is_unwound_goes_on_when_it_is_resumed(make: Make, world: World) -> None:
+def test_a_run_paused_during_compensation_continues_when_it_is_resumed(make: Make, world: World) -> None:
     inline = make()
 
     def undo(ctx: Any) -> None:
@@ -702,7 +702,7 @@ def test_what_is_paused_while_it_is_unwound_goes_on_when_it_is_resumed(make: Mak
     assert world.undone() == ["b", "a"]
 
 
-def test_the_unwinding_itself_can_be_neither_settled_nor_rewound_to(make: Make, world: World) -> None:
+def test_the_compensating_row_can_be_neither_settled_nor_rewound_to(make: Make, world: World) -> None:
     inline = make()
     world.broken = {"last"}
     run_id = world.start(inline, world.step("a"), world.plain("last"))

@@ -33,7 +33,7 @@ def step_at(inline: Inline, run_id: str, path: str):  # type: ignore[no-untyped-
     return next(step for step in inline.rival.state(run_id).steps if step.path == path)
 
 
-def test_a_near_delay_rides_a_countdown_and_occupies_nobody(inline: Inline, clock: Clock) -> None:
+def test_a_near_delay_has_a_message_with_a_countdown_and_occupies_no_worker(inline: Inline, clock: Clock) -> None:
     inline.define("w", before, delay_step(seconds=20), after)
     run_id = inline.rival.run("w").run_id
     inline.drain()
@@ -47,7 +47,7 @@ def test_a_near_delay_rides_a_countdown_and_occupies_nobody(inline: Inline, cloc
     assert inline.rival.result(run_id).result == "after before"
 
 
-def test_a_far_delay_is_rung_by_the_keeper_when_it_is_due(inline: Inline, clock: Clock) -> None:
+def test_a_far_delay_is_published_by_the_keeper_when_it_is_due(inline: Inline, clock: Clock) -> None:
     inline.define("w", before, delay_step(days=3), after)
     run_id = inline.rival.run("w").run_id
     inline.drain()

@@ -109,7 +109,7 @@ def test_a_file_that_was_changed_may_be_loaded_again(tmp_path: Path, monkeypatch
     assert newest.place.line == 4
 
 
-def test_a_program_that_gives_one_name_to_two_flows_is_told_so_in_library_mode() -> None:
+def test_a_program_that_gives_one_name_to_two_flows_gets_an_error_in_library_mode() -> None:
     registry = Registry()
     as_flow(pay)(registry)
     with embedded(registry=registry) as rival:

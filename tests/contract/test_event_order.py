@@ -38,7 +38,7 @@ def send(inline: Inline, topic: str, payload: Any, key: str | None = "k", **opti
     return inline.rival.send_event(topic, payload, key=key, **options).event_id
 
 
-def event_rings(inline: Inline) -> list[EventMessage]:
+def event_messages(inline: Inline) -> list[EventMessage]:
     messages = inline.doorbell.take()
     inline.doorbell.messages += [message for message in messages if not isinstance(message, EventMessage)]
     return [message for message in messages if isinstance(message, EventMessage)]
@@ -62,7 +62,7 @@ def test_events_whose_messages_come_in_reverse_come_in_the_order_in_which_they_w
     listening.drain()
     for number, topic in enumerate(["zeta", "alpha", "zeta", "alpha"]):
         send(listening, topic, number)
-    for message in reversed(event_rings(listening)):
+    for message in reversed(event_messages(listening)):
         listening.deliver(message)
         listening.drain()
     assert payloads(listening) == [0, 1, 2, 3]
@@ -73,7 +73,7 @@ def test_a_wait_for_any_key_gets_events_of_all_keys_in_the_order_in_which_they_w
     listening.drain()
     for number, key in enumerate(["k", "l", None, "k"]):
         send(listening, "zeta", number, key=key)
-    for message in reversed(event_rings(listening)):
+    for message in reversed(event_messages(listening)):
         listening.deliver(message)
         listening.drain()
     assert payloads(listening) == [0, 1, 2, 3]
@@ -85,7 +85,7 @@ def test_a_step_that_waits_for_any_key_gets_the_event_that_was_sent_first(inline
     inline.drain()
     for number, key in enumerate(["k", "l"]):
         send(inline, "zeta", number, key=key)
-    for message in reversed(event_rings(inline)):
+    for message in reversed(event_messages(inline)):
         inline.deliver(message)
     inline.drain()
     assert inline.rival.result("r").result == 0
@@ -97,7 +97,7 @@ def test_an_older_event_that_does_not_fit_is_left_to_others(listening: Inline) -
     send(listening, "alpha", "for another key", key="l")
     send(listening, "alpha", "for another run", run_id="another")
     send(listening, "zeta", "mine")
-    for message in reversed(event_rings(listening)):
+    for message in reversed(event_messages(listening)):
         listening.deliver(message)
     listening.drain()
     assert payloads(listening) == ["mine"]
@@ -110,7 +110,7 @@ def test_events_for_all_come_once_to_each_run_in_their_order(listening: Inline) 
     listening.drain()
     for number, topic in enumerate(["zeta", "alpha", "zeta"]):
         send(listening, topic, number, delivery="all")
-    for message in reversed(event_rings(listening)):
+    for message in reversed(event_messages(listening)):
         listening.deliver(message)
         listening.drain()
     assert payloads(listening, "r") == payloads(listening, "s") == [0, 1, 2]

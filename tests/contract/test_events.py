@@ -76,7 +76,7 @@ def test_an_event_that_comes_before_the_wait_is_kept_for_it(inline: Inline) -> N
     assert [event.status for event in inline.rival.events()] == ["consumed"]
 
 
-def test_an_event_that_nobody_has_looked_at_yet_is_there_for_a_wait_that_begins(inline: Inline) -> None:
+def test_an_event_that_was_not_delivered_yet_is_there_for_a_wait_that_begins(inline: Inline) -> None:
     inline.define("w", wait_event_step("paid"))
     inline.rival.send_event("paid", 7)
     late = inline.doorbell.take()
@@ -97,7 +97,7 @@ def test_kept_events_are_taken_in_the_order_they_were_sent(inline: Inline) -> No
     assert [got(inline, run_id) for run_id in "abcd"] == [0, 1, 2, None]
 
 
-def test_a_ring_for_an_event_that_is_lost_is_rung_again_by_the_keeper(inline: Inline) -> None:
+def test_a_lost_event_message_is_published_again_by_the_keeper(inline: Inline) -> None:
     inline.define("w", wait_event_step("paid"))
     started(inline, "r")
     inline.doorbell.down = True
@@ -110,7 +110,7 @@ def test_a_ring_for_an_event_that_is_lost_is_rung_again_by_the_keeper(inline: In
     assert got(inline, "r") == 1
 
 
-def test_an_event_that_was_rung_is_not_rung_again_while_the_queue_has_a_backlog(inline: Inline) -> None:
+def test_an_event_that_was_published_is_not_published_again_while_the_queue_has_a_backlog(inline: Inline) -> None:
     inline.rival.send_event("paid", 1)
     for backlog, rung in ((3600.0, 0), (0.0, 1)):
         inline.doorbell.age = backlog
@@ -142,7 +142,7 @@ def test_a_wait_without_a_key_takes_any(inline: Inline) -> None:
     assert [got(inline, "a"), got(inline, "b")] == [1, 2]
 
 
-def test_another_topic_wakes_nobody(inline: Inline) -> None:
+def test_another_topic_wakes_no_run(inline: Inline) -> None:
     inline.define("w", wait_event_step("paid"))
     started(inline, "r")
     inline.rival.send_event("paid.back", 1)
@@ -262,7 +262,7 @@ def test_a_cancelled_wait_leaves_the_event_to_the_next(inline: Inline) -> None:
     assert (status(inline, "a"), got(inline, "b")) == ("cancelled", 1)
 
 
-def test_an_expired_event_comes_to_nobody_and_is_deleted(inline: Inline) -> None:
+def test_an_expired_event_comes_to_no_run_and_is_deleted(inline: Inline) -> None:
     inline.define("w", wait_event_step("paid"))
     inline.rival.send_event("paid", 1, expires=0)
     settle(inline)
@@ -591,7 +591,7 @@ def fill(inline: Inline, topic: str, count: int, **options: Any) -> None:
     settle(inline)
 
 
-def test_a_full_topic_refuses_what_nobody_waits_for_and_nothing_is_lost(inline: Inline) -> None:
+def test_a_full_topic_refuses_events_without_a_wait_and_nothing_is_lost(inline: Inline) -> None:
     bounded(inline, 3)
     fill(inline, "paid", 3)
     with pytest.raises(TopicFull, match=r"'paid' keeps 3 events .* RIVAL_MAX_EVENTS_PER_TOPIC"):
@@ -603,7 +603,7 @@ def test_a_full_topic_refuses_what_nobody_waits_for_and_nothing_is_lost(inline: 
     assert inline.rival.send_event("paid", 4).status == "sent", "there is room again"
 
 
-def test_a_full_topic_takes_what_somebody_waits_for(inline: Inline) -> None:
+def test_a_full_topic_takes_events_that_a_run_waits_for(inline: Inline) -> None:
     bounded(inline, 2)
     fill(inline, "paid", 2, key="old")
     inline.define("w", wait_event_step("paid", key=own_id))
@@ -624,7 +624,7 @@ def test_an_event_on_its_way_takes_no_room(inline: Inline) -> None:
     assert [(one.sent, one.kept, one.is_nearly_full) for one in inline.rival.topics()] == [(5, 0, False)]
 
 
-def test_what_is_for_all_is_kept_although_somebody_waits_and_so_counts(inline: Inline) -> None:
+def test_an_event_for_all_is_kept_although_a_run_waits_and_so_counts(inline: Inline) -> None:
     bounded(inline, 1)
     fill(inline, "news", 1, delivery="all")
     inline.define("w", wait_event_step("news", where={"n": 1}))
@@ -751,7 +751,7 @@ def test_what_is_for_all_wakes_all_that_wait_for_its_key(inline: Inline) -> None
 # -- going on in place ------------------------------------------------------------------------------------
 
 
-def test_an_event_on_its_way_is_not_deleted_before_somebody_has_looked_who_waits_for_it(inline: Inline) -> None:
+def test_an_event_on_its_way_is_not_deleted_before_it_was_delivered_once(inline: Inline) -> None:
     inline.define("w", wait_event_step("paid"))
     started(inline, "r")
     inline.rival.send_event("paid", 1, expires=0)

@@ -138,7 +138,7 @@ def test_an_answer_counts_whatever_becomes_of_the_function_after_it(inline: Inli
     assert len(tokens) == 1
 
 
-def test_a_ring_that_is_lost_after_the_answer_was_committed_is_rung_by_the_keeper(inline: Inline) -> None:
+def test_a_message_that_is_lost_after_the_answer_was_committed_is_published_by_the_keeper(inline: Inline) -> None:
     define(inline)
     token = start(inline)
     inline.doorbell.down = True
@@ -283,7 +283,7 @@ def test_with_retry_it_is_tried_again_with_a_new_token_as_long_as_it_has_attempt
 # -- stale tokens -----------------------------------------------------------------------------------------
 
 
-def test_an_answer_after_the_deadline_is_refused_even_if_nobody_has_looked_yet(inline: Inline) -> None:
+def test_an_answer_after_the_deadline_is_refused_even_before_the_keeper_has_looked(inline: Inline) -> None:
     define(inline, deadline=3600)
     token = start(inline)
     time_is_up(inline)
@@ -333,7 +333,7 @@ def test_a_rewind_makes_the_token_stale(inline: Inline, ended: bool) -> None:
     assert inline.rival.result("r").results["ask"] == "second"
 
 
-def test_a_token_of_a_run_that_nobody_knows_is_stale(inline: Inline) -> None:
+def test_a_token_of_an_unknown_run_is_stale(inline: Inline) -> None:
     define(inline)
     token = start(inline)
     inline.rival.complete_step(token)
@@ -343,7 +343,7 @@ def test_a_token_of_a_run_that_nobody_knows_is_stale(inline: Inline) -> None:
     assert inline.rival.history("r") == []
 
 
-def test_an_operator_can_end_a_step_that_nobody_answers(inline: Inline) -> None:
+def test_an_operator_can_end_a_step_that_gets_no_answer(inline: Inline) -> None:
     define(inline)
     token = start(inline)
     inline.rival.set_result("r", "ask", 9, reason="the vendor has closed")
@@ -499,7 +499,7 @@ def test_a_beat_from_outside_puts_the_time_off_but_not_beyond_the_deadline(file_
         inline.close()
 
 
-def test_a_beat_after_the_ring_for_its_deadline_puts_off_no_message_for_long(file_url: str) -> None:
+def test_a_heartbeat_after_the_message_for_its_deadline_puts_off_no_message_for_long(file_url: str) -> None:
     """What is far is a row and the keeper's look; a message that waits for an hour would not outlive its broker's
     patience."""
     clock = Clock()

@@ -164,7 +164,7 @@ def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, capl
     assert len(told(caplog, "rival.runs")) == 1
 
 
-def test_a_late_failure_is_not_told_as_one_that_counts(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_late_failure_is_not_logged_as_one_that_counts(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
     def cancelled() -> None:
         inline.rival.cancel("r")
         raise ValueError("too late")

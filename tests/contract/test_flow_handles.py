@@ -186,7 +186,7 @@ def test_several_spawned_children_are_awaited_at_once(inline: Inline) -> None:
     assert run(inline, body) == [True, [0, 1, 2]]
 
 
-def test_a_spawned_child_that_fails_is_told_when_it_is_awaited(inline: Inline) -> None:
+def test_a_spawned_child_that_fails_raises_when_it_is_awaited(inline: Inline) -> None:
     child(inline)
 
     def body(ctx: Any) -> Any:
@@ -215,7 +215,7 @@ def test_a_spawned_child_goes_on_when_its_parent_stops_waiting_for_it(inline: In
     assert (found["f/spawn:child/result"], found["f/spawn:child/result~2"]) == ("cancelled", "completed")
 
 
-def test_a_workflow_that_nobody_has_registered_fails_its_call_for_good(inline: Inline) -> None:
+def test_a_workflow_that_is_not_registered_fails_its_call_for_good(inline: Inline) -> None:
     def body(ctx: Any) -> Any:
         found = []
         for start in (lambda: ctx.call("nobody"), lambda: ctx.spawn("nobody")):

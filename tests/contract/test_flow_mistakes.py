@@ -107,7 +107,7 @@ def test_a_call_that_was_not_awaited_is_named_where_it_is_part_of_a_value(inline
     assert "a call on ctx that was not awaited" in (inline.rival.state("s").error or {})["message"]
 
 
-def test_a_step_that_returns_ctx_is_told_so(inline: Inline) -> None:
+def test_a_step_that_returns_ctx_gets_an_error_that_says_so(inline: Inline) -> None:
     inline.define("w", step(lambda ctx: ctx, name="a"))
     start(inline, workflow="w")
     assert "holds ctx, which cannot be stored" in (inline.rival.state("r").error or {})["message"]

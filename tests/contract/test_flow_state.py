@@ -12,7 +12,7 @@ from rival_client.model.rebuild import rebuild
 from rival_workers import StepError
 from tests.contract.test_lost_commit_replies import lose_answer
 from tests.support.flows import define, finish, run
-from tests.support.histories import assert_histories_tell_all
+from tests.support.histories import assert_histories_are_complete
 from tests.support.inline import Inline
 from tests.support.round_trips import round_trips
 
@@ -25,7 +25,7 @@ def start(inline: Inline, body: Any, **options: Any) -> None:
 
 def seen(inline: Inline) -> dict[str, Any]:
     """The flow's state as clients see it, which is also that of its history."""
-    assert_histories_tell_all(inline.store.database)
+    assert_histories_are_complete(inline.store.database)
     step = inline.rival.state("r").steps[0]
     assert (step.path, step.description) == ("f", step.state.get("description"))
     return step.state

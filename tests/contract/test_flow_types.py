@@ -250,7 +250,7 @@ def test_an_event_without_a_payload_is_not_a_timeout(inline: Inline) -> None:
     assert run(inline).result == [True, True, None, None]
 
 
-def test_a_step_that_waited_tells_an_event_without_a_payload_from_a_timeout(inline: Inline) -> None:
+def test_a_step_that_waited_distinguishes_an_event_without_a_payload_from_a_timeout(inline: Inline) -> None:
     def tells(steps: Any) -> Any:
         return [[one.status, one.result] for one in (steps.went, steps.late)]
 

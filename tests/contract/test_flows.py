@@ -95,7 +95,7 @@ def test_on_resume_finished_steps_are_read_and_not_run(timed: Inline) -> None:
     assert (found.attempts, found.lost) == (1, 0), "a resume uses up nothing"
 
 
-def test_while_a_flow_sleeps_nothing_is_rung_and_no_worker_is_held(timed: Inline) -> None:
+def test_while_a_flow_sleeps_nothing_is_published_and_no_worker_is_held(timed: Inline) -> None:
     define(timed, lambda ctx: ctx.sleep(days=365))
     start(timed)
     assert timed.doorbell.take() == []
@@ -345,7 +345,7 @@ def test_of_several_topics_the_first_event_counts_and_the_other_is_kept(inline: 
 # -- children ---------------------------------------------------------------------------------------------
 
 
-def test_a_child_that_fails_is_told_to_its_parent(inline: Inline) -> None:
+def test_a_child_that_fails_raises_in_its_parent(inline: Inline) -> None:
     inline.define("bad", step(lambda: 1 / 0, name="divide"))
 
     def body(ctx: Any) -> Any:
@@ -516,7 +516,9 @@ def test_a_flow_that_has_continued_is_retried_with_its_last_input_and_rewound_to
 
 
 @pytest.mark.parametrize("lanes", [False, True])
-def test_what_an_operator_did_to_a_run_is_told_of_flows_that_continue_later_too(timed: Inline, lanes: bool) -> None:
+def test_what_an_operator_did_to_a_run_stays_in_the_history_of_flows_that_continue_later(
+    timed: Inline, lanes: bool
+) -> None:
     """The rebuild from the history, at the end, agrees with the tables."""
 
     def body(ctx: Any, input: Any) -> Any:

@@ -128,7 +128,7 @@ def test_progress_that_is_no_json_is_the_steps_failure(inline: Inline) -> None:
 # -- moving on --------------------------------------------------------------------------------------------
 
 
-def test_a_beat_tells_the_step_that_the_run_has_gone_on_without_it(inline: Inline) -> None:
+def test_a_heartbeat_raises_when_the_run_has_continued_without_the_step(inline: Inline) -> None:
     told: list[str] = []
 
     def work(ctx: Any) -> None:
@@ -184,7 +184,7 @@ def test_a_step_that_beats_may_take_its_time_and_one_that_stops_is_timed_out(lab
     assert (missed.ended_at - missed.started_at).total_seconds() == pytest.approx(560, abs=1)  # type: ignore[operator]
 
 
-def test_a_step_that_never_beats_is_timed_out_and_told_so(lab: Lab) -> None:
+def test_a_step_that_never_beats_is_timed_out_and_gets_an_error(lab: Lab) -> None:
     lab.register([step(lambda: None, name="work", heartbeat=5)], name="w")
     lab.time_out("work")
     run = lab.run("w")

@@ -15,7 +15,7 @@ from rival_workers import StepError, flow, for_each, parallel, step, wait_event_
 from rival_workers.drawing import timelines
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowCommit
-from tests.support.histories import assert_histories_tell_all
+from tests.support.histories import assert_histories_are_complete
 from tests.support.inline import Inline
 
 
@@ -71,7 +71,7 @@ def test_the_state_of_a_run_that_went_through_everything_is_rebuilt_from_its_his
     inline.rival.skip(run_id, "paid", reason="paid in cash", by="cy")
     inline.drain()
     inline.rival.cancel(run_id, by="dan")
-    assert assert_histories_tell_all(inline.store.database) == 3
+    assert assert_histories_are_complete(inline.store.database) == 3
     history = inline.rival.history(run_id)
     whats = {entry.what for entry in history}
     assert whats >= {
@@ -139,14 +139,14 @@ def test_the_first_part_of_a_history_is_the_run_as_it_was(inline: Inline) -> Non
     assert (rebuild(history).result, rebuild(history).steps["a"].result) == (2, 1)
 
 
-def test_the_comparison_finds_what_a_history_does_not_tell(inline: Inline) -> None:
+def test_the_comparison_finds_what_a_history_does_not_record(inline: Inline) -> None:
     inline.define("w", step(lambda: 1, name="a"))
     inline.rival.run("w", run_id="r")
     inline.drain()
-    assert assert_histories_tell_all(inline.store.database) == 1
+    assert assert_histories_are_complete(inline.store.database) == 1
     _set_result(inline.store.database, "2")
     with pytest.raises(AssertionError, match="what its history tells"):
-        assert_histories_tell_all(inline.store.database)
+        assert_histories_are_complete(inline.store.database)
     _set_result(inline.store.database, "1")
 
 
@@ -176,9 +176,7 @@ IDLE = {
 
 
 @pytest.mark.parametrize("what", IDLE)
-def test_a_flow_that_does_nothing_new_has_no_loss_forgiven_that_its_history_still_tells(
-    inline: Inline, what: str
-) -> None:
+def test_a_flow_that_does_nothing_new_keeps_the_losses_that_its_history_records(inline: Inline, what: str) -> None:
     seen: list[tuple[int, int]] = []
 
     @flow("f", register=False)
@@ -186,11 +184,11 @@ def test_a_flow_that_does_nothing_new_has_no_loss_forgiven_that_its_history_stil
         ctx.step(lambda: 1, name="first")
         [claim] = [running.claim for running in inline.store.running_on(inline.process.executor.id)]
         if not seen:
-            seen.append((0, assert_histories_tell_all(inline.store.database)))
+            seen.append((0, assert_histories_are_complete(inline.store.database)))
             inline.store.release_step(claim, "lost")
             return 0
         IDLE[what](inline.store, claim, CheckpointRef("f/first", "step", 1))
-        seen.append((inline.rival.state("r").steps[0].lost, assert_histories_tell_all(inline.store.database)))
+        seen.append((inline.rival.state("r").steps[0].lost, assert_histories_are_complete(inline.store.database)))
         return 1
 
     inline.define("w", lossy)
@@ -227,4 +225,4 @@ def test_a_flow_that_waits_again_after_a_loss_has_it_forgiven_by_its_history_too
     [row] = [one for one in inline.rival.state("r").steps if one.path == "f"]
     assert (len(passes), row.status, row.lost) == (2, "waiting", 0)
     assert "taken_over" in [entry.what for entry in inline.rival.history("r")]
-    assert assert_histories_tell_all(inline.store.database) == 1
+    assert assert_histories_are_complete(inline.store.database) == 1

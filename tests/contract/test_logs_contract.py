@@ -36,7 +36,7 @@ def messages(stage: Stage, run_id: str = "r") -> list[str]:
         return [found.message for found in read_logs(connection, run_id)]
 
 
-def test_entries_that_had_landed_although_nobody_was_told_are_not_stored_twice(stage: Stage) -> None:
+def test_entries_whose_commit_got_no_reply_are_not_stored_twice(stage: Stage) -> None:
     stage.begin()
     entries = [entry(f"{n}", n) for n in range(4)]
     stage.store.append_logs("r", entries[:2])

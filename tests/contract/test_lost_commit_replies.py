@@ -57,7 +57,7 @@ def test_a_flow_gets_the_event_that_was_there_although_the_answer_was_lost(inlin
         assert connection.scalar(select(func.count()).select_from(waits)) == 0
 
 
-def test_a_flow_that_has_spawned_a_child_does_not_fail_since_its_ring_was_not_heard(inline: Inline) -> None:
+def test_a_flow_that_has_spawned_a_child_does_not_fail_when_the_reply_is_lost(inline: Inline) -> None:
     inline.define("child", step(lambda: 1, name="one"))
     define_flow(inline, lambda ctx: ctx.spawn("child"))
     lose_answer(inline, "started_run")

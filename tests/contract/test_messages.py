@@ -48,7 +48,7 @@ class Flaky:
         return self.calls
 
 
-def test_a_near_retry_is_rung_with_a_countdown_and_runs_when_its_time_has_come(make: Make) -> None:
+def test_a_near_retry_is_published_with_a_countdown_and_runs_when_its_time_has_come(make: Make) -> None:
     inline, flaky = make(), Flaky(1)
     inline.define("w", step(flaky, name="flaky", max_attempts=2, base_delay=20))
     run = inline.rival.run("w")
@@ -79,7 +79,7 @@ def test_a_far_retry_stays_in_the_table_until_it_is_near(make: Make) -> None:
     assert inline.rival.result(run.run_id).result == 2
 
 
-def test_a_message_that_comes_too_early_is_rung_again_for_the_rest_of_the_time(make: Make) -> None:
+def test_a_message_that_comes_too_early_is_published_again_for_the_rest_of_the_time(make: Make) -> None:
     inline, flaky = make(), Flaky(1)
     inline.define("w", step(flaky, name="flaky", max_attempts=2, base_delay=20))
     inline.rival.run("w")
@@ -151,7 +151,7 @@ def test_cancel_in_the_middle_of_a_step_refuses_its_result(make: Make) -> None:
     assert [entry.what for entry in inline.rival.history(run.run_id)][2:] == ["cancelled", "late_result_refused"]
 
 
-def test_a_lost_ring_is_rung_again_after_the_grace_and_not_before(make: Make) -> None:
+def test_a_lost_message_is_published_again_after_the_grace_and_not_before(make: Make) -> None:
     inline = make(ring_grace=10)
     inline.define("w", step(lambda: 1, name="one"))
     inline.doorbell.down = True
@@ -165,7 +165,7 @@ def test_a_lost_ring_is_rung_again_after_the_grace_and_not_before(make: Make) ->
     assert inline.rival.result(run.run_id).status == "completed"
 
 
-def test_nothing_is_rung_again_for_being_old_while_the_queue_has_a_backlog(make: Make) -> None:
+def test_nothing_is_published_again_for_being_old_while_the_queue_has_a_backlog(make: Make) -> None:
     inline = make(ring_grace=10)
     inline.define("w", step(lambda: 1, name="one"))
     inline.rival.run_many("w", range(20))
@@ -180,7 +180,7 @@ def test_nothing_is_rung_again_for_being_old_while_the_queue_has_a_backlog(make:
     assert inline.keeper.run_once().published == 20
 
 
-def test_amnesia_rings_everything_at_once(make: Make) -> None:
+def test_after_broker_data_loss_everything_is_published_at_once(make: Make) -> None:
     inline = make(ring_grace=10)
     inline.define("w", step(lambda: 1, name="one"))
     runs = inline.rival.run_many("w", range(20))
@@ -192,7 +192,7 @@ def test_amnesia_rings_everything_at_once(make: Make) -> None:
     assert {inline.rival.result(run.run_id).status for run in runs} == {"completed"}
 
 
-def test_a_run_whose_version_nobody_here_has_is_parked_and_taken_by_whoever_has_it(make: Make) -> None:
+def test_a_run_whose_version_no_worker_has_is_parked_until_a_worker_has_it(make: Make) -> None:
     parked_before = counters["parked"]
     knows, knows_not = make(), make()
     knows.define("w", step(lambda: 1, name="one"))

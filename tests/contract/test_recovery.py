@@ -24,7 +24,7 @@ def test_where_nothing_is_to_be_recovered_nothing_is_changed(stage: Stage) -> No
     assert stage.everything() == before
 
 
-def test_whatever_was_rung_before_is_rung_for_anew(stage: Stage) -> None:
+def test_all_that_was_published_before_is_published_again(stage: Stage) -> None:
     for number in range(3):
         stage.add_run(f"run-{number}")
     stage.store.finish_step(stage.begin("step"), DONE, GOES_ON, claim_for=None)
@@ -38,7 +38,7 @@ def test_whatever_was_rung_before_is_rung_for_anew(stage: Stage) -> None:
     }
 
 
-def test_what_is_due_already_and_held_back_is_rung_for_too(stage: Stage) -> None:
+def test_what_is_due_already_and_held_back_is_published_too(stage: Stage) -> None:
     stage.add_run("due", grace=1)
     stage.time_passes(2)
     assert recover(stage.database).rung == 1
@@ -63,7 +63,7 @@ def test_the_report_counts_what_others_must_do_or_wait_for(stage: Stage) -> None
     assert stage.everything() == before
 
 
-def test_events_that_nobody_has_looked_at_are_rung_for(file_url: str) -> None:
+def test_events_that_were_not_delivered_are_published(file_url: str) -> None:
     inline = Inline(file_url, clock=Clock())
     try:
         inline.rival.send_event("paid", {"n": 1})
@@ -76,7 +76,7 @@ def test_events_that_nobody_has_looked_at_are_rung_for(file_url: str) -> None:
         inline.close()
 
 
-def test_a_lost_ring_is_made_up_for_at_once_and_twice_does_no_harm(file_url: str) -> None:
+def test_a_lost_message_is_published_at_once_and_twice_does_no_harm(file_url: str) -> None:
     def one() -> int:
         return 1
 
@@ -94,7 +94,7 @@ def test_a_lost_ring_is_made_up_for_at_once_and_twice_does_no_harm(file_url: str
         inline.close()
 
 
-def test_a_flow_whose_time_came_while_nobody_looked_is_resumed_at_once(inline: Inline) -> None:
+def test_a_flow_whose_time_came_while_no_keeper_ran_is_resumed_at_once(inline: Inline) -> None:
     sleeper = flow("f", register=False)(lambda ctx: ctx.sleep(1.5))
     inline.define("f", sleeper)
     inline.define("w", wait_event_step("never", name="never"))

@@ -73,7 +73,7 @@ def test_workflows_are_listed_with_description_schema_and_step_count(api: Api) -
     assert api("registry.get", "order") == order
 
 
-def test_a_workflow_that_nobody_has_registered_is_unknown(api: Api) -> None:
+def test_a_workflow_that_is_not_registered_is_unknown(api: Api) -> None:
     for call in ("registry.get", "registry.launch"):
         with pytest.raises(UnknownWorkflow, match=r"'nix' is registered \(known: order, other\)"):
             api(call, "nix")

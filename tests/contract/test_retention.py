@@ -84,7 +84,7 @@ def test_a_workflows_own_retention_holds_for_its_runs_and_no_others(file_url: st
         inline.close()
 
 
-def test_a_run_that_is_looked_at_by_somebody_else_is_left_for_later(pg_stage: Stage) -> None:
+def test_a_run_that_another_transaction_has_locked_is_left_for_later(pg_stage: Stage) -> None:
     ended(pg_stage, "held")
     ended(pg_stage, "free")
     pg_stage.time_passes(100)

@@ -94,7 +94,7 @@ def test_a_tick_that_has_a_run_already_gets_no_other(stage: Stage) -> None:
     assert run_ids(stage) == [fired.run_id]
 
 
-def test_registering_again_does_not_forget_what_was_missed(stage: Stage) -> None:
+def test_registering_again_keeps_what_was_missed(stage: Stage) -> None:
     rule = at_another_hour(stage)
     stage.store.keep_schedule("w", Planned(rule, "all", NULL))
     stage.time_passes(2 * DAY)
@@ -261,13 +261,13 @@ def test_a_schedule_cannot_take_the_name_of_a_workflow(stage: Stage, client: Riv
 
 
 @pytest.mark.parametrize("options", [{"catch_up": "some"}, {"timezone": "X/Y"}, {"name": ""}])
-def test_a_producer_is_told_at_once_what_makes_no_sense(client: Rival, options: dict[str, str]) -> None:
+def test_a_producer_gets_an_error_at_once_for_an_invalid_schedule(client: Rival, options: dict[str, str]) -> None:
     with pytest.raises(ValueError):
         client.schedule("w", "* * * * *", **{"name": "s", **options})  # type: ignore[arg-type]
     assert client.schedules() == []
 
 
-def test_the_keeper_rings_for_what_it_has_fired(postgres_url: str) -> None:
+def test_the_keeper_publishes_the_runs_that_it_has_fired(postgres_url: str) -> None:
     def tock() -> int:
         return 1
 

@@ -319,7 +319,7 @@ def _attempts(stage: Stage, run_id: str = "r") -> list[Any]:
 
 
 @pytest.mark.parametrize(("rung", "ring_in", "rings"), [(True, 70, 0), (False, 55, NEVER_RUNG)])
-def test_a_retry_waits_in_the_table_and_is_looked_at_after_its_ring_or_shortly_before_it_is_due(
+def test_a_retry_waits_in_the_table_and_is_due_after_its_message_or_shortly_before_its_time(
     stage: Stage, rung: bool, ring_in: float, rings: int
 ) -> None:
     token = stage.store.retry_step(stage.begin(), Retry(60.0, ERROR, Json('{"page":2}')), rung=rung)
@@ -378,7 +378,7 @@ def test_a_step_can_be_read_and_one_that_is_not_there_is_none(stage: Stage) -> N
     assert stage.store.read_step("r", "b") is None
 
 
-def test_after_a_lost_answer_the_token_tells_what_happened(stage: Stage) -> None:
+def test_after_a_lost_reply_the_token_shows_what_happened(stage: Stage) -> None:
     claim = stage.begin()
     assert stage.store.token_of("r", "a") == ("running", 1, "e1")
     stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None)
@@ -427,7 +427,7 @@ def test_the_next_look_is_at_the_row_that_is_due_first(stage: Stage) -> None:
     assert stage.store.next_look() == pytest.approx(-10, abs=4)
 
 
-def test_a_run_that_nobody_rang_for_is_due_at_once_and_says_so(stage: Stage) -> None:
+def test_a_run_without_a_message_is_due_at_once_and_says_so(stage: Stage) -> None:
     stage.add_run(grace=0)
     [due] = stage.store.due(LOOK)
     assert due.rings == NEVER_RUNG
@@ -437,7 +437,7 @@ def test_a_run_that_nobody_rang_for_is_due_at_once_and_says_so(stage: Stage) -> 
     assert again.rings == 0
 
 
-def test_a_due_step_brings_what_ringing_it_needs(stage: Stage) -> None:
+def test_a_due_step_brings_what_its_message_needs(stage: Stage) -> None:
     token = stage.store.retry_step(stage.begin(), Retry(60.0, ERROR), rung=False)
     assert stage.store.due(LOOK) == []
     stage.time_passes(56)
@@ -484,7 +484,7 @@ def _earlier(stage: Stage, table: str, where: str) -> str:
     return f"UPDATE {table} SET ring_at = {moved} WHERE {where}"
 
 
-def test_after_the_brokers_amnesia_all_that_waits_is_made_due_in_batches(stage: Stage) -> None:
+def test_after_broker_data_loss_all_that_waits_is_made_due_in_batches(stage: Stage) -> None:
     for number in range(5):
         stage.add_run(f"run-{number}")
     for number in range(3):
@@ -499,7 +499,7 @@ def test_after_the_brokers_amnesia_all_that_waits_is_made_due_in_batches(stage: 
     assert len(stage.store.due(LOOK)) == 8
 
 
-def test_amnesia_leaves_alone_what_is_parked_not_yet_due_running_or_far_away(stage: Stage) -> None:
+def test_broker_data_loss_leaves_alone_what_is_parked_not_yet_due_running_or_far_away(stage: Stage) -> None:
     stage.add_run("parked")
     stage.store.park("parked", None, 0, "nobody has it", 15.0)
     stage.begin("parked-step", executor=None)
@@ -546,7 +546,7 @@ def test_what_dead_executors_were_running_is_lost_and_nothing_else(stage: Stage)
     assert stage.store.lost_attempts([], 10) == []
 
 
-def test_an_attempt_of_an_executor_that_nobody_knows_is_a_stray(stage: Stage) -> None:
+def test_an_attempt_of_an_unknown_executor_is_a_stray(stage: Stage) -> None:
     stage.store.add_executor("expired", "host", 1, "w1", lease=10)
     stage.time_passes(11)
     stage.store.add_executor("alive", "host", 2, "w2", lease=10)
@@ -559,7 +559,7 @@ def test_an_attempt_of_an_executor_that_nobody_knows_is_a_stray(stage: Stage) ->
     assert len(stage.store.stray_attempts(1)) == 1
 
 
-def test_an_executor_that_comes_back_under_a_new_id_takes_along_what_nobody_has_taken_over(stage: Stage) -> None:
+def test_an_executor_that_comes_back_under_a_new_id_keeps_what_was_not_taken_over(stage: Stage) -> None:
     kept, taken, other = stage.begin("kept", "old"), stage.begin("taken", "old"), stage.begin("other", "e2")
     token = stage.store.release_step(taken, "lost")
     assert token is not None

@@ -20,7 +20,7 @@ from sqlalchemy import func, select
 from rival_client import DatabaseUnavailable, Rival
 from rival_client.broker.message import StepMessage
 from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, executors, now, runs, steps
-from tests.support.histories import assert_histories_tell_all
+from tests.support.histories import assert_histories_are_complete
 from tests.support.workers import WorkerProcess, Workers, wait_until
 
 #: Every execution writes a line before it works: run, step, attempt, what it saw of the step before, its own nonce.
@@ -228,7 +228,7 @@ def assert_nothing_is_stuck(rival: Rival) -> None:
             )
         )
     assert (of_ended, orphaned) == (0, 0), "(open steps of ended runs, claimed steps without an executor)"
-    assert_histories_tell_all(rival.database)
+    assert_histories_are_complete(rival.database)
 
 
 def assert_chain_is_right(rival: Rival, run_ids: Iterable[str], ledger: Ledger) -> None:

@@ -19,7 +19,7 @@ RUN_FIELDS = ("status", "result", "error", "failed_step")
 STEP_FIELDS = ("kind", "status", "attempts", "lost", "result", "state", "error", "item", "end_order", "begun_after")
 
 
-def assert_histories_tell_all(database: Database) -> int:
+def assert_histories_are_complete(database: Database) -> int:
     """How many runs were compared. All rows of a table are read at once: some tests leave ten thousand runs."""
     with database.snapshot() as connection:
         rows = connection.execute(select(runs.c.id, runs.c.paused_at, *_columns(runs, RUN_FIELDS))).mappings().all()
@@ -27,8 +27,8 @@ def assert_histories_tell_all(database: Database) -> int:
         kept = _by_run(connection, select(steps.c.run_id, steps.c.path, *_columns(steps, STEP_FIELDS)))
     for row in rows:
         told = rebuild(map(as_entry, entries[row["id"]]))
-        _assert_same(row["id"], {"": _told_run(told)}, {"": _kept_run(row)})
-        _assert_same(row["id"], _told_steps(told), _kept_steps(kept[row["id"]]))
+        _assert_same(row["id"], {"": _recorded_run(told)}, {"": _kept_run(row)})
+        _assert_same(row["id"], _recorded_steps(told), _kept_steps(kept[row["id"]]))
     return len(rows)
 
 
@@ -54,7 +54,7 @@ def _exact(fields: Any) -> str:
     return json.dumps(fields)
 
 
-def _told_run(told: RebuiltRun) -> dict[str, Any]:
+def _recorded_run(told: RebuiltRun) -> dict[str, Any]:
     return {name: getattr(told, name) for name in RUN_FIELDS} | {"paused": told.paused}
 
 
@@ -62,7 +62,7 @@ def _kept_run(row: Any) -> dict[str, Any]:
     return {name: row[name] for name in RUN_FIELDS} | {"paused": row["paused_at"] is not None}
 
 
-def _told_steps(told: RebuiltRun) -> dict[str, dict[str, Any]]:
+def _recorded_steps(told: RebuiltRun) -> dict[str, dict[str, Any]]:
     return {path: {name: getattr(step, name) for name in STEP_FIELDS} for path, step in told.steps.items()}
 
 

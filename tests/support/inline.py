@@ -19,8 +19,8 @@ from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 from rival_workers.testing.clock import Clock
 from rival_workers.testing.delivery import deliver
-from tests.support.histories import assert_histories_tell_all
-from tests.support.shared_database import store_at, with_kept_line
+from tests.support.histories import assert_histories_are_complete
+from tests.support.shared_database import store_at, with_shared_pool
 
 __all__ = ["Clock", "CollectingDoorbell", "Inline", "opened"]
 
@@ -77,7 +77,7 @@ class Inline:
         self.process = Process(self.settings, self.registry, "inline@test", store=self.store, doorbell=self.doorbell)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self.process.executor.start()
-        self.rival = with_kept_line(
+        self.rival = with_shared_pool(
             Rival(settings=Settings(database_url=url), database=self.store.database, doorbell=self.doorbell)
         )
 
@@ -109,7 +109,7 @@ class Inline:
     def close(self) -> None:
         self.process.executor.stop()
         try:
-            assert_histories_tell_all(self.store.database)
+            assert_histories_are_complete(self.store.database)
         finally:
             self.process.close()
 

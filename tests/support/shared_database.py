@@ -16,61 +16,61 @@ from rival_workers.store import DEFAULT_POOL, Store, open_store
 from rival_workers.store.postgres.store import PostgresStore
 
 
-class KeptLine(PreparedPool):
+class SharedPreparedPool(PreparedPool):
     """Stays connected when its user closes it."""
 
     def close(self) -> None:
         pass
 
-    def close_at_last(self) -> None:
+    def close_for_good(self) -> None:
         super().close()
 
 
-class Kept:
+class SharedDatabase:
     def __init__(self, url: str) -> None:
         self.database = Database(url, pool_size=DEFAULT_POOL)
-        self.line = KeptLine(url)
+        self.pool = SharedPreparedPool(url)
 
     def close(self) -> None:
-        self.line.close_at_last()
+        self.pool.close_for_good()
         self.database.dispose()
 
 
-class Lent(Database):
+class BorrowedDatabase(Database):
     """Its listeners are its own; connections and compiled statements are shared."""
 
-    def __init__(self, kept: Kept) -> None:
-        self.url, self.is_postgres = kept.database.url, True
-        self.engine = kept.database.engine.execution_options()
+    def __init__(self, shared: SharedDatabase) -> None:
+        self.url, self.is_postgres = shared.database.url, True
+        self.engine = shared.database.engine.execution_options()
 
     def dispose(self) -> None:
         pass
 
 
-_kept: dict[str, Kept] = {}
+_shared: dict[str, SharedDatabase] = {}
 User = TypeVar("User", PostgresStore, Rival)
 
 
 @contextmanager
-def kept(url: str) -> Iterator[str]:
-    _kept[url] = Kept(url)
+def shared_database(url: str) -> Iterator[str]:
+    _shared[url] = SharedDatabase(url)
     yield url
-    _kept.pop(url).close()
+    _shared.pop(url).close()
 
 
 def database_at(url: str, *, clock: Clock = time.time) -> Database:
     """A shared one, or one of its own if that URL is not shared."""
-    return Lent(_kept[url]) if url in _kept else Database(url, clock=clock, durable=False)
+    return BorrowedDatabase(_shared[url]) if url in _shared else Database(url, clock=clock, durable=False)
 
 
 def store_at(url: str, *, clock: Clock = time.time, **options: Any) -> Store:
-    if url not in _kept:
+    if url not in _shared:
         return open_store(url, clock=clock, durable=False, **options)
-    return with_kept_line(PostgresStore(database_at(url), **options))
+    return with_shared_pool(PostgresStore(database_at(url), **options))
 
 
-def with_kept_line(user: User) -> User:
-    """Both have a line of their own, which connects when it is first used."""
-    if user.database.url in _kept:
-        user._prepared = _kept[user.database.url].line
+def with_shared_pool(user: User) -> User:
+    """Replaces the pool that a store or client has made, which connects when it is first used."""
+    if user.database.url in _shared:
+        user._prepared = _shared[user.database.url].pool
     return user

@@ -108,7 +108,7 @@ def test_what_undoes_an_item_may_ask_for_it() -> None:
     assert plan_of(for_each("f", items=list, do=[step(work, compensate=lambda item, index, result: None)]))
 
 
-def test_a_flow_is_told_how_it_undoes_its_own_steps() -> None:
+def test_a_flow_with_compensations_gets_an_error_that_says_how_a_flow_undoes_its_steps() -> None:
     with pytest.raises(ValueError, match=r"^a flow undoes what it has done by itself: try: … except: ctx\.step"):
         checked_options({"compensate": undo})
 
@@ -129,7 +129,7 @@ def test_a_plan_in_which_nothing_can_be_undone_fails_as_it_always_did() -> None:
     assert advance(kept, "v/work", HARD, "step").effects == (Close("v", "failed"), OpenRow("work", "step"))
 
 
-def test_a_run_that_fails_is_unwound_after_the_steps_handler_and_before_its_own() -> None:
+def test_a_run_that_fails_is_compensated_after_the_steps_handler_and_before_its_own() -> None:
     plan = plan_of(step(work, name="a", compensate=undo), step(work, name="b", on_error=work), on_error=work)
     failing, handler = advance(plan, "b", HARD, "step").effects
     assert (failing, handler.path) == (FailRun(), "b!on_error")  # type: ignore[union-attr]

@@ -50,7 +50,7 @@ def as_celery_reads_it(app: Celery, sent: StepMessage) -> tuple[VirtualMessage, 
 
 
 @pytest.mark.parametrize("sent", RINGS, ids=lambda sent: sent.task_id)
-def test_celery_decodes_a_ring_to_its_task_id_and_arguments(app: Celery, sent: StepMessage) -> None:
+def test_celery_decodes_a_message_to_its_task_id_and_arguments(app: Celery, sent: StepMessage) -> None:
     message, request = as_celery_reads_it(app, sent)
     assert request.task.name == sent.task
     assert (request.name, request.id, request.content_type) == (
@@ -67,7 +67,7 @@ def test_celery_decodes_a_ring_to_its_task_id_and_arguments(app: Celery, sent: S
 
 
 @pytest.mark.parametrize("sent", RINGS, ids=lambda sent: sent.task_id)
-def test_a_ring_has_the_headers_and_the_body_that_celerys_own_message_has(app: Celery, sent: StepMessage) -> None:
+def test_a_message_has_the_headers_and_the_body_that_celerys_own_message_has(app: Celery, sent: StepMessage) -> None:
     own = app.amqp.as_task_v2(
         sent.task_id,
         sent.task,
@@ -97,7 +97,7 @@ def test_a_countdown_is_an_eta_that_celery_waits_for(app: Celery) -> None:
 
 
 @pytest.mark.parametrize("sent", RINGS, ids=lambda sent: sent.task_id)
-def test_a_ring_has_the_envelope_that_kombu_writes_to_redis(app: Celery, sent: StepMessage) -> None:
+def test_a_message_has_the_envelope_that_kombu_writes_to_redis(app: Celery, sent: StepMessage) -> None:
     envelope = json.loads(redis_envelope(sent, "rival"))
     channel = Channel.__new__(Channel)
     channel.body_encoding, channel.codecs, channel.default_priority = "base64", Channel.codecs, 0
@@ -115,7 +115,7 @@ def test_a_message_holds_ids_and_tokens_and_nothing_else() -> None:
     assert payload["headers"]["argsrepr"] == "(run='order-1', step='charge', attempt=2)"
 
 
-def test_two_messages_of_the_same_ring_have_tags_of_their_own() -> None:
+def test_two_copies_of_the_same_message_have_tags_of_their_own() -> None:
     tags = {json.loads(redis_envelope(START, "rival"))["properties"]["delivery_tag"] for _ in range(10)}
     assert len(tags) == 10
 
@@ -146,7 +146,7 @@ def test_a_redis_is_known_by_its_url(url: str, redis: bool) -> None:
     assert is_redis(url) is redis
 
 
-def test_without_a_broker_a_ring_says_that_it_was_not_heard() -> None:
+def test_without_a_broker_publish_returns_false() -> None:
     silent: Any = open_doorbell(None, "rival")
     assert isinstance(silent, SilentDoorbell)
     assert not silent.publish([START])

@@ -128,7 +128,7 @@ def test_what_was_added_and_removed_is_named_by_its_place() -> None:
     assert differing.lines(found) == ["+ each[]/y", "+ z", "- a"]
 
 
-def test_changed_options_are_told_with_their_old_and_new_values() -> None:
+def test_changed_options_are_shown_with_their_old_and_new_values() -> None:
     old = plan_of(named("a", timeout=10, max_attempts=2))
     new = plan_of(named("a", timeout=60, backoff="jitter"), on_error=work)
     found = differences(old, new)
@@ -147,7 +147,7 @@ def test_a_step_that_can_be_undone_now_has_changed() -> None:
     assert differing.lines(found) == ["~ a  compensate: default → True"]
 
 
-def test_only_what_has_moved_is_told_to_have_moved() -> None:
+def test_only_steps_that_have_moved_are_reported_as_moved() -> None:
     old, new = plan_of(*map(named, "abcde")), plan_of(*map(named, "aecbd"))
     assert {one.path for one in differences(old, new).moved} == {"e", "c"}
     assert differing.lines(differences(old, new))[0] == "> e  now after a"
@@ -162,7 +162,7 @@ def test_a_step_that_went_into_a_composite_has_moved_there() -> None:
     assert found.changed == [Changed("if?/b", {"timeout": (1, 2)})]
 
 
-def test_what_a_moved_composite_takes_along_is_not_told_again() -> None:
+def test_steps_within_a_moved_composite_are_not_reported_again() -> None:
     each = for_each("each", items=items, do=[named("x"), named("y")])
     found = differences(plan_of(each, named("z")), plan_of(loop("l", do=[each], max_iterations=2), named("z")))
     assert [one.path for one in found.moved] == ["l[]/each"]
@@ -274,6 +274,6 @@ def test_a_runs_rows_stand_in_the_order_of_the_plan_with_what_hangs_on_them(shuf
     assert [(tree.depth(path), path) for path in sorted(shuffled, key=tree.key)] == ROWS
 
 
-def test_rows_of_a_plan_that_nobody_knows_can_be_ordered_all_the_same() -> None:
+def test_rows_of_an_unknown_plan_can_be_ordered_all_the_same() -> None:
     tree = RunTree(Plan(nodes=()))
     assert sorted(["b", "a[1]/x", "a[0]/x", "!on_error", "a"], key=tree.key)

@@ -44,14 +44,14 @@ def test_what_makes_no_sense_is_refused_with_its_reason(steps: list[Any], proble
         define_workflow("w", steps)
 
 
-def test_a_flow_is_told_what_to_use_instead() -> None:
+def test_an_external_flow_gets_an_error_that_says_what_to_use_instead() -> None:
     with pytest.raises(ValueError, match=r"ctx\.await_event"):
         checked_options({"execution_mode": "external"})
     with pytest.raises(ValueError, match="unknown option 'deadline'"):
         checked_options({"deadline": 5})
 
 
-def test_a_step_that_is_not_external_has_no_token_and_is_told_so() -> None:
+def test_a_step_that_is_not_external_has_no_token_and_gets_an_error_that_says_so() -> None:
     said: list[str] = []
 
     def work(ctx: Any) -> None:

@@ -100,7 +100,7 @@ def test_two_files_of_the_same_name_in_two_directories_do_not_meet(tmp_path: Pat
     assert [w.name for w in register_paths([first, second], Registry())] == ["first", "second"]
 
 
-def test_a_file_without_steps_is_told_what_is_missing(tmp_path: Path) -> None:
+def test_a_file_without_steps_is_reported_with_what_is_missing(tmp_path: Path) -> None:
     file = write(tmp_path, "w.py", "def one(): return 1\n")
     for register in (register_workflow_file, lambda f, r: register_paths([f], r)):
         with pytest.raises(DefinitionError, match="no `steps` list: add steps = ") as caught:
@@ -184,7 +184,7 @@ def problems_of(directory: Path) -> list[str]:
         ("import sys\nsys.exit(3)\n", "cannot be imported: SystemExit"),
     ],
 )
-def test_a_broken_file_is_told_once_however_many_refer_to_it(tmp_path: Path, broken: str, words: str) -> None:
+def test_a_broken_file_is_reported_once_however_many_refer_to_it(tmp_path: Path, broken: str, words: str) -> None:
     write(tmp_path, "payment.py", broken)
     write(tmp_path, "a_first.py", NESTING.format("./payment.py"))
     write(tmp_path, "sub/second.py", NESTING.format("../payment.py"))
@@ -196,7 +196,7 @@ def test_a_broken_file_is_told_once_however_many_refer_to_it(tmp_path: Path, bro
 
 
 @pytest.mark.parametrize(("first", "second"), [("./b.py", "./a.py"), ("b", "a"), ("b", "./a.py")])
-def test_files_that_contain_one_another_are_told_once(tmp_path: Path, first: str, second: str) -> None:
+def test_files_that_contain_one_another_are_reported_once(tmp_path: Path, first: str, second: str) -> None:
     write(tmp_path, "a.py", NESTING.format(first))
     write(tmp_path, "b.py", NESTING.format(second))
     [problem] = problems_of(tmp_path)
@@ -253,7 +253,7 @@ def test_a_name_that_is_nearly_one_of_rivals_is_refused(tmp_path: Path, more: st
 
 
 @pytest.mark.parametrize("name", ["step", "Steps", "stpes", "STEPS", "step_s"])
-def test_a_misspelt_list_of_steps_is_told_with_its_line(tmp_path: Path, name: str) -> None:
+def test_a_misspelt_list_of_steps_is_reported_with_its_line(tmp_path: Path, name: str) -> None:
     write(tmp_path, "good.py")
     file = write(
         tmp_path, "bad.py", f"from rival_workers import step as _step\ndef one(): ...\n{name} = [_step(one), one]\n"

@@ -121,7 +121,7 @@ class Lumberjack:
         return cls, input
 
     @staticmethod
-    def of_nobody(input: Any) -> Any:
+    def of_unknown(input: Any) -> Any:
         return input
 
     def __call__(self, steps: Any) -> Any:
@@ -132,7 +132,7 @@ def test_methods_and_callables_need_no_argument_for_self() -> None:
     jack = Lumberjack()
     assert called(jack.chop) == (jack, "<input>")
     assert called(Lumberjack.of_class) == (Lumberjack, "<input>")
-    assert called(Lumberjack.of_nobody) == "<input>"
+    assert called(Lumberjack.of_unknown) == "<input>"
     assert called(jack) == (jack, "<steps>")
 
 

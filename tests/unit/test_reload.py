@@ -195,7 +195,7 @@ def test_dev_follows_files_and_worker_does_so_when_asked() -> None:
     assert seen == [True, False, True]
 
 
-def test_what_nobody_expected_is_not_tried_again_before_the_next_change(followed: Followed) -> None:
+def test_an_unexpected_error_is_not_tried_again_before_the_next_change(followed: Followed) -> None:
     followed.follow()
     old = followed.newest()
     followed.write("speech.py", "class Odd(list):\n    def __iter__(self): raise OSError('odd')\nsteps = Odd([1])\n")

@@ -29,6 +29,6 @@ def test_the_builder_says_the_same_and_it_is_no_other_version() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, "1d", True, float("nan"), float("inf"), dt.timedelta(days=-1)])
-def test_what_is_no_duration_is_told_with_its_cure(value: object) -> None:
+def test_an_invalid_duration_is_reported_with_its_cure(value: object) -> None:
     with pytest.raises(DefinitionError, match="retention: give seconds or a timedelta"):
         create_workflow("w").step(clean).retention(value).build()  # type: ignore[arg-type]

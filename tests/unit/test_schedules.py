@@ -39,7 +39,7 @@ def test_a_file_says_it_with_options(tmp_path: Path) -> None:
     assert (planned.catch_up, planned.input) == ("last", '{"x":1}')
 
 
-def test_a_bad_cron_expression_is_told_with_its_file_line_and_cure(tmp_path: Path) -> None:
+def test_a_bad_cron_expression_is_reported_with_its_file_line_and_cure(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as error:
         of_file(tmp_path, 'schedule = "61 * * * *"')
     [problem] = error.value.problems
@@ -65,7 +65,7 @@ def test_the_builder_says_the_same() -> None:
         ({"input": {"region": "eu"}, "timezone": "X/Y"}, "'X/Y' is not a time zone"),
     ],
 )
-def test_what_does_not_fit_is_told_at_registration(options: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_reported_at_registration(options: dict[str, Any], told: str) -> None:
     with pytest.raises(DefinitionError, match=told):
         create_workflow("w").input(Night).step(clean).schedule("0 2 * * *", **options).build()
 

@@ -28,7 +28,7 @@ def reads_first(steps: Any) -> Any:
     return steps.first.result
 
 
-def reads_nobody(steps: Any) -> Any:
+def reads_no_step(steps: Any) -> Any:
     return steps.nobody.result
 
 
@@ -162,11 +162,11 @@ def test_a_step_that_does_not_exist_is_refused_with_what_was_meant() -> None:
     with pytest.raises(DefinitionError, match="no step 'frist'"):
         Registry().add(define_workflow("w", [first, misspelt]))
     with pytest.raises(DefinitionError, match="no step 'nobody': its steps are first, x"):
-        create_workflow("w").step(first).step(reads_nobody, name="x").register(Registry())
+        create_workflow("w").step(first).step(reads_no_step, name="x").register(Registry())
 
 
-def test_all_of_them_are_told_at_once_with_the_other_problems() -> None:
-    found = problems(reads_last, reads_nobody, step(last, timeuot=3))
+def test_all_of_them_are_reported_at_once_with_the_other_problems() -> None:
+    found = problems(reads_last, reads_no_step, step(last, timeuot=3))
     assert len(found) == 3
     for words in ("comes later", "no step 'nobody'", "unknown option 'timeuot' (did you mean 'timeout'?)"):
         assert any(words in problem for problem in found), words
@@ -218,7 +218,7 @@ def test_a_step_may_look_at_itself_and_a_handler_at_anything() -> None:
         return steps.itself.state
 
     assert problems(itself) == []
-    assert problems(step(first, on_error=reads_last), last, on_error=reads_nobody) == []
+    assert problems(step(first, on_error=reads_last), last, on_error=reads_no_step) == []
 
 
 # -- nested workflows -----------------------------------------------------------------------------------------

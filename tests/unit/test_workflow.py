@@ -47,7 +47,7 @@ def test_the_builder_takes_several_steps_at_once() -> None:
     assert [node.name for node in create_workflow("t").steps([find, chop]).build().body] == ["find", "chop"]
 
 
-def test_register_puts_it_where_it_is_told_to_and_otherwise_where_workers_look() -> None:
+def test_register_uses_the_given_registry_or_else_the_one_that_workers_use() -> None:
     own = Registry()
     registered = create_workflow("unit-test-own").step(find).register(own)
     assert own.find("unit-test-own", registered.version) is registered

@@ -22,7 +22,7 @@ from tests.chaos.storm.cases import CASES, CHILDREN, Expected, undone_steps
 from tests.chaos.storm.effects import OF_THE_RUN, Effects
 from tests.chaos.storm.ledger import Execution, Ledger
 from tests.chaos.storm.producer import EVERY, Accepted
-from tests.support.histories import assert_histories_tell_all
+from tests.support.histories import assert_histories_are_complete
 
 
 @dataclass
@@ -187,7 +187,7 @@ class Judge:
 
     def _compare_histories(self, verdict: Verdict) -> None:
         try:
-            assert_histories_tell_all(self._database)
+            assert_histories_are_complete(self._database)
         except AssertionError as difference:
             verdict.wrong.append(f"the tables differ from the history: {difference}")
 

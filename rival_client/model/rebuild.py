@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rival_client.model.kinds import FLOW, FLOW_WAIT, ITEM
 from rival_client.model.records import HistoryEntry
 
 #: What a step is after an entry of that name; the others change something else, or nothing.
@@ -131,13 +132,13 @@ def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
         run.steps.pop(path, None)
     for step in _known(run, entry.detail.get("revived", ())):
         # A flow enters its wait for an event again when it reaches it.
-        step.status = "pending" if step.kind == "flow_wait" else "waiting"
+        step.status = "pending" if step.kind == FLOW_WAIT else "waiting"
         step.result, step.error, step.completed_at = None, None, None
 
 
 def _fanned_out(run: RebuiltRun, entry: HistoryEntry) -> None:
     for index, item in enumerate(entry.detail["items"]):
-        run.steps[f"{entry.path}[{index}]"] = RebuiltStep("item", "waiting", item=item)
+        run.steps[f"{entry.path}[{index}]"] = RebuiltStep(ITEM, "waiting", item=item)
 
 
 _WHOLE: dict[str, Callable[[RebuiltRun, HistoryEntry], None]] = {
@@ -178,7 +179,7 @@ def _flows_above(run: RebuiltRun, path: str) -> Iterable[RebuiltStep]:
     """One at the most. A checkpoint's name may have slashes of its own."""
     ends = (at for at, sign in enumerate(path) if sign == "/")
     above = (run.steps.get(path[:end]) for end in ends)
-    return (step for step in above if step is not None and step.kind == "flow")
+    return (step for step in above if step is not None and step.kind == FLOW)
 
 
 def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:

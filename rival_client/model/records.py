@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rival_client.errors import RunCancelled, RunFailed
+from rival_client.model.kinds import COMPOSITE_KINDS, COMPOSITES, waits_for
 from rival_client.model.statuses import RUN_TERMINAL, RunStatus, StepStatus
-
-#: The kinds of nodes that consist of others.
-COMPOSITES = ("branch", "parallel", "for_each", "loop", "workflow")
-
-#: Kinds of rows that stand for others.
-COMPOSITE_KINDS = ("branch", "parallel", "for_each", "loop", "workflow", "item", "unwinding")
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,7 @@ class Step:
     @property
     def waits_for_external(self) -> bool:
         """Somebody outside is to complete it, by `timeout_at` if there is a deadline."""
-        return self.kind == "external" and self.status == "waiting"
+        return waits_for(self.kind) == "external" and self.status == "waiting"
 
     @property
     def description(self) -> str | None:

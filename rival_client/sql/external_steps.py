@@ -15,6 +15,7 @@ from rival_client.db.locks import share_run
 from rival_client.db.tables import after, now, runs, steps
 from rival_client.model import arguments
 from rival_client.model.completion_token import CompletionToken
+from rival_client.model.kinds import EXTERNAL
 from rival_client.model.payload import Json, dump, serialise
 from rival_client.sql.history import record
 from rival_client.sql.wake import ReadyStep, wake_run
@@ -118,7 +119,7 @@ def _is_valid(token: CompletionToken, verb: str) -> Any:
     in_time = or_(steps.c.due_at.is_(None), steps.c.due_at > now())
     running = and_(steps.c.status == "running", steps.c.execution_token == token.token)
     waiting = and_(steps.c.status == "waiting", steps.c.execution_token == token.token + 1, in_time)
-    step = (steps.c.run_id == token.run_id, steps.c.path == token.path, steps.c.kind == "external")
+    step = (steps.c.run_id == token.run_id, steps.c.path == token.path, steps.c.kind == EXTERNAL)
     return and_(*step, step_can(verb), or_(running, waiting))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, and_, cast, false, func, or_, select
 
 from rival_client.db.tables import steps
+from rival_client.model.kinds import FOR_EACH, ITEM, LOOP
 
 Counts = dict[str, int]
 Column = ColumnElement[str]
@@ -45,9 +46,9 @@ class Overview:
         return [more for row in found for more in self._below(row)]
 
     def _below(self, row: Any) -> list[str]:
-        if row["kind"] == "for_each" and row["total"]:
+        if row["kind"] == FOR_EACH and row["total"]:
             return self._items(row["path"], row["total"])
-        return self._turns(row["path"]) if row["kind"] == "loop" else []
+        return self._turns(row["path"]) if row["kind"] == LOOP else []
 
     def _items(self, path: str, total: int) -> list[str]:
         if total <= self._fold:
@@ -86,7 +87,7 @@ def _select(run_id: str, beginning: str) -> Select[Any]:
 
 
 def _count_items(run_id: str, beginning: str) -> Select[Any]:
-    items = and_(_within(run_id, beginning), steps.c.kind == "item")
+    items = and_(_within(run_id, beginning), steps.c.kind == ITEM)
     return select(steps.c.status, func.count().label("turns")).where(items).group_by(steps.c.status)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple
 
 from rival_client.db.database import Database
 from rival_client.db.tables import after, events, executors, in_status, now, one_of, orphans, runs, steps, waits
+from rival_client.model.kinds import LIMITED_WAITS
 
 #: Seconds after which a row that waits for a worker is looked at again at the latest.
 _LONGEST_BACKOFF = 600.0
@@ -122,9 +123,7 @@ def _counted(connection: Connection, rung: Sequence[str]) -> Recovery:
     running = select(runs.c.id).where(in_status("running"))
     in_flight = one_of(steps.c.run_id, running) & (steps.c.status == "running")
     timers = (
-        steps.c.status.in_(("waiting", "waiting_retry"))
-        & (steps.c.due_at > now())
-        & steps.c.kind.not_in(("wait", "external"))
+        steps.c.status.in_(("waiting", "waiting_retry")) & (steps.c.due_at > now()) & steps.c.kind.not_in(LIMITED_WAITS)
     )
     return Recovery(
         rung=len(rung),

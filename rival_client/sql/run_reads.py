@@ -10,11 +10,9 @@ from sqlalchemy import Connection, RowMapping, Select, select
 from rival_client.db.prepared import Statement
 from rival_client.db.tables import attempts, runs, steps
 from rival_client.errors import RunNotEnded, RunNotFound
-from rival_client.model.records import COMPOSITES, Attempt, LastError, Run, RunResult, RunState, Step
+from rival_client.model.kinds import RESULT_KINDS
+from rival_client.model.records import Attempt, LastError, Run, RunResult, RunState, Step
 from rival_client.sql.folded_steps import Overview
-
-#: The kinds of rows that a person would call a step.
-RESULT_KINDS = ("step", "flow", "external", "wait", *COMPOSITES)
 
 #: What every poll of a wait asks, for the hot line.
 READ_STATUS = Statement.of("rival_read_status", "SELECT workflow, status FROM rival_runs WHERE id = %(id)s")

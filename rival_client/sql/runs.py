@@ -16,8 +16,9 @@ from rival_client.db.prepared import Statement
 from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.errors import RunConflict
 from rival_client.model.json_match import same
+from rival_client.model.kinds import COMPOSITE_KINDS
 from rival_client.model.payload import Json, load
-from rival_client.model.records import COMPOSITE_KINDS, WorkflowInfo
+from rival_client.model.records import WorkflowInfo
 from rival_client.model.transitions import run_sources
 from rival_client.sql import orphans
 from rival_client.sql.history import record

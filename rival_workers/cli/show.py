@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rival_client.api.client import Rival
 from rival_client.errors import UnknownWorkflow
+from rival_client.model.kinds import FOR_EACH, waits_for
 from rival_client.model.rebuild import status_changes
 from rival_client.model.records import Attempt, HistoryEntry, LogEntry, RunState, Step, WorkflowInfo
 from rival_workers.cli.output import (
@@ -116,7 +117,7 @@ def _steps(state: RunState, tree: RunTree) -> list[tuple[Any, ...]]:
 
 def _turns(composite: Step, counts: Mapping[str, int], depth: int) -> tuple[Any, ...]:
     """The turns that are not shown, by what became of them."""
-    begun = composite.opened if composite.kind == "for_each" else None
+    begun = composite.opened if composite.kind == FOR_EACH else None
     words = _words(counts, begun)
     count = sum(counts.values())
     return f"{_indent(depth)}{composite.path}[…]", "", "", "", f"{count:,} turns: {words} (--all shows each)"
@@ -160,12 +161,12 @@ def _waits_for(step: Step) -> str:
         return ""
     due = step.timeout_at if step.waits_for_external else step.due_at
     until = "" if due is None else f"until {time_text(due)}"
-    match step.kind:
+    match waits_for(step.kind):
         case "external":
             return f"for somebody outside {until}".strip()
         case "child":
             return f"for run {step.item}" if step.item else "for a run"
-        case "wait" | "flow_wait":
+        case "event":
             return f"for an event {until}".strip()
         case _:
             return until

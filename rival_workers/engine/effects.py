@@ -9,20 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from rival_client.model.kinds import LEAVES, CompositeKind, LeafKind
 from rival_workers.engine.plan import StepConfig
-
-#: What runs a user's function.
-LeafKind = Literal[
-    "step", "external", "flow", "sleep", "wait", "handler", "soft_handler", "compensation", "condition", "items",
-    "input",
-]  # fmt: skip
-#: What stands for others: its row waits until they have ended.
-SupervisorKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item", "unwinding"]
-LEAVES: tuple[str, ...] = get_args(LeafKind)
-#: What is called because something has failed.
-REACTIONS: tuple[str, ...] = ("handler", "soft_handler", "compensation")
 
 _NO_OPTIONS = StepConfig()
 
@@ -42,7 +32,7 @@ class OpenRow:
     """A row to be opened: a leaf is claimed at once by whoever finished, or scheduled; a composite waits."""
 
     path: str
-    kind: LeafKind | SupervisorKind
+    kind: LeafKind | CompositeKind
     config: StepConfig = _NO_OPTIONS
     #: How many ways a parallel composite has to wait for.
     lanes: int | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from rival_client.model import kinds
 from rival_client.model.payload import load
 from rival_workers.engine import paths
 from rival_workers.engine.decisions import End
@@ -81,7 +82,7 @@ def advance(plan: Plan, path: str, end: End, kind: str) -> Advance:
     base, role = paths.role_of(path)
     reading = _Reading(plan)
     if role == "on_error":
-        return Advance(reading.handled(base, hard=kind == "handler"))
+        return Advance(reading.handled(base, hard=kind == kinds.HANDLER))
     if role == "compensate":
         return Advance(reading.compensated(base))
     if role:
@@ -105,7 +106,7 @@ class _Reading:
         if end.status == "failed" and end.hard:
             return self._fail(place, path)
         if end.status == "failed" and place.node.on_error:
-            return (OpenRow(path + HANDLER, "soft_handler", HANDLER_CONFIG),)
+            return (OpenRow(path + HANDLER, kinds.SOFT_HANDLER, HANDLER_CONFIG),)
         return self._go_on(place, path)
 
     def handled(self, base: str, *, hard: bool) -> Effects:
@@ -147,33 +148,35 @@ class _Reading:
     def _open(self, node: Any, path: str) -> tuple[OpenRow, ...]:
         match node:
             case StepNode():
-                return (OpenRow(path, "external" if node.config.is_external else "step", node.config),)
+                return (OpenRow(path, kinds.EXTERNAL if node.config.is_external else kinds.STEP, node.config),)
             case FlowNode():
-                return (OpenRow(path, "flow", node.config),)
+                return (OpenRow(path, kinds.FLOW, node.config),)
             case WaitNode(own_key=True):
-                return (OpenRow(f"{path}!key", "input", node.config),)
+                return (OpenRow(f"{path}!key", kinds.INPUT, node.config),)
             case WaitNode():
                 return (_waiting(node, path, node.key),)
             case SleepNode():
-                return (OpenRow(path, "sleep", node.config, delay=node.seconds),)
+                return (OpenRow(path, kinds.SLEEP, node.config, delay=node.seconds),)
             case BranchNode():
-                return OpenRow(path, "branch"), OpenRow(f"{path}!when", "condition", node.config)
+                return OpenRow(path, kinds.BRANCH), OpenRow(f"{path}!when", kinds.CONDITION, node.config)
             case ParallelNode():
                 ways = (self.open_body(body, f"{path}/") for body in node.branches)
-                lanes = OpenRow(path, "parallel", lanes=len(node.branches))
+                lanes = OpenRow(path, kinds.PARALLEL, lanes=len(node.branches))
                 return lanes, *(opening for way in ways for opening in way)
             case ForEachNode():
-                return OpenRow(path, "for_each"), OpenRow(f"{path}!items", "items", node.config)
+                return OpenRow(path, kinds.FOR_EACH), OpenRow(f"{path}!items", kinds.ITEMS, node.config)
             case LoopNode():
-                return OpenRow(path, "loop"), *self._begin_turn(node, path, 0)
+                return OpenRow(path, kinds.LOOP), *self._begin_turn(node, path, 0)
             case WorkflowNode():
-                asked = (OpenRow(f"{path}!input", "input", node.config),)
-                return OpenRow(path, "workflow"), *(asked if node.own_input else self.open_body(node.body, f"{path}/"))
+                asked = (OpenRow(f"{path}!input", kinds.INPUT, node.config),)
+                return OpenRow(path, kinds.WORKFLOW), *(
+                    asked if node.own_input else self.open_body(node.body, f"{path}/")
+                )
         raise AssertionError(f"{path}: no such kind of node: {node!r}")
 
     def _begin_turn(self, loop: LoopNode, path: str, turn: int) -> tuple[OpenRow, ...]:
         if loop.mode == "while":
-            return (OpenRow(f"{path}[{turn}]!while", "condition", loop.config),)
+            return (OpenRow(f"{path}[{turn}]!while", kinds.CONDITION, loop.config),)
         return self.open_body(loop.do, f"{path}[{turn}]/")
 
     # -- going on -----------------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ class _Reading:
             case ParallelNode() | ForEachNode():
                 return self._lane_over(place.parent, up, turn, "completed")
             case LoopNode(mode="until") as loop:
-                return (OpenRow(f"{up}[{turn}]!until", "condition", loop.config),)
+                return (OpenRow(f"{up}[{turn}]!until", kinds.CONDITION, loop.config),)
             case LoopNode() as loop:
                 return self._next_turn(place.parent, loop, up, (turn or 0) + 1)
         return Close(up, "completed"), *self._go_on(place.parent, up)
@@ -273,7 +276,7 @@ class _Reading:
 
     def _handle(self, place: Place, path: str) -> Effects:
         if place.node.on_error:
-            return (OpenRow(path + HANDLER, "handler", HANDLER_CONFIG),)
+            return (OpenRow(path + HANDLER, kinds.HANDLER, HANDLER_CONFIG),)
         return self._failed(place, path)
 
     def _failed(self, place: Place, path: str) -> Effects:
@@ -291,7 +294,7 @@ class _Reading:
         return self._close_failed(place.parent, up)
 
     def _fail_run(self) -> Effects:
-        handler = OpenRow(HANDLER, "handler", HANDLER_CONFIG)
+        handler = OpenRow(HANDLER, kinds.HANDLER, HANDLER_CONFIG)
         return (handler,) if self.plan.on_error else (EndRun("failed"),)
 
     def _unwind(self, scope: str, then: Effects) -> Effects:
@@ -303,7 +306,7 @@ class _Reading:
 
 
 def _waiting(node: WaitNode, path: str, key: str | None) -> OpenRow:
-    return OpenRow(path, "wait", wait=WaitFor(node.topic, key, node.where, node.timeout))
+    return OpenRow(path, kinds.WAIT, wait=WaitFor(node.topic, key, node.where, node.timeout))
 
 
 def _absorbs(place: Place) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rival_client.model.kinds import SOFT_HANDLER
 from rival_workers.engine import paths
 from rival_workers.engine.plan import (
     BranchNode,
@@ -148,8 +149,8 @@ def run_continues(plan: Plan, path: str, kind: str) -> bool:
     something around the step keeps failures to itself.
     """
     base = paths.role_of(path)[0]
-    if kind == "soft_handler" or not base:
-        return kind == "soft_handler"
+    if kind == SOFT_HANDLER or not base:
+        return kind == SOFT_HANDLER
     place = plan.place(base)
     return _keeps_failures(place.node, own=True) or any(_keeps_failures(one.node) for one in place.lineage())
 

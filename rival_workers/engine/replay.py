@@ -13,11 +13,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from rival_client.model.kinds import CHILD, CHILD_RESULT, VALUE
 from rival_client.model.payload import Json
 from rival_workers.errors import FlowChanged
-
-#: The kind of a checkpoint that waits for a spawned child. Its path is that of the spawn and `/result`.
-CHILD_RESULT = "child_result"
 
 _HISTORY_NAMES = {"waiting_retry": "retried", "cancelled": "given_up"}
 
@@ -51,7 +49,7 @@ class Checkpoint:
     @property
     def ends_at_once(self) -> bool:
         """A value or a spawn: the flow goes on without waiting."""
-        return self.kind == "value" or (self.kind == "child" and self.is_over and self.end_order is None)
+        return self.kind == VALUE or (self.kind == CHILD and self.is_over and self.end_order is None)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from rival_client.model.kinds import FLOW, ITEM, SOFT_HANDLER
 from rival_workers.engine import interpreter, paths
 from rival_workers.engine.effects import OpenRow
 from rival_workers.engine.paths import COMPENSATION, HANDLER
@@ -112,7 +113,7 @@ def _flow_of(plan: Plan, rows: Mapping[str, Row], path: str) -> str | None:
     """The flow that the path is a checkpoint of. A checkpoint's name may have slashes of its own."""
     parts = path.split("/")
     above = ("/".join(parts[:count]) for count in range(1, len(parts)))
-    return next((one for one in above if path in rows and one in rows and rows[one].kind == "flow"), None)
+    return next((one for one in above if path in rows and one in rows and rows[one].kind == FLOW), None)
 
 
 def _cut(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collection[str] = ()) -> RewindPlan:
@@ -141,7 +142,7 @@ def _check_target(plan: Plan, rows: Mapping[str, Row], path: str) -> None:
     if "!" in path:
         raise NotPossible(f"{path!r} is no step of its own: rewind to {paths.role_of(path)[0] or 'a step'!r} instead")
     if paths.place_of(path) not in plan.places or not _begun(rows, path):
-        known = ", ".join(row.path for row in rows.values() if "!" not in row.path and row.kind != "item")
+        known = ", ".join(row.path for row in rows.values() if "!" not in row.path and row.kind != ITEM)
         raise NotPossible(f"there is no step {path!r} that has begun (known: {known or 'none yet'})")
 
 
@@ -192,7 +193,7 @@ class _Reviving:
     def _handles(self, node: AnyNode, path: str) -> bool:
         """A soft failure: the plan goes on behind its handler."""
         handler = self.rows.get(path + HANDLER)
-        return handler is not None and handler.kind == "soft_handler"
+        return handler is not None and handler.kind == SOFT_HANDLER
 
     def _is_forgiven(self, node: AnyNode, forgives: bool) -> bool:
         return forgives or (isinstance(node, WorkflowNode) and not node.propagate_failure)
@@ -240,7 +241,7 @@ class _Reviving:
         self.cut.revived.append(Revived(path, count, count, left))
 
     def _for_each(self, node: ForEachNode, path: str) -> None:
-        items = [row for row in self.rows.values() if row.kind == "item" and paths.turn_of(row.path)[0] == path]
+        items = [row for row in self.rows.values() if row.kind == ITEM and paths.turn_of(row.path)[0] == path]
         first = node.do[0].name
         anew = {row.path for row in items if self._begins_anew(node, row)}
         begun = {row.path for row in items if row.path not in anew and _begun(self.rows, f"{row.path}/{first}")}

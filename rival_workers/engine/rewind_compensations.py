@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from rival_client.model import kinds
 from rival_workers.engine import interpreter
 from rival_workers.engine.paths import COMPENSATION
 from rival_workers.engine.plan import Plan
@@ -38,14 +39,14 @@ def unwound(plan: Plan, rows: Mapping[str, StepRow], targets: Collection[str]) -
     """`targets`: the steps that the run goes back to anyway."""
     if not plan.compensations:
         return Unwound()
-    unwindings = {path.removesuffix(COMPENSATION): row for path, row in rows.items() if row.kind == "unwinding"}
+    unwindings = {path.removesuffix(COMPENSATION): row for path, row in rows.items() if row.kind == kinds.COMPENSATING}
     stopped = frozenset(scope for scope, row in unwindings.items() if scope and row.status == "cancelled")
     entered = {scope for path in targets for scope in interpreter.absorbing(plan, path)}
     stay = {scope for scope in unwindings if scope and scope not in stopped | entered}
     gone = {
         path: row
         for path, row in rows.items()
-        if row.kind == "compensation" and stay.isdisjoint(_scope_of(plan, path, unwindings, stopped))
+        if row.kind == kinds.COMPENSATION and stay.isdisjoint(_scope_of(plan, path, unwindings, stopped))
     }
     steps = tuple(path.removesuffix(COMPENSATION) for path, row in gone.items() if _is_undone(row))
     return Unwound(steps, frozenset({*gone, *(scope + COMPENSATION for scope in unwindings.keys() - stay)}), stopped)

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from rival_client.model.kinds import CHILD, TIMED_CHECKPOINTS, VALUE
+
 _DONE = ("completed", "skipped")
 
 
@@ -54,7 +56,7 @@ def kept_by_retry(flow: str, rows: Mapping[str, CheckpointRow]) -> Kept:
     before = [row for row in below if not any(_knows(row, one, flow) for one in culprits)]
     last = max((row.begun_after or 0 for row in before), default=0)
     stay = {row.path for row in before if row.status in _DONE or _was_caught(row, last, flow)}
-    timers = {row.path for row in before if row.kind in ("sleep", "flow_wait") and row.status == "cancelled"}
+    timers = {row.path for row in before if row.kind in TIMED_CHECKPOINTS and row.status == "cancelled"}
     return Kept(frozenset(stay - {row.path for row in culprits}), frozenset(timers))
 
 
@@ -68,7 +70,7 @@ def _is_received(row: CheckpointRow, flow: str) -> bool:
 
 def _ends_at_once(row: CheckpointRow, flow: str) -> bool:
     """A value or a spawn: the flow has its result when it reaches it, and no end is delivered later."""
-    return row.kind == "value" or (row.kind == "child" and _lane_and_leaf(row, flow)[1].startswith("spawn:"))
+    return row.kind == VALUE or (row.kind == CHILD and _lane_and_leaf(row, flow)[1].startswith("spawn:"))
 
 
 def _lane_and_leaf(row: CheckpointRow, flow: str) -> tuple[str, str]:

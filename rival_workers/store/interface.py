@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from rival_client.db.database import Database
 from rival_client.model.cron import Planned
+from rival_client.model.kinds import STEP
 from rival_client.model.payload import Json
 from rival_client.model.records import LogEntry, Step, WorkflowInfo
 from rival_client.sql.wake import ReadyStep
@@ -57,7 +58,7 @@ class Claimed:
     attempt: int
     lost: int
     input: Any
-    kind: str = "step"
+    kind: str = STEP
     #: What the row is about, if the claim has brought it along.
     item: Any = None
 

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from rival_client.db.tables import runs, steps
+from rival_client.model.kinds import CHILD_RESULT
 from rival_client.model.transitions import run_sources
-from rival_workers.engine.replay import CHILD_RESULT
 
 
 def children_of(connection: Connection, run_id: str, undone: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rival_client.model.kinds import ITEM
 from rival_client.model.records import Attempt, HistoryEntry, RunState, Step
 
 #: The most lines of each kind in a picture.
@@ -84,7 +85,7 @@ class _Reading:
         listed = {(tried.path, tried.ended_at) for tried in self._state.attempts}
         for step in self._state.steps:
             told = step.status != "cancelled" and (step.path, step.completed_at) in listed
-            if step.completed_at is not None and step.kind != "item" and not told:
+            if step.completed_at is not None and step.kind != ITEM and not told:
                 yield self._of_step(step, step.completed_at)
 
     def _of_step(self, step: Step, at: dt.datetime) -> Dated:

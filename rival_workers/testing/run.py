@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rival_client.model.kinds import RESULT_KINDS
 from rival_client.model.records import LogEntry, RunState, Step
-from rival_client.sql.run_reads import RESULT_KINDS
 from rival_workers.testing import report
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.report import TimelineEntry

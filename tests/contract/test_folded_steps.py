@@ -11,9 +11,9 @@ from sqlalchemy import event, insert
 
 from rival_client.db.database import Database
 from rival_client.db.tables import attempts, runs, steps
-from rival_client.model.records import COMPOSITE_KINDS, RunState
+from rival_client.model.kinds import COMPOSITE_KINDS, CompositeKind
+from rival_client.model.records import RunState
 from rival_client.sql.run_reads import read_state
-from rival_workers.engine.effects import SupervisorKind
 
 NOW = dt.datetime.now(dt.UTC)
 
@@ -119,4 +119,4 @@ def test_the_current_step_is_one_that_runs_and_not_a_composite_around_it(table: 
 
 
 def test_both_sides_call_the_same_kinds_composites() -> None:
-    assert set(get_args(SupervisorKind)) == set(COMPOSITE_KINDS)
+    assert set(get_args(CompositeKind)) == set(COMPOSITE_KINDS)

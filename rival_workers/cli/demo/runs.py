@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rival_client.model.kinds import HANDLER
 from rival_client.model.records import RunState, Step
 
 
@@ -63,7 +64,7 @@ def _taken_over(state: RunState) -> bool:
 def _handled(state: RunState) -> bool:
     """Failed at the charge; its own handler ran first, then the workflow's; nothing after it was started."""
     steps = _steps(state)
-    handlers = [step.path for step in state.steps if step.kind == "handler" and step.status == "completed"]
+    handlers = [step.path for step in state.steps if step.kind == HANDLER and step.status == "completed"]
     return (
         state.status == "failed" and state.failed_step == "charge_card"
         and handlers == ["charge_card!on_error", "!on_error"] and "extend" not in steps

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from rival_client.model.kinds import HANDLER, INTERNAL
 from rival_client.model.records import RunState, Step
 from rival_workers.cli.demo.runs import Role
 from rival_workers.cli.output import status_text, table
@@ -39,12 +40,12 @@ class Cast:
     def steps_of(self, role: Role, state: RunState) -> list[tuple[str, Step | None]]:
         reached = {step.path: step for step in state.steps}
         planned: list[tuple[str, Step | None]] = [(name, reached.get(name)) for name in self.plans[role.workflow]]
-        return planned + [(step.path, step) for step in state.steps if step.kind == "handler"]
+        return planned + [(step.path, step) for step in state.steps if step.kind == HANDLER]
 
 
 def _is_told(step: Step) -> bool:
     """What a composite asks and what an item is about is no step of the story."""
-    return step.kind not in ("item", "items", "condition", "input")
+    return step.kind not in INTERNAL
 
 
 def _mark(name: str, step: Step | None) -> Text:

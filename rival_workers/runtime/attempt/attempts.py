@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from rival_client.errors import InvalidInput
+from rival_client.model.kinds import FLOW
 from rival_client.model.payload import copied, load
 from rival_client.model.records import Step
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -144,7 +145,7 @@ def _input(attempt: Attempt, view: View, read_item: Callable[[str], Any]) -> Any
     made_by = names.input_of(definition.plan, claimed.path)
     # Later steps of the same message have the same object.
     value = copied(claimed.input)
-    if claimed.kind == "flow" and (carried := read_item(claimed.path)) is not None:
+    if claimed.kind == FLOW and (carried := read_item(claimed.path)) is not None:
         value = carried
     elif made_by is not None:
         made = attempt.ended.get(made_by)

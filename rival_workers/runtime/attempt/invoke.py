@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rival_client.model import arguments
+from rival_client.model import arguments, kinds
 from rival_client.model.masking import storable_error
 from rival_client.model.payload import Json, dump
 from rival_workers.definition.inject import Injection
@@ -31,7 +31,7 @@ async_steps = AsyncLoop()
 
 
 def call(
-    injection: Injection, context: Context, max_payload: int, kind: str = "step", returns: Returns | None = None
+    injection: Injection, context: Context, max_payload: int, kind: str = kinds.STEP, returns: Returns | None = None
 ) -> Success | Failure:
     """Run the attempt. Every exception that user code raises is the step's failure, whatever its type; what a signal
     handler raises is the process's end.
@@ -49,12 +49,12 @@ def _called(
         if inspect.isawaitable(value):
             value = async_steps.run(value)
         skipped = bool(context.state.get("skipped"))
-        if kind == "external":
+        if kind == kinds.EXTERNAL:
             # What it is declared to return is what somebody outside will bring.
             value = None
         elif returns is not None and not (skipped and value is None):
             value = returns.stored(value, where)
-        if kind == "input" and context.run.step.endswith("!key"):
+        if kind == kinds.INPUT and context.run.step.endswith("!key"):
             value = arguments.key(value)
         result, items = _answer(value, kind, where, max_payload)
         state = _state(context, where, max_payload)
@@ -74,9 +74,9 @@ def ends_attempt(error: BaseException) -> bool:
 
 def _answer(value: Any, kind: str, where: str, max_payload: int) -> tuple[Json, tuple[Json, ...]]:
     """A condition's answer is yes or no; that of a for_each's question is its items, each a payload of its own."""
-    if kind == "condition":
+    if kind == kinds.CONDITION:
         value = bool(value)
-    if kind != "items":
+    if kind != kinds.ITEMS:
         return dump(value, what=f"the result of {where}", limit=max_payload), ()
     items = tuple(
         dump(item, what=f"item {index} of {where}", limit=max_payload) for index, item in enumerate(_listed(value))

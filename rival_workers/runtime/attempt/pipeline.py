@@ -16,6 +16,7 @@ from typing import Any, Literal
 from rival_client.broker.doorbell import Doorbell
 from rival_client.errors import DatabaseError, DatabaseRefused, InvalidPayload
 from rival_client.model.completion_token import CompletionToken
+from rival_client.model.kinds import EXTERNAL, FLOW
 from rival_workers.definition.calls import Call
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.decisions import End, Failure, Retry, Success, decide
@@ -139,7 +140,7 @@ class AttemptPipeline:
             return self._settle_failure(attempt, failure(refused, attempt.claimed.attempt), deadline)
 
     def _outcome(self, attempt: Attempt) -> Success | Failure:
-        is_external = attempt.claimed.kind == "external"
+        is_external = attempt.claimed.kind == EXTERNAL
         try:
             return self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
         except DatabaseError:
@@ -192,10 +193,10 @@ class AttemptPipeline:
     def _context(self, attempt: Attempt, its_call: Call, beats: Heartbeat) -> Context:
         context = context_of(attempt, self._reads.step, self._reads.item, self._reads.failure, self._logs)
         context.beats = beats
-        if attempt.claimed.kind == "external":
+        if attempt.claimed.kind == EXTERNAL:
             context.token = CompletionToken(*attempt.where, attempt.claim.token)
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._reads.is_over(attempt.claim)
-        if attempt.claimed.kind != "flow":
+        if attempt.claimed.kind != FLOW:
             return context
         port = AttemptPort(
             attempt.position,

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
+from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
 from rival_client.model.payload import Json, dump
 from rival_client.sql.topics import topic_of
 from rival_workers.definition.options import Duration, SleepUnits
@@ -126,7 +127,7 @@ class FlowCalls:
 
     def sleep(self, duration: Duration = 0.0, **units: Unpack[SleepUnits]) -> SleepOperation:
         length = sleep_length(duration, units)
-        return SleepOperation(self.scheduler, self.scheduler.come_to("sleep", "sleep"), length)
+        return SleepOperation(self.scheduler, self.scheduler.come_to("sleep", SLEEP), length)
 
     def sleep_until(self, when: dt.datetime) -> SleepOperation:
         left = arguments.moment("when", when) - dt.datetime.now(dt.UTC)
@@ -146,12 +147,12 @@ class FlowCalls:
         its_key = None if key is None else arguments.key(key)
         waits = [WaitFor(one, its_key, wanted) for one in dict.fromkeys(topics)]
         limit = None if timeout is None else arguments.seconds("timeout", timeout)
-        mark = self.scheduler.come_to(bounded(f"event:{'|'.join(topics)}", MAX_CHECKPOINT), "flow_wait")
+        mark = self.scheduler.come_to(bounded(f"event:{'|'.join(topics)}", MAX_CHECKPOINT), FLOW_WAIT)
         return EventOperation(self.scheduler, mark, waits, limit, functools.partial(_read_event, models, several))
 
     def call(self, workflow: Any, input: Any = None) -> ChildOperation:
         name, payload = workflow_name(workflow), self.payload(input)
-        mark = self.scheduler.come_to(f"call:{name}", "child")
+        mark = self.scheduler.come_to(f"call:{name}", CHILD)
         return ChildOperation(
             self.scheduler, mark, self.child_id(mark), name, payload, returns=self.returns_of(workflow)
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
+from rival_client.model.kinds import CHILD, VALUE
 from rival_client.model.payload import dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import Rule
@@ -144,7 +145,7 @@ class BaseFlowContext(Context):
         return uuid.UUID(self._once("uuid", lambda: str(uuid.uuid4())))
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        mark = self.scheduler.come_to(name, "value")
+        mark = self.scheduler.come_to(name, VALUE)
         if mark.found is not None:
             return mark.found.result
         value = make()
@@ -156,7 +157,7 @@ class BaseFlowContext(Context):
 
         calls, name = self.calls, workflow_name(workflow)
         payload = calls.payload(input)
-        mark = self.scheduler.come_to(f"spawn:{name}", "child")
+        mark = self.scheduler.come_to(f"spawn:{name}", CHILD)
         if mark.found is not None:
             run_id, error = mark.found.result, mark.found.error
         else:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rival_client.model.kinds import SLEEP
 from rival_workers.errors import NotInFlows
 from rival_workers.runtime.flow.operations import Operation, SleepOperation
 from rival_workers.runtime.flow.scheduler import FlowScheduler
@@ -165,7 +166,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        mark = self.scheduler.come_to("timer", "sleep")
+        mark = self.scheduler.come_to("timer", SLEEP)
         timer = _Timer(self.time() + delay, callback, args, self, context)
         timer.operation = SleepOperation(self.scheduler, mark, max(0.0, round(delay, 6)))
         timer.operation.when_over.append(lambda: None if timer._cancelled else self._ready.append(timer))

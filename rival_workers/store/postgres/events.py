@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rival_client.db.prepared import Row, Value
+from rival_client.model.kinds import WAIT
 from rival_client.model.payload import load
 from rival_client.sql.wake import ReadyStep
 from rival_workers.store.interface import ClaimBy, Claimed, Delivered
@@ -30,7 +31,7 @@ def _delivered(call: DeliverCall, row: Row) -> Delivered:
     if claims != "t":
         return Delivered((ReadyStep(run_id, path, int(token), workflow, version),))
     timeout_token, attempts, lost = (int(text or 0) for text in row[6:9])
-    claimed = Claimed(run_id, path, int(token), timeout_token, attempts, lost, load(row[9]), "wait", load(row[10]))
+    claimed = Claimed(run_id, path, int(token), timeout_token, attempts, lost, load(row[9]), WAIT, load(row[10]))
     return Delivered((), claimed, workflow, version)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
 
-from rival_client.db.tables import STEP_TERMINAL, after, now, runs, steps, waits
+from rival_client.db.guards import run_can, step_can
+from rival_client.db.tables import after, now, runs, steps, waits
+from rival_client.model.kinds import ITEM
 from rival_client.model.payload import NULL, Json
-from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.orphans import leave_awaited
 from rival_client.sql.wake import ReadyStep, suspend_run, wake_parent
@@ -132,9 +133,7 @@ class EffectsSql:
         self.ready = wake_parent(self.connection, self.run_id, self.ring_grace)
 
     def _change_run(self, **changes: Any) -> None:
-        self.connection.execute(
-            update(runs).where(runs.c.id == self.run_id, runs.c.status.in_(run_sources("end_run"))).values(changes)
-        )
+        self.connection.execute(update(runs).where(runs.c.id == self.run_id, run_can("end_run")).values(changes))
 
     # -- opening ------------------------------------------------------------------------------------------
 
@@ -194,7 +193,7 @@ class EffectsSql:
     def _fan_out(self, effect: fx.FanOut) -> None:
         items = self.outcome.items
         rows = insert(steps).values(
-            run_id=self.run_id, path=bindparam("its_path"), kind="item", status="waiting",
+            run_id=self.run_id, path=bindparam("its_path"), kind=ITEM, status="waiting",
             item=bindparam("its_item"), created_at=now(),
         )  # fmt: skip
         self.connection.execute(
@@ -293,22 +292,16 @@ class EffectsSql:
 
     def end_checkpoints(self, flow: str) -> None:
         """A flow that has ended waits for nothing any more, also if it did not come again to what it had waited for."""
-        is_open = and_(begins(f"{flow}/"), steps.c.status.not_in(STEP_TERMINAL))
+        is_open = and_(begins(f"{flow}/"), step_can("cancel_below"))
         if self.connection.scalar(select(steps.c.path).where(steps.c.run_id == self.run_id, is_open).limit(1)):
             self._cancel_below(flow)
 
     def cancel(self, path: str, which: ColumnElement[bool]) -> None:
         """What is open of these, which belong to the given path."""
-        cancelled = self.connection.scalars(
-            update(steps)
-            .where(steps.c.run_id == self.run_id, which, steps.c.status.not_in(STEP_TERMINAL))
-            .values(
-                status="cancelled", completed_at=now(), ring_at=None, timeout_at=None,
-                execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
-            )
-            .returning(steps.c.path)
-        )  # fmt: skip
-        if paths := sorted(cancelled):
+        ended = {"status": "cancelled", "completed_at": now(), "ring_at": None, "timeout_at": None}
+        tokens = {name: steps.c[name] + 1 for name in ("execution_token", "timeout_token")}
+        cancel = update(steps).where(steps.c.run_id == self.run_id, which, step_can("cancel_below"))
+        if paths := sorted(self.connection.scalars(cancel.values(**ended, **tokens).returning(steps.c.path))):
             self._forget_waits(set(paths))
             self.writer.add("cancelled", path, open=paths)
 
@@ -324,7 +317,7 @@ class EffectsSql:
     # -- which rows ---------------------------------------------------------------------------------------
 
     def _waits(self, path: str) -> ColumnElement[bool]:
-        return and_(steps.c.run_id == self.run_id, steps.c.path == path, steps.c.status.in_(step_sources("close_step")))
+        return and_(steps.c.run_id == self.run_id, steps.c.path == path, step_can("close_step"))
 
 
 def _failed(error: dict[str, Any], path: str) -> Outcome:

@@ -13,9 +13,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, true, update
 
+from rival_client.db.guards import step_can
 from rival_client.db.tables import now, steps
+from rival_client.model import kinds
 from rival_client.model.payload import Json, serialise
-from rival_client.model.transitions import step_sources
 from rival_client.sql.history import HistoryWriter
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
@@ -46,12 +47,12 @@ class CompensationsSql:
         item = _as_item(done)
         self.connection.execute(
             insert(steps).values(
-                run_id=self.run_id, path=path, kind="unwinding", status="waiting", created_at=now(), started_at=now(),
-                execution_token=self.token, timeout_token=self.token, item=item, total=len(done), opened=1,
-                remaining=len(done),
+                run_id=self.run_id, path=path, kind=kinds.COMPENSATING, status="waiting", created_at=now(),
+                started_at=now(), execution_token=self.token, timeout_token=self.token, item=item, total=len(done),
+                opened=1, remaining=len(done),
             )
         )  # fmt: skip
-        self.writer.add("unwinding", path, kind="unwinding", item=item)
+        self.writer.add("unwinding", path, kind=kinds.COMPENSATING, item=item)
         return (self._turn_of(done[0], effect.compensations),)
 
     def go_on(self, effect: fx.Undone) -> tuple[Effect, ...]:
@@ -72,7 +73,7 @@ class CompensationsSql:
 
     def _turn_of(self, step: str, compensations: Compensations) -> OpenRow:
         path = step + COMPENSATION
-        return OpenRow(path, "compensation", compensations[place_of(step)], token=self._forget_cancelled(path))
+        return OpenRow(path, kinds.COMPENSATION, compensations[place_of(step)], token=self._forget_cancelled(path))
 
     def _forget_cancelled(self, path: str) -> int | None:
         """A workflow's unwinding that was cancelled when something beside it failed is taken over by the run's. The
@@ -92,7 +93,7 @@ class CompensationsSql:
         found = self.connection.scalars(
             select(steps.c.path)
             .where(
-                steps.c.run_id == self.run_id, steps.c.kind.in_(("step", "external", "flow")),
+                steps.c.run_id == self.run_id, steps.c.kind.in_(kinds.COMPENSABLE),
                 steps.c.status == "completed", begins(f"{scope}/") if scope else true(), ~_is_undone(),
             )
             .order_by(steps.c.completed_at.desc(), steps.c.path.desc())
@@ -110,7 +111,7 @@ class CompensationsSql:
         self.connection.execute(update(steps).where(self._waits(steps.c.path == path)).values(values))
 
     def _waits(self, which: ColumnElement[bool]) -> ColumnElement[bool]:
-        return (steps.c.run_id == self.run_id) & which & steps.c.status.in_(step_sources("close_step"))
+        return (steps.c.run_id == self.run_id) & which & step_can("close_step")
 
 
 def _is_undone() -> ColumnElement[bool]:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Text, and_, cast, func, select
 
 from rival_client.db.tables import steps
+from rival_client.model.kinds import ITEM
 from rival_client.model.payload import NULL, Json, serialise
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect
@@ -72,7 +73,7 @@ class CompositeResults:
     def _is_item_of(self, path: str) -> ColumnElement[bool]:
         begin = f"{path}["
         return and_(
-            steps.c.run_id == self.run_id, steps.c.kind == "item", begins(begin),
+            steps.c.run_id == self.run_id, steps.c.kind == ITEM, begins(begin),
             # Those of another for_each, within an item of this one, are further down.
             func.substr(steps.c.path, len(begin) + 1).not_like("%/%"),
         )  # fmt: skip

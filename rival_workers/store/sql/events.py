@@ -11,8 +11,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
 
 from rival_client.db.database import Database
+from rival_client.db.guards import step_can
 from rival_client.db.locks import share_run
 from rival_client.db.tables import deliveries, events, now, steps, waits
+from rival_client.model.kinds import FLOW_WAIT
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.wake import Arrival, ReadyStep, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
@@ -73,10 +75,6 @@ def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, writer
 
 def by_event(event_id: str) -> str:
     return f"event {event_id}"
-
-
-#: A flow that waits: its checkpoint ends with the event, and the flow goes on.
-FLOW_WAIT = "flow_wait"
 
 
 class EventsSql:
@@ -182,13 +180,11 @@ def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
     event any more."""
     kind: str | None = connection.scalar(
         update(steps)
-        .where(
-            steps.c.run_id == row.run_id, steps.c.path == row.path,
-            steps.c.execution_token == row.token, steps.c.status == "waiting",
-        )
+        .where(steps.c.run_id == row.run_id, steps.c.path == row.path)
+        .where(steps.c.execution_token == row.token, step_can("wake_step"))
         .values(execution_token=steps.c.execution_token + 1)
         .returning(steps.c.kind)
-    )  # fmt: skip
+    )
     its_own = (waits.c.run_id == row.run_id, waits.c.path == row.path, waits.c.token == row.token)
     connection.execute(delete(waits).where(*its_own))
     return kind

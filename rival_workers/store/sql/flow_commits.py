@@ -23,6 +23,7 @@ from sqlalchemy import Connection, Row, delete, select, update
 from rival_client.db.database import Database
 from rival_client.db.locks import share_run
 from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, deliveries, events, now, runs, steps
+from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
 from rival_client.model.payload import Json, load, serialise
 from rival_client.sql.orphans import leave_awaited
 from rival_client.sql.wake import child_error
@@ -117,7 +118,7 @@ class _Row:
     @property
     def is_revived(self) -> bool:
         """A wait that a retry kept with its time: nothing is waited for until the flow reaches it again."""
-        return self.kind == "flow_wait" and self.status == "pending"
+        return self.kind == FLOW_WAIT and self.status == "pending"
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -235,16 +236,16 @@ class _Applying:
         row = self._rows.get(mark.path)
         if row is None or row.status == "cancelled":
             return
-        if mark.kind == "child":
+        if mark.kind == CHILD:
             leave_awaited(self._connection, self._run_id, steps.c.path == mark.path)
-        if mark.kind == "flow_wait" and row.status == "completed" and row.result is not None:
+        if mark.kind == FLOW_WAIT and row.status == "completed" and row.result is not None:
             self._give_back(row.result["id"])
         self._update(
             row, status="cancelled", result=None, error=None, end_order=None, ring_at=None,
             completed_at=row.completed_at or self._flow.now, execution_token=steps.c.execution_token + 1,
         )  # fmt: skip
         self._flow.record("given_up", mark.path, kind=mark.kind)
-        if mark.kind == "flow_wait":
+        if mark.kind == FLOW_WAIT:
             self._flow.forget_waits(mark.path)
 
     def _give_back(self, event_id: str) -> None:
@@ -307,13 +308,13 @@ class _Applying:
             self._update(row, end_order=row.end_order)
             return row
         # Its time has come: a sleep is over, an event has not come.
-        status, here = "completed" if row.kind == "sleep" else "skipped", self._flow.now
+        status, here = "completed" if row.kind == SLEEP else "skipped", self._flow.now
         self._flow.record(status, row.path, end_order=row.end_order)
         self._update(
             row, end_order=row.end_order, status=status, completed_at=here,
             execution_token=steps.c.execution_token + 1,
         )  # fmt: skip
-        if row.kind == "flow_wait":
+        if row.kind == FLOW_WAIT:
             self._flow.forget_waits(row.path)
         return replace(row, status=status, completed_at=here)
 

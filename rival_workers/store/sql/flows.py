@@ -23,6 +23,7 @@ from rival_client.db.tables import (
     steps,
     waits,
 )
+from rival_client.model.kinds import FLOW
 from rival_client.model.payload import Json
 from rival_client.sql.history import REOPENINGS, HistoryWriter, record
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
@@ -35,7 +36,7 @@ from rival_workers.store.sql.scopes import below
 #: What a flow that begins anew takes along: its own row, what it has had of what is for each run once, and what has
 #: happened to its whole run.
 _STAYS: dict[Table, ColumnElement[bool]] = {
-    steps: steps.c.kind == "flow",
+    steps: steps.c.kind == FLOW,
     deliveries: select(events.c.id).where(events.c.id == deliveries.c.event_id, events.c.delivery == "all").exists(),
     history: history.c.what.in_(REOPENINGS),
 }

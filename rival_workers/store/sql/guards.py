@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func, insert, literal, select, true, update
 
+from rival_client.db.guards import run_can, step_can
 from rival_client.db.tables import RUN_TERMINAL, after, attempts, in_status, now, one_of, runs, steps
-from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql.recovery import chosen as chosen
 from rival_workers.store.interface import Claim, Due, RunningAttempt, SweepOptions, WorkflowVersion
 
@@ -38,7 +38,7 @@ def guard(claim: Claim, verb: str) -> Any:
         steps.c.run_id == claim.run_id,
         steps.c.path == claim.path,
         steps.c[claim.guard] == claim.token,
-        steps.c.status.in_(step_sources(verb)),
+        step_can(verb),
     )
 
 
@@ -71,7 +71,7 @@ def run_leaves_pending(run_id: str, token: int, of: WorkflowVersion | None) -> U
     return (
         update(runs)
         .where(runs.c.id == run_id, runs.c.token == token, runs.c.paused_at.is_(None), is_of(of))
-        .where(runs.c.status.in_(run_sources("begin_run")))
+        .where(run_can("begin_run"))
         .values(status="running", started_at=now(), token=runs.c.token + 1, ring_at=None, rings=0, parked=None)
     )
 

@@ -15,9 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, case, delete, func, select, update
 
 from rival_client.db.database import Database
+from rival_client.db.guards import run_can, step_can
 from rival_client.db.locks import lock_run
 from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.errors import NotPossible, RivalError
+from rival_client.model.kinds import FLOW, FLOW_WAIT, SETTLEABLE
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.orphans import leave_awaited, leave_started_by
@@ -25,7 +27,7 @@ from rival_client.sql.wake import wake_run
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine import rewind
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import REACTIONS, Advance
+from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_compensation
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.rewind import Revived, RewindPlan, Row
@@ -40,8 +42,6 @@ from rival_workers.store.sql.scopes import below
 
 #: Paths in one statement.
 _CHUNK = 500
-#: The kinds of rows that an operator can end: a question's answer would be more than a result.
-_SETTLED = ("step", "external", "flow", "sleep", "wait", *REACTIONS)
 #: The verbs that open a run again by themselves.
 _REOPENING = ("retry", "rewind")
 #: A run that has ended is not paused any more when it is opened again.
@@ -133,7 +133,7 @@ class OperatorSql:
             return Operated(run.workflow, run.version)
         connection.execute(
             update(runs)
-            .where(runs.c.id == run.id, runs.c.token == run.token)
+            .where(runs.c.id == run.id, runs.c.token == run.token, run_can("retry_run"))
             .values(
                 status="pending", token=run.token + 1, completed_at=None, ring_at=after(self.ring_grace), rings=0,
                 paused_at=None,
@@ -180,7 +180,7 @@ class OperatorSql:
                 steps.c.run_id == run_id, steps.c.path == path
             )
         ).first()
-        if step is None or step.kind not in _SETTLED or step.status not in step_sources("settle_step"):
+        if step is None or step.kind not in SETTLEABLE or step.status not in step_sources("settle_step"):
             raise NotPossible(order.verb, run_id, _no_open_step(order.verb, path, step, _rows(connection, run_id)))
         if flow := _flow_above(connection, run_id, path):
             raise NotPossible(order.verb, run_id, refusals.checkpoint(order.verb, path, flow))
@@ -237,7 +237,7 @@ def _plan(connection: Connection, run: Any) -> Plan:
 def _rows(connection: Connection, run_id: str) -> list[Row]:
     columns = (
         steps.c.path, steps.c.kind, steps.c.status, steps.c.started_at, steps.c.end_order, steps.c.begun_after,
-        steps.c.opened, case((steps.c.kind == "flow", steps.c.error), else_=None).label("error"),
+        steps.c.opened, case((steps.c.kind == FLOW, steps.c.error), else_=None).label("error"),
     )  # fmt: skip
     found = connection.execute(
         select(*columns).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
@@ -268,7 +268,7 @@ def _highest_token(connection: Connection, run_id: str, paths: Sequence[str]) ->
 def _carried(connection: Connection, run_id: str, cut: RewindPlan, order: Order) -> dict[str, Any]:
     """The inputs that flows have continued with: one that goes on with its checkpoints goes on with its input, too."""
     rewound = order.step if order.verb == "rewind" else None
-    flows = [one.path for one in cut.opens if one.kind == "flow" and one.path != rewound]
+    flows = [one.path for one in cut.opens if one.kind == FLOW and one.path != rewound]
     columns = select(steps.c.path, steps.c.item).where(steps.c.run_id == run_id)
     found = (row for part in _parts(flows) for row in connection.execute(columns.where(steps.c.path.in_(part))))
     return {row.path: row.item for row in found if row.item is not None}
@@ -278,7 +278,7 @@ def _open_run(connection: Connection, run_id: str, at_least: int) -> None:
     token = connection.scalar(select(runs.c.token).where(runs.c.id == run_id)) or 0
     connection.execute(
         update(runs)
-        .where(runs.c.id == run_id, runs.c.token == token, runs.c.status.in_(run_sources("rewind_run")))
+        .where(runs.c.id == run_id, runs.c.token == token, run_can("rewind_run"))
         .values(
             status="running", token=max(token + 1, at_least), result=None, error=None, failed_step=None,
             completed_at=None, ring_at=None, rings=0, parked=None, paused_at=_STILL_PAUSED,
@@ -288,12 +288,12 @@ def _open_run(connection: Connection, run_id: str, at_least: int) -> None:
 
 def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
     # A flow enters its wait for an event again when it reaches it: it knows the topics.
-    status = case((steps.c.kind == "flow_wait", "pending"), else_="waiting")
+    status = case((steps.c.kind == FLOW_WAIT, "pending"), else_="waiting")
     again = {
         "status": status, "completed_at": None, "result": None, "error": None,
         "execution_token": steps.c.execution_token + 1,
     }  # fmt: skip
-    of_run = (steps.c.run_id == run_id, steps.c.status.in_(step_sources("revive_step")))
+    of_run = (steps.c.run_id == run_id, step_can("revive_step"))
     one_by_one = [one for one in revived if one.total is not None]
     plain = [one.path for one in revived if one.total is None]
     for part in _parts(plain):
@@ -304,12 +304,12 @@ def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> 
 
 
 def _no_open_step(verb: str, path: str, step: Any, rows: list[Row]) -> str:
-    flows = {f"{row.path}/" for row in rows if row.kind == "flow"}
-    can_end = (row.path for row in rows if row.kind in _SETTLED and row.status in step_sources("settle_step"))
+    flows = {f"{row.path}/" for row in rows if row.kind == FLOW}
+    can_end = (row.path for row in rows if row.kind in SETTLEABLE and row.status in step_sources("settle_step"))
     known = [one for one in can_end if not one.startswith(tuple(flows))]
     if step is None:
         return refusals.unknown_step(path, known)
-    if step.kind not in _SETTLED:
+    if step.kind not in SETTLEABLE:
         return refusals.composite(verb, path, step.kind, known)
     return refusals.not_open(path, step.status, known)
 
@@ -319,6 +319,6 @@ def _flow_above(connection: Connection, run_id: str, path: str) -> str | None:
     parts = path.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     flow: str | None = connection.scalar(
-        select(steps.c.path).where(steps.c.run_id == run_id, steps.c.kind == "flow", steps.c.path.in_(above))
+        select(steps.c.path).where(steps.c.run_id == run_id, steps.c.kind == FLOW, steps.c.path.in_(above))
     )
     return flow

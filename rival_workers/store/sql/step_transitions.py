@@ -10,11 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, delete, or_, select, update
 
 from rival_client.db.database import Database
+from rival_client.db.guards import run_can
 from rival_client.db.locks import share_run
 from rival_client.db.tables import after, now, runs, steps, waits
+from rival_client.model.kinds import FLOW, WAIT
 from rival_client.model.payload import NULL
 from rival_client.model.records import Step
-from rival_client.model.transitions import run_sources
 from rival_client.sql import run_reads
 from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.wake import wake_run
@@ -103,7 +104,7 @@ class StepTransitionsSql:
                 return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
             # A timer's row is claimed as it waits; with it the whole run may have.
             wake_run(connection, claim.run_id)
-            if step.kind == "wait":
+            if step.kind == WAIT:
                 # Its time is up: no event is for it any more.
                 connection.execute(delete(waits).where(waits.c.run_id == claim.run_id, waits.c.path == claim.path))
             record(connection, claim.run_id, claim.path, "claimed", by=executor, attempt=step.attempts)
@@ -143,7 +144,7 @@ class StepTransitionsSql:
         following = self._following(connection, claim.run_id, claim_for, alone, by=_who(claim, step, end.outcome))
         what = end.outcome if end.status == "failed" else end.status
         following.writer.add(what, claim.path, result=end.result, state=end.state, error=end.error)
-        if step.kind == "flow":
+        if step.kind == FLOW:
             following.end_checkpoints(claim.path)
         following.outcome = _outcome(claim.path, end)
         following.apply(advance.effects)
@@ -206,9 +207,7 @@ class StepTransitionsSql:
         if path is None:
             statement = (
                 update(runs)
-                .where(
-                    runs.c.id == run_id, runs.c.token == token, runs.c.status.in_(run_sources("park_run")), is_of(of)
-                )
+                .where(runs.c.id == run_id, runs.c.token == token, run_can("park_run"), is_of(of))
                 .values(parked=reason, ring_at=after(delay))
             )
         else:

@@ -176,15 +176,11 @@ def delete_deliveries(connection: Connection, which: ColumnElement[bool]) -> Non
 
 
 def _kind_that_takes(connection: Connection, row: Row[Any]) -> str | None:
-    """Of the step that waits, under the wait's token: one that has moved on since, by its timeout or a cancel, takes no
-    event any more."""
-    kind: str | None = connection.scalar(
-        update(steps)
-        .where(steps.c.run_id == row.run_id, steps.c.path == row.path)
-        .where(steps.c.execution_token == row.token, step_can("wake_step"))
-        .values(execution_token=steps.c.execution_token + 1)
-        .returning(steps.c.kind)
-    )
+    """Lock the step that waits, under the token of its wait. None: a timeout or a cancel moved the step on, so it takes
+    no event any more."""
+    at = (steps.c.run_id == row.run_id, steps.c.path == row.path)
+    its_step = select(steps.c.kind).where(*at, steps.c.execution_token == row.token, step_can("wake_step"))
+    kind: str | None = connection.scalar(its_step.with_for_update())
     its_own = (waits.c.run_id == row.run_id, waits.c.path == row.path, waits.c.token == row.token)
     connection.execute(delete(waits).where(*its_own))
     return kind

@@ -70,11 +70,17 @@ class Answer:
     def prints(self, expected: str) -> None:
         """The whole output, line by line; see tests/support/output.py. Nothing is on stderr."""
         assert self.err == ""
-        assert_printed(expected, self.out, self.folder)
+        self.stdout_is(expected)
 
     def complains(self, expected: str) -> None:
         """The whole of stderr, line by line. Nothing is on stdout."""
         assert self.out == ""
+        self.stderr_is(expected)
+
+    def stdout_is(self, expected: str) -> None:
+        assert_printed(expected, self.out, self.folder)
+
+    def stderr_is(self, expected: str) -> None:
         assert_printed(expected, self.err, self.folder)
 
     @property

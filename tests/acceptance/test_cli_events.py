@@ -12,11 +12,19 @@ from tests.acceptance.conftest import Cli
 
 
 def test_what_was_sent_is_listed_and_counted(shop: Cli) -> None:
-    assert shop("emit", "paid", '{"n": 1}', "--key", "k", "--event-id", "e1").out.strip() == "sent e1"
-    assert "was sent before" in shop("emit", "paid", "--event-id", "e1").out
-    [event] = shop("events", "--topic", "paid", "--json").json
-    assert (event["key"], event["status"], event["payload"]) == ("k", "sent", {"n": 1})
-    assert shop("events", "--counts", "--json").json == [{"topic": "paid", "sent": 1, "kept": 0, "bound": 10_000}]
+    shop("emit", "paid", '{"n": 1}', "--key", "k", "--event-id", "e1").prints("sent e1")
+    shop("emit", "paid", "--event-id", "e1").prints("e1 was sent before")
+    shop("emit", "paid", "--event-id", "e1", "--json").prints_json({"event_id": "e1", "status": "duplicate"})
+    shop("events", "--topic", "paid").prints(
+        """
+        event  topic  key  status  sent  payload
+        e1  paid  k  sent  <time>  {"n": 1}
+        """
+    )
+    event: dict[str, Any] = {"event_id": "e1", "topic": "paid", "key": "k", "run_id": None, "payload": {"n": 1}}
+    event |= {"delivery": "one", "status": "sent", "created_at": "<time>", "expires_at": "<time>"}
+    shop("events", "--topic", "paid", "--json").prints_json([event])
+    shop("events", "--counts", "--json").prints_json([{"topic": "paid", "sent": 1, "kept": 0, "bound": 10_000}])
 
 
 def test_a_topic_that_is_full_is_told(shop: Cli) -> None:
@@ -24,6 +32,16 @@ def test_a_topic_that_is_full_is_told(shop: Cli) -> None:
     with Rival(shop.env["RIVAL_DATABASE_URL"]) as rival, rival.database.transaction() as connection:
         connection.execute(update(events).values(status="kept", ring_at=None))
     bounded: dict[str, Any] = {"RIVAL_MAX_EVENTS_PER_TOPIC": "1"}
-    assert "topic paid keeps 1 of 1 events" in shop("events", "--counts", **bounded).err
-    refused = shop("emit", "paid", code=1, **bounded)
-    assert "Topic 'paid' keeps 1 events" in refused.err
+    counted = shop("events", "--counts", **bounded)
+    counted.stdout_is(
+        """
+        topic  on their way  kept  bound
+        paid  0  1  1
+        """
+    )
+    counted.stderr_is("topic paid keeps 1 of 1 events: more will be refused")
+    shop("emit", "paid", code=1, **bounded).complains(
+        "rival: Topic 'paid' keeps 1 events that nobody has waited for: this one was not sent. Start what waits for "
+        "them, send with a shorter `expires`, or raise RIVAL_MAX_EVENTS_PER_TOPIC (0: no bound). `rival events "
+        "--topic paid` lists them."
+    )

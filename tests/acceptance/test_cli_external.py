@@ -27,21 +27,36 @@ def test_external_steps_are_completed_and_failed_from_a_terminal(bare: Cli, tmp_
             rival.run("order", run_id=run_id)
             wait_until(lambda run_id=run_id: rival.state(run_id).status == "suspended")  # type: ignore[misc]
         rival.heartbeat_step(TOKENS["good"], {"done": 4, "of": 10})
-        shown = bare("show", "good").out
-        assert "for somebody outside until 20" in shown
-        assert 'progress {"done": 4, "of": 10}' in shown
+        bare("show", "good").prints(
+            """
+            run  good
+            workflow  order (version <version>)
+            status  suspended
+            at  ask
+            created  <time>
+            input  null
+
+            step  status  attempts  queued  took
+            ask  waiting  0  <duration>  for somebody outside until <time>; progress {"done": 4, "of": 10} (at <time>)
+            """
+        )
         [told] = bare("show", "good", "--json").json["steps"]
         assert (told["status"], told["kind"], told["progress"]) == ("waiting", "external", {"done": 4, "of": 10})
 
-        assert bare("complete", TOKENS["good"], '{"price": 7}').out == "completed step ask of run good\n"
-        assert bare("fail", TOKENS["bad"], "out of stock", "--json").json == {
-            "run_id": "bad", "step": "ask", "accepted": True,
-        }  # fmt: skip
+        bare("complete", TOKENS["good"], '{"price": 7}').prints("completed step ask of run good")
+        failed = bare("fail", TOKENS["bad"], "out of stock", "--json")
+        failed.prints_json({"run_id": "bad", "step": "ask", "accepted": True})
         wait_until(lambda: {one.status for one in rival.runs()} == {"completed", "failed"})
         assert rival.result("good").result == {"price": 7}
         assert (rival.result("bad").error or {})["message"] == "out of stock"
 
-    late = bare("complete", TOKENS["good"], "8", code=1).out
-    assert late == "step ask of run good does not wait for this token: it has ended or moved on\n"
-    assert "no token of an external step" in bare("complete", "nonsense", code=1).err
-    assert bare("fail", TOKENS["bad"], "again", "--retry", "--json", code=1).json["accepted"] is False
+    late = "step ask of run {} does not wait for this token: it has ended or moved on"
+    bare("complete", TOKENS["good"], "8", code=1).prints(late.format("good"))
+    bare("fail", TOKENS["bad"], "again", code=1).prints(late.format("bad"))
+    refused = {"run_id": "good", "step": "ask", "accepted": False}
+    bare("complete", TOKENS["good"], "8", "--json", code=1).prints_json(refused)
+    bare("fail", TOKENS["bad"], "again", "--retry", "--json", code=1).prints_json(refused | {"run_id": "bad"})
+    bare("complete", "nonsense", code=1).complains(
+        "rival: That is no token of an external step, or not all of one. Give the whole text that "
+        "`ctx.completion_token` has handed out; it begins with rvl_."
+    )

@@ -44,10 +44,24 @@ def test_a_stored_plan_is_drawn_at_its_newest_or_at_a_given_version(cli: Cli, re
         f"order (version {second})", "├─ check  timeout=5", "└─ valid?  branch", "   └─ then", "      └─ ship",
     ]  # fmt: skip
     assert cli("plan", "order", "--version", first[:6]).out.splitlines()[1:] == ["└─ check"]
-    told = cli("plan", "order", "--json").json
-    assert (told["name"], told["version"], told["description"]) == ("order", second, "Ships")
-    assert Plan.load(told["plan"]).version == second
-    assert cli("plan", "order", "--mermaid").out.startswith("flowchart TD\n")
+    told = cli("plan", "order", "--json")
+    told.prints_json({"name": "order", "version": "<version>", "description": "Ships", "plan": ...})
+    assert told.json["version"] == Plan.load(told.json["plan"]).version == second
+    cli("plan", "order", "--mermaid").prints(
+        """
+        flowchart TD
+          start(["order"])
+          n1["check<br/>timeout=5"]
+          start --> n1
+          n2{"valid?<br/>branch"}
+          n1 --> n2
+          n3["ship"]
+          n2 -->|"then"| n3
+          finish(["done"])
+          n3 --> finish
+          n2 -->|"otherwise"| finish
+        """
+    )
 
 
 def test_the_difference_is_that_of_the_last_change_unless_versions_are_given(cli: Cli, register: Register) -> None:
@@ -55,33 +69,64 @@ def test_the_difference_is_that_of_the_last_change_unless_versions_are_given(cli
     assert cli("plan", "order", "--diff").out.splitlines() == [
         f"order: {second} → {third}", "~ check  timeout: default → 5",
     ]  # fmt: skip
-    assert "+ ship" in cli("plan", "order", "--diff", first).out
-    assert "- ship" in cli("plan", "order", "--diff", third, first).out
+    assert cli("plan", "order", "--diff", first).out.splitlines() == [
+        f"order: {first} → {third}", "+ ship", "~ check  timeout: default → 5",
+    ]  # fmt: skip
+    assert cli("plan", "order", "--diff", third, first).out.splitlines() == [
+        f"order: {third} → {first}", "- ship", "~ check  timeout: 5 → default",
+    ]  # fmt: skip
+    nothing: dict[str, Any] = {"added": [], "removed": [], "moved": [], "changed": []}
     told = cli("plan", "order", "--diff", first, second, "--json").json
-    assert (told["old"], told["new"], told["same"], told["added"], told["changed"]) == (
-        first, second, False, ["ship"], [],
-    )  # fmt: skip
-    assert "no difference" in cli("plan", "order", "--diff", first, first).out
+    assert told == {"name": "order", "old": first, "new": second, "same": False, **nothing, "added": ["ship"]}
+    same = cli("plan", "order", "--diff", first, first)
+    assert same.out.splitlines() == [f"order: {first} → {first}", "no difference"]
 
 
 def test_what_the_files_would_change_can_be_seen_before_they_are_deployed(cli: Cli, register: Register) -> None:
     register(check)
     (cli.directory / "order.py").write_text("def check(): ...\ndef ship(): ...\nsteps = [check, ship]\n")
-    assert "+ ship" in cli("plan", "order", "--diff", "-w", "order.py").out
+    cli("plan", "order", "--diff", "-w", "order.py").prints(
+        """
+        order: <version> → <version> (files)
+        + ship
+        """
+    )
 
 
 def test_files_are_drawn_without_a_database(bare: Cli) -> None:
-    assert bare("plan", "greet", "-w", "flows.py").out.splitlines()[1:] == ["└─ greet"]
-    assert "max_attempts=3, base_delay=0.01" in bare("plan", "broken", "--workflows", "flows.py").out
-    assert "greet" in bare("plan", "nix", "-w", "flows.py", code=1).err
+    bare("plan", "greet", "-w", "flows.py").prints(
+        """
+        greet (version <version> (files))
+        └─ greet
+        """
+    )
+    bare("plan", "broken", "--workflows", "flows.py").prints(
+        """
+        broken (version <version> (files))
+        └─ fails  max_attempts=3, base_delay=0.01
+        """
+    )
+    bare("plan", "nix", "-w", "flows.py", code=1).complains(
+        "rival: No workflow named 'nix' is registered (known: broken, greet, nap, patient). …"
+    )
     (bare.directory / "bad.py").write_text("steps = [1]")
-    assert bare("plan", "bad", "-w", "bad.py", "--json", code=1).error["type"] == "DefinitionError"
+    problem = (
+        "bad.py:1: workflow 'bad': steps[0]: 1 is not a step: give a function, step(function, …) or {'fn': function, …}"
+    )
+    error = bare("plan", "bad", "-w", "bad.py", "--json", code=1).error
+    assert error == {"type": "DefinitionError", "message": problem, "problems": [problem]}
 
 
 def test_what_is_not_there_is_said_in_one_line(cli: Cli, register: Register) -> None:
-    assert "'order'" in cli("plan", "order", code=1).err
+    cli("plan", "order", code=1).complains(
+        "rival: No workflow named 'order' is registered (known: none yet). Workflows register when a worker that has "
+        "them starts: `rival worker --workflows PATH`."
+    )
     version = register(check)
-    assert "one version only" in cli("plan", "order", "--diff", code=2).err
-    assert version in cli("plan", "order", "--version", "zzz", code=2).err
-    assert "--diff" in cli("plan", "order", version, code=2).err
-    assert cli("plan", "order", "--diff", "1", "2", "3", code=2).err.count("\n") == 1
+    for words, told in (
+        (("--diff",), "workflow 'order' has one version only: <version>"),
+        (("--version", "zzz"), "'zzz': there is no such version; the newest first, there are <version>"),
+        ((version,), "unexpected argument '<version>': versions are for --diff"),
+        (("--diff", "1", "2", "3"), "unexpected argument '3': versions are for --diff"),
+    ):
+        cli("plan", "order", *words, code=2).complains(f"rival: {told} (see `rival plan --help`)")

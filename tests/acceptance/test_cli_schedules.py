@@ -6,23 +6,34 @@ from tests.acceptance.conftest import Cli
 
 
 def test_a_schedule_is_added_listed_changed_and_removed(shop: Cli) -> None:
-    said = shop("schedule", "add", "nightly", "greet", "0 2 * * *", '{"name": "ada"}', "--timezone", "Europe/Berlin")
-    assert said.out.startswith("nightly: greet 0 2 * * * (Europe/Berlin), next at ")
-    listed = shop("schedule", "ls").out
-    assert "nightly" in listed
-    assert "Europe/Berlin" in listed
-    changed = shop("schedule", "add", "nightly", "greet", "300", '{"name": "bob"}', "--catch-up", "all", "--json").json
-    assert (changed["every"], changed["catch_up"], changed["input"]) == (300, "all", {"name": "bob"})
-    [only] = shop("schedule", "ls", "--workflow", "greet", "--json").json
-    assert only == changed
-    assert shop("schedule", "rm", "nightly").out == "removed nightly\n"
-    assert shop("schedule", "rm", "nightly", "--json", code=1).json == {"name": "nightly", "removed": False}
-    assert shop("schedule", "ls", "--json").json == []
+    added = shop("schedule", "add", "nightly", "greet", "0 2 * * *", '{"name": "ada"}', "--timezone", "Europe/Berlin")
+    added.prints("nightly: greet 0 2 * * * (Europe/Berlin), next at <time>")
+    shop("schedule", "ls").prints(
+        """
+        schedule  workflow  when  catch up  own  next  last  input  error
+        nightly  greet  0 2 * * * (Europe/Berlin)  none  <time>  {"name": "ada"}
+        """
+    )
+    nightly = {"name": "nightly", "workflow": "greet", "cron": None, "every": 300, "timezone": "UTC", "own": False}
+    nightly |= {"catch_up": "all", "input": {"name": "bob"}, "error": None}
+    nightly |= {"created_at": "<time>", "next_at": "<time>", "last_at": None}
+    changed = shop("schedule", "add", "nightly", "greet", "300", '{"name": "bob"}', "--catch-up", "all", "--json")
+    changed.prints_json(nightly)
+    listed = shop("schedule", "ls", "--workflow", "greet", "--json")
+    listed.prints_json([nightly])
+    assert listed.json == [changed.json]
+    shop("schedule", "rm", "nightly").prints("removed nightly")
+    shop("schedule", "rm", "nightly", "--json", code=1).prints_json({"name": "nightly", "removed": False})
+    shop("schedule", "ls", "--json").prints_json([])
 
 
 def test_what_makes_no_sense_is_said_in_one_line(shop: Cli) -> None:
-    said = shop("schedule", "add", "n", "greet", "61 * * * *", '{"name": "ada"}', code=2)
-    assert "bad minute" in said.err
-    assert said.err.count("\n") == 1
-    assert "name" in shop("schedule", "add", "n", "greet", "60", "{}", "--json", code=1).error["problems"][0]
-    assert "workflow" in shop("schedule", "add", "greet", "greet", "60", '{"name": "ada"}', code=1).err
+    shop("schedule", "add", "n", "greet", "61 * * * *", '{"name": "ada"}', code=2).complains(
+        "rival: Invalid argument when: '61 * * * *' is not a cron expression that comes (bad minute): write five "
+        'fields as in "*/5 * * * *" (minute, hour, day of month, month, day of week). (see `rival schedule add --help`)'
+    )
+    misfit = shop("schedule", "add", "n", "greet", "60", "{}", "--json", code=1).error
+    assert (misfit["type"], misfit["problems"]) == ("InvalidInput", ['"name" is a required property'])
+    shop("schedule", "add", "greet", "greet", "60", '{"name": "ada"}', code=1).complains(
+        "rival: The schedule cannot be named 'greet': that is the name of a workflow. Choose another name."
+    )

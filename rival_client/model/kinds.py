@@ -27,7 +27,7 @@ FOR_EACH: Final = "for_each"
 LOOP: Final = "loop"
 WORKFLOW: Final = "workflow"
 ITEM: Final = "item"
-COMPENSATING: Final = "unwinding"
+COMPENSATING: Final = "compensating"
 FLOW_WAIT: Final = "flow_wait"
 CHILD: Final = "child"
 CHILD_RESULT: Final = "child_result"
@@ -48,7 +48,7 @@ LeafKind = Literal[
     "input",
 ]
 #: Rows that stand for others: each waits until those have ended.
-CompositeKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item", "unwinding"]
+CompositeKind = Literal["branch", "parallel", "for_each", "loop", "workflow", "item", "compensating"]
 
 WaitsFor = Literal["time", "event", "child", "external", "steps"]
 

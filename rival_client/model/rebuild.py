@@ -1,5 +1,5 @@
-"""A run's state, made from its history alone. Pure: the tables are not asked, so that they can be checked against it,
-and so that the run can be seen as it was at any moment.
+"""Computes the state of a run from its history alone. Pure: it does not read the tables, so that tests can compare them
+with it, and so that it can show the run as it was at any moment.
 """
 
 from __future__ import annotations
@@ -9,24 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rival_client.model.history_entries import REOPENINGS, SET_STATE, SETTLED_BY_OPERATOR, STATUS_AFTER
 from rival_client.model.kinds import FLOW, FLOW_WAIT, ITEM
 from rival_client.model.records import HistoryEntry
-
-#: What a step is after an entry of that name; the others change something else, or nothing.
-_STEP_STATUS = {
-    "scheduled": "pending", "claimed": "running", "opened": "waiting", "unwinding": "waiting",
-    "waiting": "waiting", "suspended": "waiting",
-    "waits_outside": "waiting", "completed_outside": "pending", "failed_outside": "pending",
-    "resumed": "pending", "continued": "pending", "taken_over": "pending", "handed_back": "pending",
-    "retried": "waiting_retry", "completed": "completed", "skipped": "skipped", "failed": "failed",
-    "timed_out": "failed", "lost": "failed", "revoked": "failed", "skip": "skipped", "set_result": "completed",
-    "given_up": "cancelled",
-}  # fmt: skip
-#: What an operator ends a step with.
-_BY_HAND = ("skip", "set_result")
-#: With these a step's state is what the entry says, also if it says nothing.
-_STATING = ("completed", "skipped", "failed", "timed_out", "lost", "revoked", "retried", "waits_outside")
-_ENDED = ("completed", "skipped", "failed", "cancelled")
+from rival_client.model.statuses import STEP_TERMINAL
 
 
 @dataclass
@@ -49,7 +35,7 @@ class RebuiltStep:
 
 @dataclass
 class RebuiltRun:
-    """A run as its history tells it; before its first entry it is pending."""
+    """A run according to its history; before its first entry it is pending."""
 
     status: str = "pending"
     workflow: str | None = None
@@ -72,7 +58,7 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
             _WHOLE[entry.what](run, entry)
         elif entry.path is None:
             _run_entry(run, entry)
-        elif entry.what in _STEP_STATUS:
+        elif entry.what in STATUS_AFTER:
             _step_entry(run, entry)
         elif entry.what == "received":
             run.steps[entry.path].end_order = entry.detail["end_order"]
@@ -81,7 +67,7 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
 
 
 def status_changes(entry: HistoryEntry) -> list[tuple[str, str]]:
-    """Which steps are something else after the entry, and what."""
+    """The steps whose status the entry changes, and the new status."""
     match entry.what:
         case "cancelled":
             return [(path, "cancelled") for path in entry.detail["open"]]
@@ -90,7 +76,7 @@ def status_changes(entry: HistoryEntry) -> list[tuple[str, str]]:
             return [*undone, *((path, "waiting") for path in entry.detail.get("revived", ()))]
         case "fanned_out":
             return [(f"{entry.path}[{index}]", "waiting") for index in range(len(entry.detail["items"]))]
-    status = _STEP_STATUS.get(entry.what)
+    status = STATUS_AFTER.get(entry.what)
     return [] if entry.path is None or status is None else [(entry.path, status)]
 
 
@@ -124,7 +110,7 @@ def _known(run: RebuiltRun, paths: Iterable[str]) -> Iterable[RebuiltStep]:
 
 
 def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
-    """An operator's retry or rewind: some rows are gone, and composites wait again."""
+    """An operator's retry or rewind: some rows are deleted, and composites wait again."""
     run.paused = run.paused and run.completed_at is None
     run.status = "running" if "opened" in entry.detail else "pending"
     run.result = run.error = run.failed_step = run.completed_at = None
@@ -142,8 +128,10 @@ def _fanned_out(run: RebuiltRun, entry: HistoryEntry) -> None:
 
 
 _WHOLE: dict[str, Callable[[RebuiltRun, HistoryEntry], None]] = {
-    "cancelled": _cancelled, "retry_run": _reopened, "rewind_run": _reopened, "fanned_out": _fanned_out,
-}  # fmt: skip
+    "cancelled": _cancelled,
+    "fanned_out": _fanned_out,
+    **dict.fromkeys(REOPENINGS, _reopened),
+}
 
 
 # -- a step -----------------------------------------------------------------------------------------------
@@ -151,32 +139,32 @@ _WHOLE: dict[str, Callable[[RebuiltRun, HistoryEntry], None]] = {
 
 def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     path, detail = entry.path or "", entry.detail
-    status = _STEP_STATUS[entry.what]
+    status = STATUS_AFTER[entry.what]
     step = run.steps.get(path)
-    # A compensation that was cancelled with its workflow comes anew with that of the run.
+    # A compensation that was cancelled with its workflow starts again with that of the run.
     if step is None or entry.what == "continued" or (step.status == "cancelled" and "kind" in detail):
         step = run.steps[path] = RebuiltStep(detail["kind"], status)
     step.status = status
-    step.completed_at = entry.at if status in _ENDED else None
+    step.completed_at = entry.at if status in STEP_TERMINAL else None
     _keep(step, entry)
     _keep_state(run, step, entry)
     _count(step, entry)
     _flow_acts(run, entry)
     if status == "waiting":
         run.status = detail.get("run", run.status)
-    elif (status in ("running", "pending") or entry.what in _BY_HAND) and run.status == "suspended":
+    elif (status in ("running", "pending") or entry.what in SETTLED_BY_OPERATOR) and run.status == "suspended":
         run.status = "running"
 
 
 def _flow_acts(run: RebuiltRun, entry: HistoryEntry) -> None:
-    """What a flow has done forgives its losses, and its checkpoint's entry has the flow's new state."""
+    """An entry of a checkpoint resets the losses of its flow, and has the new state of the flow."""
     for flow in _flows_above(run, entry.path or ""):
         flow.lost = 0
         flow.state = entry.detail.get("state", flow.state)
 
 
 def _flows_above(run: RebuiltRun, path: str) -> Iterable[RebuiltStep]:
-    """One at the most. A checkpoint's name may have slashes of its own."""
+    """At most one. The name of a checkpoint can contain slashes."""
     ends = (at for at, sign in enumerate(path) if sign == "/")
     above = (run.steps.get(path[:end]) for end in ends)
     return (step for step in above if step is not None and step.kind == FLOW)
@@ -184,9 +172,9 @@ def _flows_above(run: RebuiltRun, path: str) -> Iterable[RebuiltStep]:
 
 def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
     detail = entry.detail
-    if step.status in _ENDED or "result" in detail:
+    if step.status in STEP_TERMINAL or "result" in detail:
         step.result = detail.get("result")
-    if step.status in _ENDED or entry.what == "retried":
+    if step.status in STEP_TERMINAL or entry.what == "retried":
         step.error = detail.get("error")
     step.item = detail.get("item", step.item)
     step.begun_after = detail.get("begun_after", step.begun_after)
@@ -195,14 +183,14 @@ def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
 
 def _keep_state(run: RebuiltRun, step: RebuiltStep, entry: HistoryEntry) -> None:
     if not any(_flows_above(run, entry.path or "")):  # a checkpoint has no state of its own
-        step.state = entry.detail.get("state", None if entry.what in _STATING else step.state)
+        step.state = entry.detail.get("state", None if entry.what in SET_STATE else step.state)
 
 
 def _count(step: RebuiltStep, entry: HistoryEntry) -> None:
     match entry.what:
         case "claimed":
             step.attempts, step.executor, step.started_at = entry.detail["attempt"], entry.by, entry.at
-        case "suspended" | "waits_outside" | "handed_back" | "taken_over":
+        case "suspended" | "waits_for_external" | "handed_back" | "taken_over":
             step.attempts -= 1
             # A flow that waits has come further than the attempts that were lost.
             step.lost = 0 if entry.what == "suspended" else step.lost + (entry.what == "taken_over")

@@ -79,7 +79,7 @@ def answer(
     answered = _put(connection, token, attempt, item, grace)
     wake_run(connection, token.run_id)
     # A claim counts an attempt, but the claim that ends the step is not a new attempt.
-    record(connection, token.run_id, token.path, f"{what}_outside", by=by, attempts=attempt - 1, item=item)
+    record(connection, token.run_id, token.path, f"{what}_externally", by=by, attempts=attempt - 1, item=item)
     run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == token.run_id)).one()
     return ReadyStep(token.run_id, token.path, answered, run.workflow, run.version)
 

@@ -1,5 +1,5 @@
-"""A run's history: everything that happened to it, in order, and who or what did it. Append-only; each entry is written
-by the transaction that it tells of. `rebuilding` makes the run's state out of it again.
+"""The history of a run: every transition, in order, with its actor. Append-only; the transaction of a transition writes
+its entry. `rival_client.model.rebuild` computes the state of the run from it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from rival_client.db.tables import history, now
 from rival_client.model.payload import Json, serialise
 from rival_client.model.records import HistoryEntry
 
-#: Entries that name a step, and are about the whole run: an operator has opened it again.
-REOPENINGS = ("retry_run", "rewind_run")
-
 
 class HistoryWriter:
-    """What one transaction does to one run: told as it goes, written once."""
+    """The entries of one transaction for one run: collected, then written with one statement."""
 
     def __init__(self, connection: Connection, run_id: str, by: str | None = None) -> None:
         self._connection, self._run_id, self._by = connection, run_id, by
@@ -30,7 +27,7 @@ class HistoryWriter:
         )
 
     def write(self) -> bool:
-        """Whether there was anything to tell."""
+        """Whether there was any entry."""
         if not self._entries:
             return False
         self._connection.execute(insert(history).values(at=now()), self._entries)
@@ -41,7 +38,7 @@ class HistoryWriter:
 def record(
     connection: Connection, run_id: str, path: str | None, what: str, *, by: str | None = None, **detail: Any
 ) -> None:
-    """One entry."""
+    """Write one entry."""
     writer = HistoryWriter(connection, run_id, by)
     writer.add(what, path, **detail)
     writer.write()

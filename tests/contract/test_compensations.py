@@ -123,7 +123,7 @@ def test_what_was_completed_is_undone_in_the_reverse_order_of_its_completion(mak
     assert state.error is not None
     assert state.error["message"] == "last is broken"
     compensations = next(one for one in state.steps if one.path == "!compensate")
-    assert (compensations.kind, compensations.status) == ("unwinding", "completed")
+    assert (compensations.kind, compensations.status) == ("compensating", "completed")
     assert (compensations.total, compensations.opened, compensations.remaining) == (3, 3, 0)
     assert {one.kind for one in state.steps if one.path.endswith("a!compensate")} == {"compensation"}
 

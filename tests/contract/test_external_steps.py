@@ -87,7 +87,7 @@ def test_an_external_step_waits_without_a_worker_or_a_message_until_it_is_comple
     assert inline.rival.result("r").results == {"ask": {"price": 7}, "after_it": {"got": {"price": 7}}}
     assert tokens == [token], "its function was called once"
     assert the_step(inline).attempts == 1
-    assert "completed_outside" in whats(inline)
+    assert "completed_externally" in whats(inline)
 
 
 def test_completing_twice_counts_once(inline: Inline) -> None:

@@ -76,7 +76,7 @@ def assert_undone_where_it_must_be(world: World, state: RunState) -> None:
     assert {path: world.balance(path) for path in completed} == {
         path: 0 if in_failed_scope(state, path) else 1 for path in completed
     }
-    for unwinding in (one for one in state.steps if one.kind == "unwinding" and one.status == "completed"):
+    for unwinding in (one for one in state.steps if one.kind == "compensating" and one.status == "completed"):
         order = [world.calls.index(path + COMPENSATION) for path in unwinding.item]
         done = [max(n for n, path in enumerate(world.calls) if path == one) for one in unwinding.item]
         assert (sorted(order), sorted(done, reverse=True)) == (order, done), "one after the other, the last one first"

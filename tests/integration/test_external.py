@@ -55,4 +55,4 @@ def test_a_fleet_hears_whoever_is_outside_and_misses_whoever_is_silent(
     ]  # fmt: skip
     whats = [entry.what for entry in rival.history("r")]
     assert "late_answer_refused" in whats
-    assert "completed_outside" in whats
+    assert "completed_externally" in whats

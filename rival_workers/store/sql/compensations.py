@@ -52,7 +52,7 @@ class CompensationsSql:
                 opened=1, remaining=len(done),
             )
         )  # fmt: skip
-        self.writer.add("unwinding", path, kind=kinds.COMPENSATING, item=item)
+        self.writer.add("compensating", path, kind=kinds.COMPENSATING, item=item)
         return (self._turn_of(done[0], effect.compensations),)
 
     def go_on(self, effect: fx.Undone) -> tuple[Effect, ...]:
@@ -67,7 +67,7 @@ class CompensationsSql:
         if row.opened % AT_ONCE == 0:
             steps_kept = self._to_undo(row.path.removesuffix(COMPENSATION), effect.compensations)[:AT_ONCE]
             values["item"] = _as_item(steps_kept)
-            self.writer.add("unwinding", row.path, item=values["item"])
+            self.writer.add("compensating", row.path, item=values["item"])
         self._update(row.path, values)
         return (self._turn_of(steps_kept[row.opened % AT_ONCE], effect.compensations),)
 

@@ -44,7 +44,7 @@ class ExternalStepsSql:
                 return None
             stopped = suspend_run(connection, claim.run_id, claim.path)
             record(
-                connection, claim.run_id, claim.path, "waits_outside", by=row.executor_id, state=state, item=item,
+                connection, claim.run_id, claim.path, "waits_for_external", by=row.executor_id, state=state, item=item,
                 deadline=config.deadline, run=stopped,
             )  # fmt: skip
             return int(row.execution_token)

@@ -23,9 +23,10 @@ from rival_client.db.tables import (
     steps,
     waits,
 )
+from rival_client.model.history_entries import REOPENINGS
 from rival_client.model.kinds import FLOW
 from rival_client.model.payload import Json
-from rival_client.sql.history import REOPENINGS, HistoryWriter, record
+from rival_client.sql.history import HistoryWriter, record
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
 from rival_workers.store.interface import Claim

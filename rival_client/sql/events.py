@@ -17,6 +17,7 @@ from rival_client.db.tables import after, events, now, waits
 from rival_client.errors import InvalidArgument, TopicFull
 from rival_client.model import arguments
 from rival_client.model.payload import Json, dump
+from rival_client.model.timers import first_rings
 from rival_client.settings import Settings
 from rival_client.sql.topics import topic_of
 
@@ -166,7 +167,7 @@ def _insert_on_sqlite(connection: Connection, event: Event, grace: float) -> Out
         insert(events).values(
             id=event.id, topic=event.topic, key=event.key, run_id=event.run_id,
             payload=literal(str(event.payload), Text), delivery=event.delivery, status="sent",
-            ring_at=after(grace), rings=-1 if grace == 0 else 0, created_at=now(), expires_at=after(event.expires),
+            ring_at=after(grace), rings=first_rings(grace), created_at=now(), expires_at=after(event.expires),
         )
     )  # fmt: skip
     return "sent"

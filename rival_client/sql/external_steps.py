@@ -17,11 +17,10 @@ from rival_client.model import arguments
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.kinds import EXTERNAL
 from rival_client.model.payload import Json, dump, serialise
+from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.history import record
 from rival_client.sql.wake import ReadyStep, wake_run
 
-#: `rings` of a row that nobody has rung for: the keeper rings as soon as it is due.
-_NEVER_RUNG = -1
 _MAX_MESSAGE = 4000
 
 #: Keys of the item of an external step. A worker ignores an item whose attempt is another one than its own.
@@ -137,7 +136,7 @@ def beat(connection: Connection, token: CompletionToken, progress: Json | None) 
     seconds = (row.item or {}).get(HEARTBEAT) if row.status == "waiting" else None
     if seconds is not None:
         due = _at_most(after(seconds), row.timeout_at)
-        values |= {"due_at": due, "ring_at": due, "rings": _NEVER_RUNG}
+        values |= {"due_at": due, "ring_at": due, "rings": NEVER_PUBLISHED}
     return connection.execute(update(steps).where(_is_valid(token, "beat_external_step")).values(values)).rowcount == 1
 
 

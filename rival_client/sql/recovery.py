@@ -13,12 +13,9 @@ from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple
 from rival_client.db.database import Database
 from rival_client.db.tables import after, events, executors, in_status, now, one_of, orphans, runs, steps, waits
 from rival_client.model.kinds import LIMITED_WAITS
+from rival_client.model.timers import BACKOFF_MAX, NEVER_PUBLISHED
 
-#: Seconds after which a row that waits for a worker is looked at again at the latest.
-_LONGEST_BACKOFF = 600.0
 _BATCH = 500
-#: `rings` of a row for which nobody has rung.
-_NEVER_RUNG = -1
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ def recover(database: Database) -> Recovery:
     rung = database.transact(_forget_all_rings)
     marked = [""] * _BATCH
     while len(marked) >= _BATCH:
-        marked = database.transact(lambda connection: make_due(connection, _LONGEST_BACKOFF, _BATCH))
+        marked = database.transact(lambda connection: make_due(connection, BACKOFF_MAX, _BATCH))
         rung += marked
     with database.snapshot() as connection:
         return _counted(connection, rung)
@@ -64,7 +61,7 @@ def make_due(connection: Connection, within: float, limit: int) -> list[str]:
     ones, are left alone. The status of each that was changed.
     """
     # As if nobody had ever rung: any keeper that finds them rings, whatever backlog the others' rings have made.
-    forgotten = {"ring_at": now(), "rings": _NEVER_RUNG}
+    forgotten = {"ring_at": now(), "rings": NEVER_PUBLISHED}
     of_runs, of_steps = (
         select(*table.primary_key.columns)
         .where(table.c.ring_at > now(), table.c.ring_at <= after(within), _waits(table))
@@ -113,7 +110,7 @@ def _forget_rings(connection: Connection, table: Table) -> Sequence[str]:
     key = table.primary_key.columns
     when = table.c.ring_at.is_not(None) if table is events else table.c.ring_at <= now()
     due = select(*key).where(when, _waits(table)).with_for_update(skip_locked=True)
-    forgotten = {"rings": _NEVER_RUNG} | ({"ring_at": now()} if table is events else {})
+    forgotten = {"rings": NEVER_PUBLISHED} | ({"ring_at": now()} if table is events else {})
     changed = update(table).where(tuple_(*key).in_(chosen(due))).values(forgotten).returning(table.c.status)
     return connection.scalars(changed).all()
 

@@ -19,6 +19,7 @@ from rival_client.model.json_match import same
 from rival_client.model.kinds import COMPOSITE_KINDS
 from rival_client.model.payload import Json, load
 from rival_client.model.records import WorkflowInfo
+from rival_client.model.timers import first_rings
 from rival_client.model.transitions import run_sources
 from rival_client.sql import orphans
 from rival_client.sql.history import record
@@ -77,7 +78,7 @@ def _insert_on_sqlite(workflow: WorkflowInfo, grace: float) -> Any:
         .values(
             id=bindparam("id"), workflow=workflow.name, version=workflow.version, status="pending",
             input=bindparam("given_input", type_=Text), created_at=now(), ring_at=after(grace),
-            rings=-1 if grace == 0 else 0,
+            rings=first_rings(grace),
         )
         .on_conflict_do_nothing()
         .returning(runs.c.id)

@@ -17,18 +17,17 @@ from typing import TypeVar
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import EventMessage, StepMessage
 from rival_client.errors import DatabaseError
+from rival_client.model.timers import BACKOFF_MAX, NEVER_PUBLISHED, backoff
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.failing_items import FailingItems
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.host import host_name, is_alive
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.interface import NEVER_RUNG, Due, DueEvent, RunningAttempt, Store, SweepOptions
+from rival_workers.store.interface import Due, DueEvent, RunningAttempt, Store, SweepOptions
 
 log = logging.getLogger("rival.keeper")
 
 BATCH = 500
-#: A row is looked at again after the grace, then twice that, … up to this.
-BACKOFF_MAX = 600.0
 #: After this many looks (a quarter of an hour) even a queue that does not tell its age is not believed any more.
 TRUST_LOOKS = 7
 #: Seconds by which the clocks of those who ring may differ.
@@ -176,15 +175,15 @@ class Keeper:
         """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer.
         But queues are first in, first out: what was rung well before the oldest message there is in it no more.
         """
-        first = [due for due in waiting if due.rings == NEVER_RUNG]
-        again = [due for due in waiting if due.rings != NEVER_RUNG]
+        first = [due for due in waiting if due.rings == NEVER_PUBLISHED]
+        again = [due for due in waiting if due.rings != NEVER_PUBLISHED]
         if again and not broker_lost_data and (oldest := self._doorbell.oldest()) > 0:
             again = [due for due in again if self._waited(due) > oldest + CLOCK_MARGIN or due.rings >= TRUST_LOOKS]
         return first + again
 
     def _waited(self, due: Due | DueEvent) -> float:
         """Seconds since the row was rung, at least: the backoff that has just run out."""
-        return min(self._look.backoff * 2.0 ** max(0, due.rings - 1), self._look.backoff_max)
+        return backoff(due.rings - 1, self._look.backoff, self._look.backoff_max)
 
     def _take_over(self, done: Round) -> None:
         """Only after a whole lease of our own contact with the database: after it was away, the living beat first."""

@@ -10,9 +10,6 @@ from rival_client.model.payload import Json
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 
-#: A timer that is this many seconds early counts as due.
-EARLY = 0.005
-
 
 class FlowPaused(Exception):
     """The run is paused: what the flow did is committed, and the flow goes on when the run is resumed."""

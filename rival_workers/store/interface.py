@@ -23,9 +23,6 @@ from rival_workers.engine.plan import Plan, StepConfig
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowCommit, FlowProgress, SpawnedChild, StoredFlow
 
-#: `rings` of a row that its committer did not ring for: a far timer, an insert in somebody else's transaction.
-NEVER_RUNG = -1
-
 ReleaseReason = Literal["lost", "handed_back"]
 
 
@@ -134,7 +131,7 @@ class Due:
     timeout_token: int
     attempts: int
     lost: int
-    #: How often the keeper has looked at it before; NEVER_RUNG: nobody has rung for it at all.
+    #: How often the keeper has looked at it before; NEVER_PUBLISHED: no message was published for it.
     rings: int
     workflow: str
     version: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import time
 
+from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.recovery import Recovery, recover
 from rival_workers import flow, wait_event_step
 from rival_workers.engine.decisions import Retry
-from rival_workers.store.interface import NEVER_RUNG, SweepOptions
+from rival_workers.store.interface import SweepOptions
 from tests.contract.stage import DONE, ERROR, GOES_ON, Stage
 from tests.support.inline import Clock, Inline
 
@@ -34,7 +35,7 @@ def test_all_that_was_published_before_is_published_again(stage: Stage) -> None:
     assert recover(stage.database).rung == 5
     due = stage.store.due(LOOK)
     assert {(one.run_id, one.rings) for one in due} == {
-        (run_id, NEVER_RUNG) for run_id in ("run-0", "run-1", "run-2", "step", "due")
+        (run_id, NEVER_PUBLISHED) for run_id in ("run-0", "run-1", "run-2", "step", "due")
     }
 
 
@@ -43,7 +44,7 @@ def test_what_is_due_already_and_held_back_is_published_too(stage: Stage) -> Non
     stage.time_passes(2)
     assert recover(stage.database).rung == 1
     [due] = stage.store.due(LOOK)
-    assert due.rings == NEVER_RUNG
+    assert due.rings == NEVER_PUBLISHED
 
 
 def test_the_report_counts_what_others_must_do_or_wait_for(stage: Stage) -> None:

@@ -13,6 +13,7 @@ from rival_client.db.tables import STEP_STATUSES, STEP_TERMINAL
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json
 from rival_client.model.records import LogEntry
+from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.model.transitions import STEP_TRANSITIONS
 from rival_client.sql import run_reads
 from rival_client.sql.history import read_history
@@ -23,7 +24,7 @@ from rival_workers.engine.effects import Advance, EndRun, FailRun, OpenRow
 from rival_workers.engine.interpreter import first
 from rival_workers.engine.plan import Plan, StepConfig, StepNode
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
-from rival_workers.store.interface import NEVER_RUNG, BeginResult, Claim, Claimed, FinishResult, NotYet, SweepOptions
+from rival_workers.store.interface import BeginResult, Claim, Claimed, FinishResult, NotYet, SweepOptions
 from tests.contract.stage import (
     COMPLETES,
     DONE,
@@ -318,7 +319,7 @@ def _attempts(stage: Stage, run_id: str = "r") -> list[Any]:
 # -- retrying, releasing, parking -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rung", "ring_in", "rings"), [(True, 70, 0), (False, 55, NEVER_RUNG)])
+@pytest.mark.parametrize(("rung", "ring_in", "rings"), [(True, 70, 0), (False, 55, NEVER_PUBLISHED)])
 def test_a_retry_waits_in_the_table_and_is_due_after_its_message_or_shortly_before_its_time(
     stage: Stage, rung: bool, ring_in: float, rings: int
 ) -> None:
@@ -430,7 +431,7 @@ def test_the_next_look_is_at_the_row_that_is_due_first(stage: Stage) -> None:
 def test_a_run_without_a_message_is_due_at_once_and_says_so(stage: Stage) -> None:
     stage.add_run(grace=0)
     [due] = stage.store.due(LOOK)
-    assert due.rings == NEVER_RUNG
+    assert due.rings == NEVER_PUBLISHED
     assert stage.store.due(LOOK) == []
     stage.time_passes(11)
     [again] = stage.store.due(LOOK)
@@ -442,7 +443,13 @@ def test_a_due_step_brings_what_its_message_needs(stage: Stage) -> None:
     assert stage.store.due(LOOK) == []
     stage.time_passes(56)
     [due] = stage.store.due(LOOK)
-    assert (due.path, due.status, due.token, due.attempts, due.rings) == ("a", "waiting_retry", token, 1, NEVER_RUNG)
+    assert (due.path, due.status, due.token, due.attempts, due.rings) == (
+        "a",
+        "waiting_retry",
+        token,
+        1,
+        NEVER_PUBLISHED,
+    )
     assert (due.workflow, due.version, due.kind, due.lost) == ("w", PLAN.version, "step", 0)
     assert due.due_in == pytest.approx(4, abs=3)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from rival_client.broker.message import StepMessage
+from rival_client.model.timers import is_near
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
 from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, first_attempt
@@ -85,7 +86,7 @@ class Coordinator(AttemptPipeline):
             claims = self._held(attempt_of(claimed, definition)) if isinstance(claimed, Claimed) else None
         if isinstance(claimed, NotYet):
             # What is far, since a beat has put it off, is the keeper's: no message waits that long.
-            if claimed.seconds <= self.settings.near:
+            if is_near(claimed.seconds, self.settings.near):
                 self.doorbell.publish([StepMessage(run_id, path, token, workflow, version, countdown=claimed.seconds)])
             return Verdict("stale")
         if claims is None:

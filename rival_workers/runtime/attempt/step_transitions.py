@@ -14,6 +14,7 @@ from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json
+from rival_client.model.timers import is_near
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, Failure, Retry, decide, decide_lost, revoked, timed_out
@@ -91,7 +92,7 @@ class StepTransitions:
 
     def retry(self, position: Position, retry: Retry) -> bool:
         """The step is tried again: soon by a countdown, later by the keeper."""
-        near = retry.delay <= self._settings.near
+        near = is_near(retry.delay, self._settings.near)
         token = self._store.retry_step(position.claim, retry, rung=near)
         if token is None:
             return False
@@ -110,10 +111,9 @@ class StepTransitions:
         if token is None:
             return False
         failpoint("after_suspend_commit")
-        if config.patience is not None and config.patience <= self._settings.near:
-            self._doorbell.publish(
-                [position.message(claim.path, token, attempt=position.attempt, countdown=config.patience)]
-            )
+        if is_near(config.patience, self._settings.near):
+            countdown = config.patience or 0.0
+            self._doorbell.publish([position.message(claim.path, token, attempt=position.attempt, countdown=countdown)])
         return True
 
     def release(self, running: RunningAttempt, reason: ReleaseReason) -> None:

@@ -12,6 +12,7 @@ from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json
+from rival_client.model.timers import is_near
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.runtime.attempt.outage import OutageRetry
@@ -159,9 +160,9 @@ class AttemptPort:
         if token is None:
             raise Moved
         failpoint("after_suspend_commit")
-        if seconds is not None and seconds <= self._settings.near:
+        if is_near(seconds, self._settings.near):
             self._doorbell.publish(
-                [self._position.message(self._position.claim.path, token, countdown=max(0.0, seconds))]
+                [self._position.message(self._position.claim.path, token, countdown=max(0.0, seconds or 0.0))]
             )
 
     def _ring_run(self, run_id: str) -> None:

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rival_client.model.payload import load
+from rival_client.model.timers import EARLY
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite, Replay
 from rival_workers.errors import FlowStuck, NotInFlows
 from rival_workers.runtime.failpoints import asks_to_stop
 from rival_workers.runtime.flow.guard import FlowGuard
 from rival_workers.runtime.flow.operations import Operation, SleepOperation, State, StepOperation
 from rival_workers.runtime.flow.signals import Suspend
-from rival_workers.runtime.flow.step import EARLY
 from rival_workers.runtime.flow.step_threads import StepThreads, call_here
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model.payload import dump
+from rival_client.model.timers import is_due
 from rival_workers.definition.returns import known_returns_of
 from rival_workers.definition.steps import name_of
 from rival_workers.engine.decisions import Failure, Retry, Success, decide, timed_out
@@ -18,9 +19,6 @@ from rival_workers.errors import StepFailed
 from rival_workers.runtime.attempt.invoke import async_steps, ends_attempt, failure
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FlowFailures
-
-#: A timer that is this much early counts as due.
-EARLY = 0.005
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class FlowStep:
     def waiting(self) -> CheckpointWrite | None:
         """It is to be tried again, and its time has not come."""
         found = self.mark.found
-        if found is None or (found.due_in or 0.0) <= EARLY:
+        if found is None or is_due(found.due_in):
             return None
         return CheckpointWrite(self.mark, found.status, error=found.error, attempts=found.attempts, delay=found.due_in)
 

@@ -17,21 +17,19 @@ from rival_client.db.guards import run_can, step_can
 from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.model.kinds import ITEM
 from rival_client.model.payload import NULL, Json
+from rival_client.model.timers import is_near, look_at
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.orphans import leave_awaited
 from rival_client.sql.wake import ReadyStep, suspend_run, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
-from rival_workers.store.interface import NEVER_RUNG, FinishResult
+from rival_workers.store.interface import FinishResult
 from rival_workers.store.sql.compensations import CompensationsSql
 from rival_workers.store.sql.composite_results import CompositeResults
 from rival_workers.store.sql.events import Waiting, begin_wait
-from rival_workers.store.sql.guards import after_or_never
+from rival_workers.store.sql.guards import after_or_never, next_look
 from rival_workers.store.sql.locks import RunNeeded
 from rival_workers.store.sql.scopes import begins, below
-
-#: A far timer is rung this long before it is due, so that a countdown can make it precise.
-LEAD = 5.0
 
 
 @dataclass
@@ -167,13 +165,11 @@ class EffectsSql:
         self.writer.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
         if seconds is None:
             return {"status": "waiting"}
-        rung = seconds <= self.near
-        if rung:
+        near = is_near(seconds, self.near)
+        if near:
             self.opened.append(replace(opening, delay=seconds))
-        return {
-            "status": "waiting", "due_at": after(seconds), "rings": 0 if rung else NEVER_RUNG,
-            "ring_at": after(seconds + (self.ring_grace if rung else -LEAD)),
-        }  # fmt: skip
+        look = next_look(look_at(seconds, near, self.ring_grace))
+        return {"status": "waiting", "due_at": after(seconds), **look}
 
     def _starting(self, opening: OpenRow, **item: Any) -> dict[str, Any]:
         """Claimed at once, if nothing else is and somebody goes on; left to a message otherwise."""

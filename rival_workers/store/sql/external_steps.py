@@ -10,14 +10,14 @@ from rival_client.db.database import Database
 from rival_client.db.locks import share_run
 from rival_client.db.tables import after, later, now, steps
 from rival_client.model.payload import Json
+from rival_client.model.timers import is_near, look_at
 from rival_client.sql.external_steps import ATTEMPT, HEARTBEAT
 from rival_client.sql.history import record
 from rival_client.sql.wake import suspend_run
 from rival_workers.engine.heartbeat_limits import HeartbeatState
 from rival_workers.engine.plan import StepConfig
-from rival_workers.store.interface import NEVER_RUNG, BeatResult, Claim
-from rival_workers.store.sql.apply_effects import LEAD
-from rival_workers.store.sql.guards import after_or_never, guard, step_leaves_running
+from rival_workers.store.interface import BeatResult, Claim
+from rival_workers.store.sql.guards import after_or_never, guard, next_look, step_leaves_running
 
 
 class ExternalStepsSql:
@@ -53,11 +53,8 @@ class ExternalStepsSql:
         """When the step is looked at again if nothing is heard of it."""
         if seconds is None:
             return {"due_at": None, "ring_at": None}
-        rung = seconds <= self.near
-        return {
-            "due_at": after(seconds), "ring_at": after(seconds + (self.ring_grace if rung else -LEAD)),
-            "rings": 0 if rung else NEVER_RUNG,
-        }  # fmt: skip
+        look = look_at(seconds, is_near(seconds, self.near), self.ring_grace)
+        return {"due_at": after(seconds), **next_look(look)}
 
     def beat_step(self, claim: Claim, config: StepConfig, progress: Json | None) -> BeatResult | None:
         """The attempt lives, and has so long again. None: it has moved on, or its time was up: no beat revives it."""

@@ -25,11 +25,11 @@ from rival_client.db.locks import share_run
 from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, deliveries, events, now, runs, steps
 from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
 from rival_client.model.payload import Json, load, serialise
+from rival_client.model.timers import is_due
 from rival_client.sql.orphans import leave_awaited
 from rival_client.sql.wake import child_error
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import (
-    EARLY,
     ChildStart,
     ChildWait,
     EventWait,
@@ -271,7 +271,7 @@ class _Applying:
                 arrivals.append(_Arrival(row.completed_at or here, row))
             elif row.status == "waiting" and row.due_at is not None:
                 left = (row.due_at - here).total_seconds()
-                if left <= EARLY:
+                if is_due(left):
                     arrivals.append(_Arrival(row.due_at, row))
                 else:
                     due_in = left if due_in is None else min(left, due_in)

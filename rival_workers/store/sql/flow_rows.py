@@ -15,15 +15,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from rival_client.db.tables import STEP_TERMINAL, after, now, runs, steps, waits
 from rival_client.errors import UnknownWorkflow
 from rival_client.model.payload import Json, serialise
+from rival_client.model.timers import NEVER_PUBLISHED, is_near, look_at
 from rival_client.sql import runs as run_statements
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.wake import suspend_run
 from rival_client.sql.workflows import current_workflow, workflow_names
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, SpawnedChild
-from rival_workers.store.interface import NEVER_RUNG, Claim
-from rival_workers.store.sql.apply_effects import LEAD
-from rival_workers.store.sql.guards import guard, step_leaves_running
+from rival_workers.store.interface import Claim
+from rival_workers.store.sql.guards import guard, next_look, step_leaves_running
 
 #: So many children of one name are numbered one after the other.
 _NUMBERED = 10
@@ -176,16 +176,15 @@ def leave(
     connection: Connection, claim: Claim, seconds: float | None, times: RingTimes, state: Json | None = None
 ) -> Row[Any] | None:
     """The flow's step waits: for a time, or without one for something else. None: it has moved on."""
-    rung = seconds is not None and seconds <= times.near
-    ring_in = None if seconds is None else seconds + (times.grace if rung else -LEAD)
+    due: dict[str, Any] = {"due_at": None, "ring_at": None, "rings": NEVER_PUBLISHED}
+    if seconds is not None:
+        look = look_at(seconds, is_near(seconds, times.near), times.grace)
+        due = {"due_at": after(seconds), **next_look(look)}
     return connection.execute(
         step_leaves_running(claim, "suspend_step", "waiting")
-        .values(
-            attempts=steps.c.attempts - 1, lost=0, due_at=None if seconds is None else after(seconds),
-            ring_at=None if ring_in is None else after(ring_in), rings=0 if rung else NEVER_RUNG, **new_state(state),
-        )
+        .values(attempts=steps.c.attempts - 1, lost=0, **due, **new_state(state))
         .returning(steps.c.execution_token, steps.c.executor_id, now().label("now"))
-    ).first()  # fmt: skip
+    ).first()
 
 
 def lock_leaves(connection: Connection, claim: Claim, paths: list[str]) -> None:

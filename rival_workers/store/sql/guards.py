@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func,
 
 from rival_client.db.guards import run_can, step_can
 from rival_client.db.tables import RUN_TERMINAL, after, attempts, in_status, now, one_of, runs, steps
+from rival_client.model.timers import Look, backoff
 from rival_client.sql.recovery import chosen as chosen
 from rival_workers.store.interface import Claim, Due, RunningAttempt, SweepOptions, WorkflowVersion
 
@@ -103,9 +104,14 @@ def due_of(row: Row[Any]) -> Due:
     return Due(*fields)
 
 
+def next_look(look: Look) -> dict[str, Any]:
+    """The columns that say when the keeper looks at the row."""
+    return {"ring_at": after(look.seconds), "rings": look.rings}
+
+
 def backed_off(rings: Any, look: SweepOptions) -> Any:
-    """Doubling, up to the maximum; 2 ** rings as a CASE since SQLite may lack power()."""
-    delays = [min(look.backoff * 2.0**n, look.backoff_max) for n in range(12)]
+    """`timers.backoff` as a CASE, since SQLite may lack power()."""
+    delays = [backoff(n, look.backoff, look.backoff_max) for n in range(12)]
     steps_up = ((rings <= n, after(literal(delay))) for n, delay in enumerate(delays))
     return case(*steps_up, else_=after(literal(look.backoff_max)))
 

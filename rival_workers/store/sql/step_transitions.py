@@ -16,6 +16,7 @@ from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.model.kinds import FLOW, WAIT
 from rival_client.model.payload import NULL
 from rival_client.model.records import Step
+from rival_client.model.timers import EARLY, look_at
 from rival_client.sql import run_reads
 from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.wake import wake_run
@@ -23,7 +24,6 @@ from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_reaction
 from rival_workers.store.interface import (
-    NEVER_RUNG,
     BeginResult,
     Claim,
     Claimed,
@@ -33,13 +33,14 @@ from rival_workers.store.interface import (
     RunningAttempt,
     WorkflowVersion,
 )
-from rival_workers.store.sql.apply_effects import LEAD, EffectsSql, Outcome
+from rival_workers.store.sql.apply_effects import EffectsSql, Outcome
 from rival_workers.store.sql.guards import (
     ATTEMPT_COLUMNS,
     RUNNING,
     after_or_never,
     guard,
     is_of,
+    next_look,
     other_than,
     record_attempt,
     run_goes_on,
@@ -49,8 +50,6 @@ from rival_workers.store.sql.guards import (
 )
 from rival_workers.store.sql.locks import in_lock_order
 
-#: A countdown that fires this much early still counts as due.
-EARLY = 0.005
 #: Whose doing it is when nobody's attempt or command has led to it.
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
 
@@ -164,7 +163,7 @@ class StepTransitionsSql:
                 step_leaves_running(claim, verb, "waiting_retry")
                 .values(
                     state=retry.state, error=retry.error, due_at=after(retry.delay),
-                    ring_at=after(retry.delay + (self.ring_grace if rung else -LEAD)), rings=0 if rung else NEVER_RUNG,
+                    **next_look(look_at(retry.delay, rung, self.ring_grace)),
                 )
                 .returning(*ATTEMPT_COLUMNS)
             ).first()  # fmt: skip

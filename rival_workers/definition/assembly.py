@@ -19,7 +19,7 @@ from rival_workers.definition.composites import (
     WorkflowSpec,
     workflow,
 )
-from rival_workers.definition.inject import IN_ITEM, IN_TURN
+from rival_workers.definition.inject import IN_ITEM, IN_LOOP
 from rival_workers.definition.leaves import Leaves
 from rival_workers.definition.problems import Scope
 from rival_workers.definition.steps import is_name
@@ -114,11 +114,11 @@ class Assembly(Leaves):
     def _parallel(self, spec: ParallelSpec, inner: Scope, common: dict[str, Any]) -> AnyNode:
         if not spec.branches:
             self._problem("has no steps: give at least one")
-        bodies = tuple(self._filled(way, inner, f"[{n}]") for n, way in enumerate(spec.branches))
+        bodies = tuple(self._filled(branch, inner, f"[{n}]") for n, branch in enumerate(spec.branches))
         return ParallelNode(type="parallel", branches=bodies, on_failure=spec.on_failure, **common)
 
     def _loop(self, spec: LoopSpec, path: str, scope: Scope, common: dict[str, Any]) -> AnyNode:
-        inner = scope.inner(f"{path}[]/", *IN_TURN)
+        inner = scope.inner(f"{path}[]/", *IN_LOOP)
         if spec.until is not None and spec.while_ is not None:
             self._problem("has both until and while_: give one")
         if spec.until is None and spec.while_ is None and spec.max_iterations is None:

@@ -37,14 +37,14 @@ def check_reading(plan: Plan, calls: Mapping[str, Call]) -> Reading:
 
 
 def _check(plan: Plan, place: str, mention: Mention, reading: Reading) -> None:
-    sight = NameScope(plan, place)
+    scope = NameScope(plan, place)
     if paths.place_of(mention.name) in plan.places and set("/[") & set(mention.name):
         # A whole path: which of many turns it means, only the run knows.
         return
-    found = sight.scope_of(mention.name)
+    found = scope.scope_of(mention.name)
     at = f"({mention.file}:{mention.line})"
     if found is None:
-        reading.unseen.append(f"step {place!r} reads {_as_written(mention)}, {_not_there(mention.name, sight)} {at}")
+        reading.unseen.append(f"step {place!r} reads {_as_written(mention)}, {_not_there(mention.name, scope)} {at}")
         return
     why = _not_before(plan, place, *found)
     if why:
@@ -55,8 +55,8 @@ def _as_written(mention: Mention) -> str:
     return f"steps.{mention.name}" if mention.name.isidentifier() else f"steps[{mention.name!r}]"
 
 
-def _not_there(name: str, sight: NameScope) -> str:
-    known = list(sight)
+def _not_there(name: str, scope: NameScope) -> str:
+    known = list(scope)
     close = get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"its steps are {', '.join(known)}."
     return (

@@ -135,8 +135,8 @@ class References:
 
     def _inside(self, outer: Any, define: Callable[[], WorkflowDefinition]) -> WorkflowDefinition:
         if outer in self._within:
-            way = [*self._within[self._within.index(outer) :], outer]
-            raise ValueError(f"workflows contain one another: {' → '.join(one.name for one in way)}")
+            cycle = [*self._within[self._within.index(outer) :], outer]
+            raise ValueError(f"workflows contain one another: {' → '.join(one.name for one in cycle)}")
         self._within.append(outer)
         try:
             return define()

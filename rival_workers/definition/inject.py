@@ -13,7 +13,7 @@ HANDLER_NAMES = (*STEP_NAMES, "error", "failed_step", "workflow_state", "run_con
 #: What undoes a step may ask for what that has returned.
 COMPENSATION_NAMES = (*HANDLER_NAMES[:-1], "result")
 #: What steps of a loop and of a for_each may ask for besides.
-IN_TURN = ("index",)
+IN_LOOP = ("index",)
 IN_ITEM = ("item", "index")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

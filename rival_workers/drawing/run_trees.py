@@ -47,5 +47,5 @@ def _levels(base: str) -> Iterator[tuple[str, int | None]]:
     """`lines[3]/pack` → (`lines`, 3), (`lines[]/pack`, None)."""
     parts = base.split("/")
     for n in range(1, len(parts) + 1):
-        up, turn = paths.turn_of("/".join(parts[:n]))
+        up, turn = paths.iteration_of("/".join(parts[:n]))
         yield paths.place_of(up), turn

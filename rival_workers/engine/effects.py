@@ -134,14 +134,14 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Recall:
+class ErrorOf:
     """The error that is carried along is that of the step at this path."""
 
     path: str
 
 
 @dataclass(frozen=True)
-class Blame:
+class NewError:
     """The error that is carried along is this one."""
 
     error: dict[str, Any]
@@ -159,7 +159,7 @@ class EndRun:
 
 
 @dataclass(frozen=True)
-class Unwind:
+class Compensate:
     """What was completed within a scope that has failed is undone, one step after the other, the last one first."""
 
     #: A workflow that keeps its failure to itself, or the run ("").
@@ -171,7 +171,7 @@ class Unwind:
 
 
 @dataclass(frozen=True)
-class Undone:
+class CompensationEnded:
     """A compensation is over: the next one begins, or what comes after the last."""
 
     compensations: Mapping[str, StepConfig]
@@ -179,7 +179,19 @@ class Undone:
     then: Mapping[str, tuple[Effect, ...]]
 
 
-Effect = OpenRow | Close | CancelBelow | FanOut | Join | Recall | Blame | FailRun | EndRun | Unwind | Undone
+Effect = (
+    OpenRow
+    | Close
+    | CancelBelow
+    | FanOut
+    | Join
+    | ErrorOf
+    | NewError
+    | FailRun
+    | EndRun
+    | Compensate
+    | CompensationEnded
+)
 
 
 @dataclass(frozen=True)

@@ -17,22 +17,22 @@ from rival_workers.engine import paths
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import (
     Advance,
-    Blame,
     CancelBelow,
     Close,
+    Compensate,
+    CompensationEnded,
     Effect,
     EndRun,
+    ErrorOf,
     FailRun,
     FanOut,
     Join,
+    NewError,
     Nothing,
     OpenRow,
-    Recall,
     ResultOf,
     ResultsByName,
     ResultsOfItems,
-    Undone,
-    Unwind,
     WaitFor,
 )
 from rival_workers.engine.paths import COMPENSATION, HANDLER
@@ -113,18 +113,18 @@ class _Reading:
         if not base:
             return (EndRun("failed"),)
         place = self.plan.place(base)
-        return (Recall(base), *self._failed(place, base)) if hard else self._go_on(place, base)
+        return (ErrorOf(base), *self._failed(place, base)) if hard else self._go_on(place, base)
 
     def compensated(self, base: str) -> Effects:
         """However it has ended. The rows know which unwinding it is part of."""
         around = absorbing(self.plan, base)
-        then = {path + COMPENSATION: (Recall(path), *self._handle(self.plan.place(path), path)) for path in around}
-        return (Undone(self.plan.compensations, {**then, COMPENSATION: self._fail_run()}),)
+        then = {path + COMPENSATION: (ErrorOf(path), *self._handle(self.plan.place(path), path)) for path in around}
+        return (CompensationEnded(self.plan.compensations, {**then, COMPENSATION: self._fail_run()}),)
 
     def answered(self, base: str, role: str, end: End) -> Effects:
         """A question's answer decides; one that cannot be answered fails whoever asked."""
         place = self.plan.place(base)
-        path, turn = paths.turn_of(base) if role in ("until", "while") else (base, None)
+        path, iteration = paths.iteration_of(base) if role in ("until", "while") else (base, None)
         if isinstance(place.node, WaitNode):
             return self._keyed(place, place.node, path, end)
         if end.status == "failed":
@@ -135,7 +135,7 @@ class _Reading:
             case ForEachNode():
                 return self._items(place, place.node, path, len(end.items))
             case LoopNode():
-                return self._condition(place, place.node, path, turn or 0, bool(load(end.result)))
+                return self._condition(place, place.node, path, iteration or 0, bool(load(end.result)))
             case WorkflowNode():
                 return self.open_body(place.node.body, f"{path}/")
         raise AssertionError(f"{path}: a {place.node.type} asks nothing")
@@ -160,13 +160,13 @@ class _Reading:
             case BranchNode():
                 return OpenRow(path, kinds.BRANCH), OpenRow(f"{path}!when", kinds.CONDITION, node.config)
             case ParallelNode():
-                ways = (self.open_body(body, f"{path}/") for body in node.branches)
+                branches = (self.open_body(body, f"{path}/") for body in node.branches)
                 lanes = OpenRow(path, kinds.PARALLEL, lanes=len(node.branches))
-                return lanes, *(opening for way in ways for opening in way)
+                return lanes, *(opening for branch in branches for opening in branch)
             case ForEachNode():
                 return OpenRow(path, kinds.FOR_EACH), OpenRow(f"{path}!items", kinds.ITEMS, node.config)
             case LoopNode():
-                return OpenRow(path, kinds.LOOP), *self._begin_turn(node, path, 0)
+                return OpenRow(path, kinds.LOOP), *self._begin_iteration(node, path, 0)
             case WorkflowNode():
                 asked = (OpenRow(f"{path}!input", kinds.INPUT, node.config),)
                 return OpenRow(path, kinds.WORKFLOW), *(
@@ -174,10 +174,10 @@ class _Reading:
                 )
         raise AssertionError(f"{path}: no such kind of node: {node!r}")
 
-    def _begin_turn(self, loop: LoopNode, path: str, turn: int) -> tuple[OpenRow, ...]:
+    def _begin_iteration(self, loop: LoopNode, path: str, iteration: int) -> tuple[OpenRow, ...]:
         if loop.mode == "while":
-            return (OpenRow(f"{path}[{turn}]!while", kinds.CONDITION, loop.config),)
-        return self.open_body(loop.do, f"{path}[{turn}]/")
+            return (OpenRow(f"{path}[{iteration}]!while", kinds.CONDITION, loop.config),)
+        return self.open_body(loop.do, f"{path}[{iteration}]/")
 
     # -- going on -----------------------------------------------------------------------------------------
 
@@ -187,14 +187,14 @@ class _Reading:
             return self._open(place.after, paths.scope_of(path) + place.after.name)
         if place.parent is None:
             return (EndRun("completed"),)
-        up, turn = paths.above(path)
+        up, iteration = paths.above(path)
         match place.parent.node:
             case ParallelNode() | ForEachNode():
-                return self._lane_over(place.parent, up, turn, "completed")
+                return self._lane_over(place.parent, up, iteration, "completed")
             case LoopNode(mode="until") as loop:
-                return (OpenRow(f"{up}[{turn}]!until", kinds.CONDITION, loop.config),)
+                return (OpenRow(f"{up}[{iteration}]!until", kinds.CONDITION, loop.config),)
             case LoopNode() as loop:
-                return self._next_turn(place.parent, loop, up, (turn or 0) + 1)
+                return self._next_iteration(place.parent, loop, up, (iteration or 0) + 1)
         return Close(up, "completed"), *self._go_on(place.parent, up)
 
     def _keyed(self, place: Place, node: WaitNode, path: str, end: End) -> Effects:
@@ -219,20 +219,24 @@ class _Reading:
 
     # -- loops --------------------------------------------------------------------------------------------
 
-    def _condition(self, place: Place, loop: LoopNode, path: str, turn: int, answer: bool) -> Effects:
+    def _condition(self, place: Place, loop: LoopNode, path: str, iteration: int, answer: bool) -> Effects:
         if loop.mode == "until":
-            return self._loop_over(place, loop, path, turn) if answer else self._next_turn(place, loop, path, turn + 1)
+            return (
+                self._loop_over(place, loop, path, iteration)
+                if answer
+                else self._next_iteration(place, loop, path, iteration + 1)
+            )
         if not answer:
-            return self._loop_over(place, loop, path, turn - 1)
-        if turn == loop.max_iterations:
+            return self._loop_over(place, loop, path, iteration - 1)
+        if iteration == loop.max_iterations:
             return self._too_many(place, loop, path)
-        return self.open_body(loop.do, f"{path}[{turn}]/")
+        return self.open_body(loop.do, f"{path}[{iteration}]/")
 
-    def _next_turn(self, place: Place, loop: LoopNode, path: str, turn: int) -> Effects:
-        if turn < loop.max_iterations or loop.mode == "while":
-            return self._begin_turn(loop, path, turn)
+    def _next_iteration(self, place: Place, loop: LoopNode, path: str, iteration: int) -> Effects:
+        if iteration < loop.max_iterations or loop.mode == "while":
+            return self._begin_iteration(loop, path, iteration)
         if loop.mode == "count":
-            return self._loop_over(place, loop, path, turn - 1)
+            return self._loop_over(place, loop, path, iteration - 1)
         return self._too_many(place, loop, path)
 
     def _loop_over(self, place: Place, loop: LoopNode, path: str, last: int) -> Effects:
@@ -245,11 +249,13 @@ class _Reading:
             f"loop {path!r} did not end within {loop.max_iterations} iterations: "
             f"its {loop.mode!r} never said so. Look at the condition, or raise max_iterations."
         )
-        return Blame({"type": "LoopLimit", "message": message}, path), *self._close_failed(place, path)
+        return NewError({"type": "LoopLimit", "message": message}, path), *self._close_failed(place, path)
 
     # -- lanes --------------------------------------------------------------------------------------------
 
-    def _lane_over(self, place: Place, path: str, turn: int | None, status: Literal["completed", "failed"]) -> Effects:
+    def _lane_over(
+        self, place: Place, path: str, iteration: int | None, status: Literal["completed", "failed"]
+    ) -> Effects:
         node = place.node
         assert isinstance(node, ParallelNode | ForEachNode)
         result = _items_result(node) if isinstance(node, ForEachNode) else _results_by_name(node, path)
@@ -260,7 +266,7 @@ class _Reading:
             completes=(Close(path, "completed", result), *self._go_on(place, path)),
             fails=self._close_failed(place, path),
         )
-        return (join,) if turn is None else (Close(f"{path}[{turn}]", status), join)
+        return (join,) if iteration is None else (Close(f"{path}[{iteration}]", status), join)
 
     # -- failing ------------------------------------------------------------------------------------------
 
@@ -270,7 +276,7 @@ class _Reading:
     def _fail(self, place: Place, path: str) -> Effects:
         """The node at this path has failed for good; where the failure ends, what was done there is undone first."""
         if _absorbs(place):
-            return self._unwind(path, self._handle(place, path))
+            return self._compensate(path, self._handle(place, path))
         mark: Effects = (FailRun(),) if place.parent is None else ()
         return *mark, *self._handle(place, path)
 
@@ -284,24 +290,24 @@ class _Reading:
         if _absorbs(place):
             return self._go_on(place, path)
         if place.parent is None:
-            return self._unwind("", self._fail_run())
-        up, turn = paths.above(path)
+            return self._compensate("", self._fail_run())
+        up, iteration = paths.above(path)
         match place.parent.node:
             case ParallelNode(on_failure="cancel") | ForEachNode(on_failure="cancel"):
                 return CancelBelow(up), *self._close_failed(place.parent, up)
             case ParallelNode() | ForEachNode():
-                return self._lane_over(place.parent, up, turn, "failed")
+                return self._lane_over(place.parent, up, iteration, "failed")
         return self._close_failed(place.parent, up)
 
     def _fail_run(self) -> Effects:
         handler = OpenRow(HANDLER, kinds.HANDLER, HANDLER_CONFIG)
         return (handler,) if self.plan.on_error else (EndRun("failed"),)
 
-    def _unwind(self, scope: str, then: Effects) -> Effects:
+    def _compensate(self, scope: str, then: Effects) -> Effects:
         """What can be undone within a scope comes before all else that follows from its failure."""
         begin = f"{paths.place_of(scope)}/" if scope else ""
         if any(place.startswith(begin) for place in self.plan.compensations):
-            return (Unwind(scope, self.plan.compensations, then),)
+            return (Compensate(scope, self.plan.compensations, then),)
         return then
 
 

@@ -43,7 +43,7 @@ class NameScope:
         found = self.scope_of(name)
         if not found:
             return ()
-        candidates = [begin + found[1] for begin in self._turns(found[0])]
+        candidates = [begin + found[1] for begin in self._iterations(found[0])]
         # A step that reads its own name in a loop means the iteration before: this one has no result yet.
         return tuple(one for one in candidates if not self._is_around(one)) or tuple(candidates)
 
@@ -71,16 +71,16 @@ class NameScope:
             if not place:
                 return
 
-    def _turns(self, scope: str) -> Iterator[str]:
+    def _iterations(self, scope: str) -> Iterator[str]:
         """The scope in this run: in a loop this turn's, then that of the turn before."""
         if not scope:
             yield ""
             return
         here = paths.enclosing(self._path, scope[:-1])
         yield f"{here}/"
-        above, turn = paths.turn_of(here)
-        if turn and isinstance(self._plan.place(above).node, LoopNode):
-            yield f"{above}[{turn - 1}]/"
+        above, iteration = paths.iteration_of(here)
+        if iteration and isinstance(self._plan.place(above).node, LoopNode):
+            yield f"{above}[{iteration - 1}]/"
 
 
 def names_in(plan: Plan, scope: str) -> dict[str, str]:
@@ -115,25 +115,25 @@ def before(plan: Plan, path: str) -> str | None:
 
 
 def _before_condition(plan: Plan, base: str, role: str) -> str | None:
-    loop, turn = paths.turn_of(base)
-    turn = (turn or 0) - (role == "while")
-    return before(plan, loop) if turn < 0 else _last_of_turn(plan, loop, turn)
+    loop, iteration = paths.iteration_of(base)
+    iteration = (iteration or 0) - (role == "while")
+    return before(plan, loop) if iteration < 0 else _last_of_iteration(plan, loop, iteration)
 
 
 def _before_body(plan: Plan, place: Place, path: str) -> str | None:
     """The first of a body comes after what came before the composite, or after the turn before."""
     if place.parent is None:
         return None
-    up, turn = paths.above(path)
-    if turn and isinstance(place.parent.node, LoopNode):
-        return _last_of_turn(plan, up, turn - 1)
+    up, iteration = paths.above(path)
+    if iteration and isinstance(place.parent.node, LoopNode):
+        return _last_of_iteration(plan, up, iteration - 1)
     return before(plan, up)
 
 
-def _last_of_turn(plan: Plan, loop: str, turn: int) -> str:
+def _last_of_iteration(plan: Plan, loop: str, iteration: int) -> str:
     node = plan.place(loop).node
     assert isinstance(node, LoopNode)
-    return f"{loop}[{turn}]/{node.do[-1].name}"
+    return f"{loop}[{iteration}]/{node.do[-1].name}"
 
 
 def item_of(plan: Plan, path: str) -> str | None:
@@ -166,10 +166,10 @@ def index_of(plan: Plan, path: str) -> int | None:
     """The number of the innermost turn, of a loop or of a for_each."""
     base, role = paths.role_of(path)
     if role in ("until", "while"):
-        return paths.turn_of(base)[1]
+        return paths.iteration_of(base)[1]
     for place in plan.place(path).lineage():
         if repeats(place.node):
-            return paths.turn_of(paths.enclosing(path, f"{place.path}[]"))[1]
+            return paths.iteration_of(paths.enclosing(path, f"{place.path}[]"))[1]
     return None
 
 

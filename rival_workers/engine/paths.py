@@ -17,7 +17,7 @@ RESERVED = "/[]!"
 
 _NUMBER = re.compile(r"\[\d+\]")
 #: An operator may ask for any path: `f[]` and a number of thousands of digits are not turns.
-_TURN = re.compile(r"(.*)\[(\d{1,18})\]", re.ASCII | re.DOTALL)
+_ITERATION = re.compile(r"(.*)\[(\d{1,18})\]", re.ASCII | re.DOTALL)
 
 
 def place_of(path: str) -> str:
@@ -38,12 +38,12 @@ def scope_of(path: str) -> str:
 
 def above(path: str) -> tuple[str, int | None]:
     """The composite that a step is in, and in which of its turns: `batches[3]/process` → (`batches`, 3)."""
-    return turn_of(scope_of(path)[:-1])
+    return iteration_of(scope_of(path)[:-1])
 
 
-def turn_of(path: str) -> tuple[str, int | None]:
+def iteration_of(path: str) -> tuple[str, int | None]:
     """`pages[2]` → (`pages`, 2); a path that does not end in a number is no turn."""
-    found = _TURN.fullmatch(path)
+    found = _ITERATION.fullmatch(path)
     return (found[1], int(found[2])) if found else (path, None)
 
 
@@ -51,7 +51,7 @@ def enclosing(path: str, place: str) -> str:
     """The beginning of a path that stands at the given place: (`a[3]/b/c`, `a[]/b`) → `a[3]/b`."""
     parts = path.split("/")[: place.count("/") + 1]
     found = "/".join(parts).partition("!")[0]
-    return found if place.endswith("]") or not found.endswith("]") else turn_of(found)[0]
+    return found if place.endswith("]") or not found.endswith("]") else iteration_of(found)[0]
 
 
 def is_handler(path: str) -> bool:

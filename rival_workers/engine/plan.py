@@ -17,8 +17,8 @@ from rival_workers.errors import Backoff
 OnFailure = Literal["cancel", "wait", "continue"]
 LoopMode = Literal["until", "while", "count"]
 #: More turns than this are more likely a mistake than a wish.
-MOST_TURNS = 1_000_000
-MOST_AT_ONCE = 1000
+MAX_ITERATIONS = 1_000_000
+MAX_CONCURRENCY = 1000
 
 
 class StepConfig(BaseModel):
@@ -139,7 +139,7 @@ class ForEachNode(_Node):
 
     type: Literal["for_each"]
     do: Body
-    concurrency: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
+    concurrency: int = Field(default=1, ge=1, le=MAX_CONCURRENCY)
     on_failure: OnFailure = "cancel"
     #: Its result is the list of the items' results.
     collect: bool = True
@@ -151,7 +151,7 @@ class LoopNode(_Node):
     type: Literal["loop"]
     do: Body
     mode: LoopMode
-    max_iterations: int = Field(ge=1, le=MOST_TURNS)
+    max_iterations: int = Field(ge=1, le=MAX_ITERATIONS)
 
 
 class WorkflowNode(_Node):

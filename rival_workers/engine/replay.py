@@ -68,7 +68,7 @@ class CheckpointRef:
 class CheckpointWrite:
     """How a checkpoint stands after what a flow has just done."""
 
-    mark: CheckpointRef
+    ref: CheckpointRef
     status: str
     result: Json | None = None
     error: dict[str, Any] | None = None
@@ -88,8 +88,8 @@ class CheckpointWrite:
     def detail(self) -> dict[str, Any]:
         """For the history."""
         return {
-            "kind": self.mark.kind, "attempts": self.attempts, "result": self.result, "error": self.error,
-            "delay": self.delay, "end_order": self.end_order, "begun_after": self.mark.begun_after,
+            "kind": self.ref.kind, "attempts": self.attempts, "result": self.result, "error": self.error,
+            "delay": self.delay, "end_order": self.end_order, "begun_after": self.ref.begun_after,
         }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from rival_workers.engine.plan import (
     WorkflowNode,
     bodies,
 )
-from rival_workers.engine.rewind_compensations import unwound
+from rival_workers.engine.rewind_compensations import compensated_steps
 from rival_workers.engine.rewind_flows import kept_by_retry, kept_by_rewind
 from rival_workers.engine.rewind_range import Downstream
 
@@ -71,20 +71,20 @@ class Revived:
 @dataclass
 class RewindPlan:
     #: Rows that are taken away.
-    undone: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     revived: list[Revived] = field(default_factory=list)
     opens: list[OpenRow] = field(default_factory=list)
 
     @property
     def runs_again(self) -> tuple[str, ...]:
         """Steps that had begun, and those that begin now. What has undone them is only forgotten."""
-        begun = [path for path in self.undone if not paths.is_compensation(path)]
+        begun = [path for path in self.deleted if not paths.is_compensation(path)]
         return tuple(dict.fromkeys([*begun, *(one.path for one in self.opens)]))
 
 
 def retry(plan: Plan, rows: Iterable[Row]) -> RewindPlan:
     """From where the run has stopped."""
-    return _cut(plan, {row.path: row for row in rows})
+    return _plan_rewind(plan, {row.path: row for row in rows})
 
 
 def rewind(plan: Plan, rows: Iterable[Row], path: str) -> RewindPlan:
@@ -95,14 +95,14 @@ def rewind(plan: Plan, rows: Iterable[Row], path: str) -> RewindPlan:
     if flow is not None:
         if "!" in path:
             raise NotPossible(f"{path!r} is not a checkpoint: rewind to {paths.role_of(path)[0]!r} instead")
-        return _cut(plan, all_rows, flow, kept=kept_by_rewind(flow, all_rows, path).paths)
+        return _plan_rewind(plan, all_rows, flow, kept=kept_by_rewind(flow, all_rows, path).paths)
     step = _first_of_item(plan, path)
     _check_target(plan, all_rows, step)
-    return _cut(plan, all_rows, step)
+    return _plan_rewind(plan, all_rows, step)
 
 
 def _first_of_item(plan: Plan, path: str) -> str:
-    above, number = paths.turn_of(path)
+    above, number = paths.iteration_of(path)
     place = plan.places.get(paths.place_of(above))
     if number is None or place is None or not isinstance(place.node, ForEachNode | LoopNode):
         return path
@@ -116,20 +116,20 @@ def _flow_of(plan: Plan, rows: Mapping[str, Row], path: str) -> str | None:
     return next((one for one in above if path in rows and one in rows and rows[one].kind == FLOW), None)
 
 
-def _cut(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collection[str] = ()) -> RewindPlan:
+def _plan_rewind(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collection[str] = ()) -> RewindPlan:
     """Back to these steps and to those that have been undone; then on from where each way has stopped. `kept`: rows of
     a flow that stay, although the flow goes back."""
-    found = unwound(plan, rows, targets)
+    found = compensated_steps(plan, rows, targets)
     after = Downstream(plan, [*targets, *found.steps])
-    undone = {at for at in rows if at in found.rows or (after.earliest and at in after and at not in kept)}
-    left = {at: row for at, row in rows.items() if at not in undone}
+    deleted = {at for at in rows if at in found.rows or (after.earliest and at in after and at not in kept)}
+    left = {at: row for at, row in rows.items() if at not in deleted}
     begin = [path for path in after.earliest if path in targets or not _begins_item(plan, path)]
     stopped = {at: replace(left[at], status="cancelled") for at in {*after.around, *found.stopped} & left.keys()}
     opened = {path: Row(path, "step", "pending") for path in begin}
-    reviving = _Reviving(plan, {**left, **stopped, **opened})
-    reviving.cut.undone += sorted(undone)
-    reviving.cut.opens += (one for path in begin for one in interpreter.opening(plan, path))
-    return reviving.run()
+    planner = _Planner(plan, {**left, **stopped, **opened})
+    planner.result.deleted += sorted(deleted)
+    planner.result.opens += (one for path in begin for one in interpreter.opening(plan, path))
+    return planner.run()
 
 
 def _begins_item(plan: Plan, path: str) -> bool:
@@ -155,21 +155,21 @@ def is_below(path: str, scope: str) -> bool:
     return path == scope or path.startswith((f"{scope}/", f"{scope}[", f"{scope}!"))
 
 
-class _Reviving:
+class _Planner:
     def __init__(self, plan: Plan, rows: dict[str, Row]) -> None:
-        self.plan, self.rows, self.cut = plan, rows, RewindPlan()
+        self.plan, self.rows, self.result = plan, rows, RewindPlan()
 
     def run(self) -> RewindPlan:
         if HANDLER in self.rows:
-            self._undo(HANDLER)
-        self._way(self.plan.nodes, "")
-        if not self.cut.opens:
+            self._delete(HANDLER)
+        self._sequence(self.plan.nodes, "")
+        if not self.result.opens:
             raise NotPossible("no step of it has stopped: rewind it to the step from which it shall run again")
-        return self.cut
+        return self.result
 
     # -- ways ---------------------------------------------------------------------------------------------
 
-    def _way(self, body: Body, scope: str, *, forgives: bool = False) -> bool:
+    def _sequence(self, body: Body, scope: str, *, forgives: bool = False) -> bool:
         """Go on where a sequence has stopped; whether it is open again. `forgives`: its failure is no reason."""
         reached = [node for node in body if _begun(self.rows, scope + node.name)]
         if not reached:
@@ -205,16 +205,16 @@ class _Reviving:
         handler = self.rows.get(path + HANDLER)
         if handler is None or handler.status != "cancelled":
             return handler is not None and handler.status not in (*_DONE, "failed")
-        self._ask_again(handler)
+        self._call_again(handler)
         return True
 
     # -- composites ---------------------------------------------------------------------------------------
 
     def _composite(self, node: Composite, path: str) -> None:
-        if any(row.status in _STOPPED for row in self._questions(path)):
+        if any(row.status in _STOPPED for row in self._conditions(path)):
             return self._again(path)
         if path + HANDLER in self.rows:
-            self._undo(path + HANDLER)
+            self._delete(path + HANDLER)
         match node:
             case ParallelNode():
                 self._parallel(node, path)
@@ -222,31 +222,31 @@ class _Reviving:
                 self._for_each(node, path)
             case LoopNode():
                 self._loop(node, path)
-                self.cut.revived.append(Revived(path))
+                self.result.revived.append(Revived(path))
             case BranchNode() | WorkflowNode():
                 for body in bodies(node):
-                    self._way(body, f"{path}/")
-                self.cut.revived.append(Revived(path))
+                    self._sequence(body, f"{path}/")
+                self.result.revived.append(Revived(path))
         return None
 
-    def _questions(self, path: str) -> Iterable[Row]:
+    def _conditions(self, path: str) -> Iterable[Row]:
         asked = (self.rows.get(f"{path}!{role}") for role in ("when", "items", "input"))
         return (row for row in asked if row is not None)
 
     def _parallel(self, node: ParallelNode, path: str) -> None:
         forgives = node.on_failure == "continue"
-        left = sum([self._way(body, f"{path}/", forgives=forgives) for body in node.branches])
+        left = sum([self._sequence(body, f"{path}/", forgives=forgives) for body in node.branches])
         self._must_be_left(left, path)
         count = len(node.branches)
-        self.cut.revived.append(Revived(path, count, count, left))
+        self.result.revived.append(Revived(path, count, count, left))
 
     def _for_each(self, node: ForEachNode, path: str) -> None:
-        items = [row for row in self.rows.values() if row.kind == ITEM and paths.turn_of(row.path)[0] == path]
+        items = [row for row in self.rows.values() if row.kind == ITEM and paths.iteration_of(row.path)[0] == path]
         first = node.do[0].name
-        anew = {row.path for row in items if self._begins_anew(node, row)}
-        begun = {row.path for row in items if row.path not in anew and _begun(self.rows, f"{row.path}/{first}")}
-        for one in anew:
-            self._undo(f"{one}/{first}")
+        restarting = {row.path for row in items if self._restarts(node, row)}
+        begun = {row.path for row in items if row.path not in restarting and _begun(self.rows, f"{row.path}/{first}")}
+        for one in restarting:
+            self._delete(f"{one}/{first}")
         lanes = [row.path for row in items if row.path in begun and self._item(node, row)]
         waiting = [row.path for row in items if row.path not in begun]
         # Their turns go by number: what stands before an item that has begun cannot wait for its own.
@@ -255,14 +255,14 @@ class _Reviving:
         free = max(0, node.concurrency - len(lanes) - len(late))
         starting = [f"{path}[{index}]" for index in range(reached, min(reached + free, len(items)))]
         self._must_be_left(len(lanes) + len(waiting), path)
-        self.cut.revived += [Revived(one) for one in waiting]
+        self.result.revived += [Revived(one) for one in waiting]
         for one in (*late, *starting):
-            self.cut.opens += interpreter.opening(self.plan, f"{one}/{first}")
-        self.cut.revived.append(
+            self.result.opens += interpreter.opening(self.plan, f"{one}/{first}")
+        self.result.revived.append(
             Revived(path, len(items), reached + len(starting), len(lanes) + len(waiting)),
         )
 
-    def _begins_anew(self, node: ForEachNode, item: Row) -> bool:
+    def _restarts(self, node: ForEachNode, item: Row) -> bool:
         """It has stopped at its very first step, so it can wait for its turn as if nobody had begun it."""
         first, *others = node.do
         path = f"{item.path}/{first.name}"
@@ -277,8 +277,8 @@ class _Reviving:
         """Whether the item is open again. One that has failed stays so where failures do not matter."""
         if row.status in _DONE or (row.status == "failed" and node.on_failure == "continue"):
             return False
-        is_open = self._way(node.do, f"{row.path}/")
-        self.cut.revived.append(Revived(row.path))
+        is_open = self._sequence(node.do, f"{row.path}/")
+        self.result.revived.append(Revived(row.path))
         return is_open
 
     def _must_be_left(self, lanes: int, path: str) -> None:
@@ -286,40 +286,40 @@ class _Reviving:
             raise NotPossible(f"{path!r} has failed although all of its parts are over: rewind it to a step")
 
     def _loop(self, node: LoopNode, path: str) -> None:
-        turn = max(_turns(self.rows, path))
-        asked = self.rows.get(f"{path}[{turn}]!until")
-        if asked is None and not self._way(node.do, f"{path}[{turn}]/"):
-            asked = self.rows.get(f"{path}[{turn}]!while")
+        iteration = max(_iterations(self.rows, path))
+        asked = self.rows.get(f"{path}[{iteration}]!until")
+        if asked is None and not self._sequence(node.do, f"{path}[{iteration}]/"):
+            asked = self.rows.get(f"{path}[{iteration}]!while")
         if asked is not None and asked.status in (*_STOPPED, *_DONE):
-            self._ask_again(asked)
+            self._call_again(asked)
 
     # -- leaves -------------------------------------------------------------------------------------------
 
     def _again(self, path: str) -> None:
         """From its very beginning."""
-        self._undo(path)
-        self.cut.opens += interpreter.opening(self.plan, path)
+        self._delete(path)
+        self.result.opens += interpreter.opening(self.plan, path)
 
     def _flow_again(self, path: str) -> None:
         """What it has done it has done; it goes on from there. Sleeps and waits keep their time."""
         kept = kept_by_retry(path, self.rows)
-        self.cut.revived += [Revived(at) for at in sorted(kept.revived)]
+        self.result.revived += [Revived(at) for at in sorted(kept.revived)]
         stay = kept.paths | kept.revived
-        self.cut.undone += sorted(at for at in self.rows if is_below(at, path) and at not in stay)
-        self.cut.opens += interpreter.opening(self.plan, path)
+        self.result.deleted += sorted(at for at in self.rows if is_below(at, path) and at not in stay)
+        self.result.opens += interpreter.opening(self.plan, path)
 
-    def _ask_again(self, row: Row) -> None:
-        self._undo(row.path)
-        self.cut.opens.append(OpenRow(row.path, row.kind, interpreter.config_of(self.plan, row.path)))  # type: ignore[arg-type]
+    def _call_again(self, row: Row) -> None:
+        self._delete(row.path)
+        self.result.opens.append(OpenRow(row.path, row.kind, interpreter.config_of(self.plan, row.path)))  # type: ignore[arg-type]
 
-    def _undo(self, path: str) -> None:
-        self.cut.undone += sorted(at for at in self.rows if is_below(at, path))
+    def _delete(self, path: str) -> None:
+        self.result.deleted += sorted(at for at in self.rows if is_below(at, path))
 
 
 def _number(item: str) -> int:
-    return paths.turn_of(item)[1] or 0
+    return paths.iteration_of(item)[1] or 0
 
 
-def _turns(rows: Mapping[str, Row], loop: str) -> Iterable[int]:
+def _iterations(rows: Mapping[str, Row], loop: str) -> Iterable[int]:
     begin = f"{loop}["
     return (int(path[len(begin) :].partition("]")[0]) for path in rows if path.startswith(begin))

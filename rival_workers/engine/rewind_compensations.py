@@ -26,7 +26,7 @@ class StepRow(Protocol):
 
 
 @dataclass(frozen=True)
-class Unwound:
+class CompensatedSteps:
     #: As if they had not been done.
     steps: tuple[str, ...] = ()
     #: Rows of compensations and unwindings that mean nothing any more.
@@ -35,29 +35,31 @@ class Unwound:
     stopped: frozenset[str] = frozenset()
 
 
-def unwound(plan: Plan, rows: Mapping[str, StepRow], targets: Collection[str]) -> Unwound:
+def compensated_steps(plan: Plan, rows: Mapping[str, StepRow], targets: Collection[str]) -> CompensatedSteps:
     """`targets`: the steps that the run goes back to anyway."""
     if not plan.compensations:
-        return Unwound()
-    unwindings = {path.removesuffix(COMPENSATION): row for path, row in rows.items() if row.kind == kinds.COMPENSATING}
-    stopped = frozenset(scope for scope, row in unwindings.items() if scope and row.status == "cancelled")
+        return CompensatedSteps()
+    scopes = {path.removesuffix(COMPENSATION): row for path, row in rows.items() if row.kind == kinds.COMPENSATING}
+    stopped = frozenset(scope for scope, row in scopes.items() if scope and row.status == "cancelled")
     entered = {scope for path in targets for scope in interpreter.absorbing(plan, path)}
-    stay = {scope for scope in unwindings if scope and scope not in stopped | entered}
+    stay = {scope for scope in scopes if scope and scope not in stopped | entered}
     gone = {
         path: row
         for path, row in rows.items()
-        if row.kind == kinds.COMPENSATION and stay.isdisjoint(_scope_of(plan, path, unwindings, stopped))
+        if row.kind == kinds.COMPENSATION and stay.isdisjoint(_scope_of(plan, path, scopes, stopped))
     }
     steps = tuple(path.removesuffix(COMPENSATION) for path, row in gone.items() if _is_undone(row))
-    return Unwound(steps, frozenset({*gone, *(scope + COMPENSATION for scope in unwindings.keys() - stay)}), stopped)
+    return CompensatedSteps(
+        steps, frozenset({*gone, *(scope + COMPENSATION for scope in scopes.keys() - stay)}), stopped
+    )
 
 
-def _scope_of(plan: Plan, path: str, unwindings: Mapping[str, StepRow], stopped: Collection[str]) -> tuple[str, ...]:
+def _scope_of(plan: Plan, path: str, scopes: Mapping[str, StepRow], stopped: Collection[str]) -> tuple[str, ...]:
     """The workflow that a compensation was part of the unwinding of; none: it was the run's. A workflow's that was
     stopped has been taken over by that of what is around it.
     """
     around = interpreter.absorbing(plan, path)
-    return next(((scope,) for scope in around if scope in unwindings and scope not in stopped), ())
+    return next(((scope,) for scope in around if scope in scopes and scope not in stopped), ())
 
 
 def _is_undone(compensation: StepRow) -> bool:

@@ -24,7 +24,7 @@ class Level:
     sequence: Sequence
     position: int
     #: Of the loop that it is, if it goes on in one of its turns.
-    turn: int | None
+    iteration: int | None
 
 
 class Downstream:
@@ -33,12 +33,12 @@ class Downstream:
         #: From which position on a sequence goes; half a position after a composite that stays itself.
         self._from: dict[Sequence, float] = {}
         #: The last turn of a loop that stays, in part.
-        self._turns: dict[str, int] = {}
+        self._iterations: dict[str, int] = {}
         #: The composites and items around the steps.
         self.around: set[str] = set()
         given = tuple(dict.fromkeys(steps))
         for path in given:
-            self._cut(path)
+            self._begin_at(path)
         #: Those that do not come after another one.
         self.earliest = tuple(path for path in given if not self._is_after_another(path))
 
@@ -48,10 +48,10 @@ class Downstream:
             return True
         levels = list(self._levels(base))
         return any(self._from.get(level.sequence, math.inf) <= level.position for level in levels) or any(
-            self._is_later_turn(level, asked=role == "until" and level is levels[-1]) for level in levels
+            self._is_later_iteration(level, asked=role == "until" and level is levels[-1]) for level in levels
         )
 
-    def _cut(self, path: str) -> None:
+    def _begin_at(self, path: str) -> None:
         for level in self._levels(path):
             is_itself = level.path == path
             first = level.position if is_itself else level.position + 0.5
@@ -61,34 +61,34 @@ class Downstream:
 
     def _go_around(self, level: Level) -> None:
         self.around |= {level.path}
-        if level.turn is not None:
-            self.around |= {f"{level.path}[{level.turn}]"}
+        if level.iteration is not None:
+            self.around |= {f"{level.path}[{level.iteration}]"}
             if self._is_loop(level.path):
-                self._turns[level.path] = min(self._turns.get(level.path, level.turn), level.turn)
+                self._iterations[level.path] = min(self._iterations.get(level.path, level.iteration), level.iteration)
 
     def _is_after_another(self, path: str) -> bool:
         *above, itself = self._levels(path)
         return (
             self._from[itself.sequence] < itself.position
             or any(self._from[level.sequence] <= level.position for level in above)
-            or any(self._is_later_turn(level, asked=False) for level in above)
+            or any(self._is_later_iteration(level, asked=False) for level in above)
         )
 
-    def _is_later_turn(self, level: Level, *, asked: bool) -> bool:
+    def _is_later_iteration(self, level: Level, *, asked: bool) -> bool:
         """Or what is asked when the turn in which a step is has ended."""
-        if level.turn is None or level.path not in self._turns:
+        if level.iteration is None or level.path not in self._iterations:
             return False
-        return level.turn >= self._turns[level.path] + (not asked)
+        return level.iteration >= self._iterations[level.path] + (not asked)
 
     def _levels(self, path: str) -> Iterator[Level]:
         """From the top down, as far as the plan goes: what a flow does is not part of it."""
         parts = path.split("/")
         for depth in range(1, len(parts) + 1):
-            here, turn = paths.turn_of("/".join(parts[:depth]))
+            here, iteration = paths.iteration_of("/".join(parts[:depth]))
             place = self._plan.places.get(paths.place_of(here))
             if place is None:
                 return
-            yield Level(here, (paths.scope_of(here), place.body[0].name), place.position, turn)
+            yield Level(here, (paths.scope_of(here), place.body[0].name), place.position, iteration)
 
     def _is_loop(self, path: str) -> bool:
         return isinstance(self._plan.place(path).node, LoopNode)

@@ -35,7 +35,7 @@ class ChildRun:
 class EventWait:
     """A checkpoint that begins to wait for an event."""
 
-    mark: CheckpointRef
+    ref: CheckpointRef
     waits_for: Sequence[WaitFor]
     timeout: float | None
 
@@ -44,7 +44,7 @@ class EventWait:
 class ChildStart:
     """A checkpoint that starts a child run and waits for it."""
 
-    mark: CheckpointRef
+    ref: CheckpointRef
     child: ChildRun
 
 
@@ -52,7 +52,7 @@ class ChildStart:
 class ChildWait:
     """A checkpoint that waits for a child that was spawned earlier."""
 
-    mark: CheckpointRef
+    ref: CheckpointRef
     run_id: str
 
 
@@ -63,7 +63,7 @@ class FlowCommit:
     #: The `end_order` of the first end that the flow receives by this commit.
     next_order: int
     #: Steps that have ended, or are to be tried again.
-    endings: Sequence[CheckpointWrite] = ()
+    writes: Sequence[CheckpointWrite] = ()
     #: Sleeps that begin.
     sleeps: Sequence[CheckpointWrite] = ()
     waits: Sequence[EventWait] = ()
@@ -85,16 +85,16 @@ class FlowCommit:
     @property
     def only_open_path(self) -> str | None:
         """The flow waits for one checkpoint, which was there before, and nothing else has happened."""
-        others = (self.endings, self.sleeps, self.waits, self.children, self.child_waits, self.given_up)
+        others = (self.writes, self.sleeps, self.waits, self.children, self.child_waits, self.given_up)
         return self.open_paths[0] if len(self.open_paths) == 1 and not any(others) else None
 
     @property
     def only_ends_steps(self) -> bool:
         """Steps have ended at their first attempt, and nothing else has happened or could have."""
         others = (self.sleeps, self.waits, self.children, self.child_waits, self.given_up, self.open_paths)
-        if self.suspend or not self.endings or any(others):
+        if self.suspend or not self.writes or any(others):
             return False
-        return all(one.mark.found is None and one.delay is None for one in self.endings)
+        return all(one.ref.found is None and one.delay is None for one in self.writes)
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,7 @@ class Walk:
         if found := self.flow():
             claim, order = found
             writes = [self.step_end(claim, ago=float(n)) for n in range(self.random.randint(1, 3))]
-            commit = FlowCommit(order, endings=writes, state=self.state(), may_stop=True)
+            commit = FlowCommit(order, writes=writes, state=self.state(), may_stop=True)
             self.both(lambda s: s.commit_flow(claim, commit))
             if self.random.random() < 0.2:
                 self.both(lambda s: s.commit_flow(claim, commit))

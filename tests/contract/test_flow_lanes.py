@@ -348,10 +348,10 @@ def test_an_event_that_a_given_up_wait_had_got_goes_to_another_run(inline: Inlin
 
     def commit(held: Any, commit: Any) -> Any:
         """The event comes after the step has ended, and before that is committed."""
-        if commit.endings:
+        if commit.writes:
             inline.store.deliver_event(inline.rival.send_event("go", 1).event_id)
-        endings = [replace(ending, ago=ending.ago + 60) for ending in commit.endings]
-        return real(held, replace(commit, endings=endings))
+        writes = [replace(write, ago=write.ago + 60) for write in commit.writes]
+        return real(held, replace(commit, writes=writes))
 
     inline.store.commit_flow = commit  # type: ignore[method-assign]
     assert run(inline, loses) == "done"

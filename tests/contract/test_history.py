@@ -165,12 +165,12 @@ def test_a_timeline_has_each_step_with_when_it_waited_and_ran(inline: Inline) ->
 
 
 IDLE = {
-    "nothing has ended since the last commit": lambda store, claim, mark: store.commit_flow(claim, FlowCommit(1)),
-    "what was recorded is recorded again": lambda store, claim, mark: store.record_checkpoint(
-        claim, CheckpointWrite(mark, "completed", Json("1"))
+    "nothing has ended since the last commit": lambda store, claim, ref: store.commit_flow(claim, FlowCommit(1)),
+    "what was recorded is recorded again": lambda store, claim, ref: store.record_checkpoint(
+        claim, CheckpointWrite(ref, "completed", Json("1"))
     ),
-    "a child that was started is started again": lambda store, claim, mark: store.spawn_child(
-        claim, mark, ChildRun("child", "other", Json("{}"))
+    "a child that was started is started again": lambda store, claim, ref: store.spawn_child(
+        claim, ref, ChildRun("child", "other", Json("{}"))
     ),
 }
 

@@ -442,7 +442,7 @@ def everything(world: World) -> list[Any]:
         loop(
             "turns",
             do=[world.step("t")],
-            until=lambda: world.done.count("turns[0]/t") < 9 and turn_of(world) >= 2,
+            until=lambda: world.done.count("turns[0]/t") < 9 and iteration_of(world) >= 2,
             max_iterations=9,
         ),
         workflow(inner),
@@ -450,7 +450,7 @@ def everything(world: World) -> list[Any]:
     ]
 
 
-def turn_of(world: World) -> int:
+def iteration_of(world: World) -> int:
     last = next((one for one in reversed(world.done) if one.startswith("turns[")), "turns[0]/t")
     return int(last[6])
 

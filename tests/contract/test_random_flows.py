@@ -64,7 +64,7 @@ def book(monkeypatch: pytest.MonkeyPatch) -> Iterator[Book]:
 
     def call_later(self: FlowLoop, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
         timer: Any = real(self, delay, callback, *args, context=context)
-        made.nodes[self.scheduler._port.run_id][timer.operation.mark.path] = node_of_timer.get()
+        made.nodes[self.scheduler._commits.run_id][timer.operation.ref.path] = node_of_timer.get()
         return timer
 
     monkeypatch.setattr(FlowLoop, "call_later", call_later)

@@ -65,7 +65,7 @@ class InFlow:
         self._send_event(f"node{node}", node, key=self._ctx.run.run_id)
 
     def _known(self, node: Any, operation: Any) -> Any:
-        self._nodes[operation.mark.path] = node
+        self._nodes[operation.ref.path] = node
         return operation
 
     async def first(self, leaves: Sequence[Program]) -> int:

@@ -16,7 +16,7 @@ _nodes: dict[int, dict[str, Any]] = {}
 
 def _call_later(self: FlowLoop, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
     timer: Any = _real(self, delay, callback, *args, context=context)
-    _nodes[id(self.scheduler)][timer.operation.mark.path] = node_of_timer.get()
+    _nodes[id(self.scheduler)][timer.operation.ref.path] = node_of_timer.get()
     return timer
 
 

@@ -20,7 +20,7 @@ from rival_workers import (
 )
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import Close, EndRun, FailRun, OpenRow, Recall, Undone, Unwind
+from rival_workers.engine.effects import Close, Compensate, CompensationEnded, EndRun, ErrorOf, FailRun, OpenRow
 from rival_workers.engine.interpreter import advance, config_of
 from rival_workers.engine.plan import FlowNode, Plan, StepConfig, StepNode
 from rival_workers.runtime.flow.step_options import checked_options
@@ -134,8 +134,8 @@ def test_a_run_that_fails_is_compensated_after_the_steps_handler_and_before_its_
     failing, handler = advance(plan, "b", HARD, "step").effects
     assert (failing, handler.path) == (FailRun(), "b!on_error")  # type: ignore[union-attr]
     recall, unwind = advance(plan, "b!on_error", OK, "handler").effects
-    assert recall == Recall("b")
-    assert isinstance(unwind, Unwind)
+    assert recall == ErrorOf("b")
+    assert isinstance(unwind, Compensate)
     assert (unwind.scope, list(unwind.compensations)) == ("", ["a"])
     assert [effect.path for effect in unwind.then if isinstance(effect, OpenRow)] == ["!on_error"]
 
@@ -150,7 +150,7 @@ def test_however_a_compensation_ends_the_next_one_follows(end: End) -> None:
     inner = define_workflow("inner", [step(work, name="a", compensate=undo), work])
     plan = plan_of(for_each("f", items=list, do=[workflow(inner, propagate_failure=False)]))
     [undone] = advance(plan, "f[3]/inner/a!compensate", end, "compensation").effects
-    assert isinstance(undone, Undone)
+    assert isinstance(undone, CompensationEnded)
     assert list(undone.then) == ["f[3]/inner!compensate", "!compensate"]
     assert undone.then["!compensate"] == (EndRun("failed"),)
-    assert undone.then["f[3]/inner!compensate"][0] == Recall("f[3]/inner")
+    assert undone.then["f[3]/inner!compensate"][0] == ErrorOf("f[3]/inner")

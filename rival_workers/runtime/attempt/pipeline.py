@@ -36,7 +36,7 @@ from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow.async_context import AsyncFlowContext
-from rival_workers.runtime.flow.commits import AttemptPort
+from rival_workers.runtime.flow.commits import FlowCommits
 from rival_workers.runtime.flow.signals import Again, Killed, Moved, OutOfReach, Suspend
 from rival_workers.runtime.flow.sync_context import FlowContext
 from rival_workers.runtime.logs.failure_log import failed_attempt
@@ -198,7 +198,7 @@ class AttemptPipeline:
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._reads.is_over(attempt.claim)
         if attempt.claimed.kind != FLOW:
             return context
-        port = AttemptPort(
+        commits = FlowCommits(
             attempt.position,
             self.store,
             self.doorbell,
@@ -208,7 +208,7 @@ class AttemptPipeline:
             self.transitions.failures,
         )
         kind = AsyncFlowContext if _is_async(its_call.injection.function) else FlowContext
-        return kind.of(context, port, its_call.rules, self.registry.newest)
+        return kind.of(context, commits, its_call.rules, self.registry.newest)
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Logged in the run's log before the commit, in the worker's log only if it counts."""

@@ -101,8 +101,8 @@ class FlowCalls:
             config = self._config(name, options) if options else self._config_of(name)
         except ValueError as error:
             raise ValueError(f"{call.origin}{error}") from None
-        mark = self.scheduler.come_to(name, "step")
-        step = FlowStep(mark, call.function, args, config, self._max_payload, self._failures, call.keywords)
+        ref = self.scheduler.come_to(name, "step")
+        step = FlowStep(ref, call.function, args, config, self._max_payload, self._failures, call.keywords)
         return StepOperation(self.scheduler, step)
 
     def _gathered_step(
@@ -147,15 +147,13 @@ class FlowCalls:
         its_key = None if key is None else arguments.key(key)
         waits = [WaitFor(one, its_key, wanted) for one in dict.fromkeys(topics)]
         limit = None if timeout is None else arguments.seconds("timeout", timeout)
-        mark = self.scheduler.come_to(bounded(f"event:{'|'.join(topics)}", MAX_CHECKPOINT), FLOW_WAIT)
-        return EventOperation(self.scheduler, mark, waits, limit, functools.partial(_read_event, models, several))
+        ref = self.scheduler.come_to(bounded(f"event:{'|'.join(topics)}", MAX_CHECKPOINT), FLOW_WAIT)
+        return EventOperation(self.scheduler, ref, waits, limit, functools.partial(_read_event, models, several))
 
     def call(self, workflow: Any, input: Any = None) -> ChildOperation:
         name, payload = workflow_name(workflow), self.payload(input)
-        mark = self.scheduler.come_to(f"call:{name}", CHILD)
-        return ChildOperation(
-            self.scheduler, mark, self.child_id(mark), name, payload, returns=self.returns_of(workflow)
-        )
+        ref = self.scheduler.come_to(f"call:{name}", CHILD)
+        return ChildOperation(self.scheduler, ref, self.child_id(ref), name, payload, returns=self.returns_of(workflow))
 
     def returns_of(self, workflow: Any) -> Returns | None:
         """The type of a workflow's result: of the workflow itself, or of what this worker has under its name."""
@@ -166,11 +164,11 @@ class FlowCalls:
     def result_of(self, spawn: CheckpointRef, run_id: str, returns: Returns | None) -> ChildOperation:
         """A wait for a child that was spawned."""
         self.scheduler.check()
-        mark = self.scheduler.replay.result_of(spawn, self.scheduler.next_order)
-        return ChildOperation(self.scheduler, mark, run_id, returns=returns)
+        ref = self.scheduler.replay.result_of(spawn, self.scheduler.next_order)
+        return ChildOperation(self.scheduler, ref, run_id, returns=returns)
 
-    def child_id(self, mark: CheckpointRef) -> str:
-        return bounded(f"{self._run_id}/{mark.path[len(self._flow) + 1 :]}", arguments.MAX_NAME)
+    def child_id(self, ref: CheckpointRef) -> str:
+        return bounded(f"{self._run_id}/{ref.path[len(self._flow) + 1 :]}", arguments.MAX_NAME)
 
     def payload(self, value: Any) -> Json:
         return dump(value, what="the input of a child run", limit=self._max_payload)

@@ -41,7 +41,7 @@ from rival_workers.store.interface import Store
 T = TypeVar("T")
 
 
-class AttemptPort:
+class FlowCommits:
     def __init__(
         self, position: Position, store: Store, doorbell: Doorbell, outage: OutageRetry, limits: TimeLimits,
         settings: WorkerSettings, failures: FailureLog,
@@ -68,30 +68,30 @@ class AttemptPort:
     def began_at(self) -> float:
         return self._kept(lambda: self._store.flow_began_at(self._position.claim))
 
-    def record(self, ending: CheckpointWrite) -> float:
+    def record(self, write: CheckpointWrite) -> float:
         """When it ended, by the database's clock."""
         state = self.state.unstored()
-        ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.claim, ending, state))
+        ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.claim, write, state))
         if ended_at is None:
             raise Moved
         self.state.is_stored(state)
         failpoint("after_checkpoint_commit")
         return ended_at
 
-    def suspend(self, ending: CheckpointWrite | None, seconds: float | None, state: Json | None) -> None:
+    def suspend(self, write: CheckpointWrite | None, seconds: float | None, state: Json | None) -> None:
         """The flow waits for so many seconds, or without a time; with how a checkpoint stands now. `state`: that of the
         flow, if it is not stored."""
-        token = self._kept(lambda: self._store.suspend_step(self._position.claim, ending, seconds, state))
+        token = self._kept(lambda: self._store.suspend_step(self._position.claim, write, seconds, state))
         self._suspended(token, seconds)
 
     def commit(
-        self, next_order: int, endings: Sequence[CheckpointWrite], waiting: Sequence[Operation],
+        self, next_order: int, writes: Sequence[CheckpointWrite], waiting: Sequence[Operation],
         given_up: Sequence[Operation], *, suspend: bool, retry_in: float | None, may_stop: bool = False,
     ) -> FlowProgress:  # fmt: skip
         """What the lanes have done, and what has ended for them."""
         commit = FlowCommit(
-            next_order, endings, given_up=[one.mark for one in given_up],
-            open_paths=[one.mark.path for one in waiting if one.is_stored], suspend=suspend, retry_in=retry_in,
+            next_order, writes, given_up=[one.ref for one in given_up],
+            open_paths=[one.ref.path for one in waiting if one.is_stored], suspend=suspend, retry_in=retry_in,
             may_stop=may_stop, state=self.state.unstored(), **_begun([one for one in waiting if not one.is_stored]),
         )  # fmt: skip
         progress = self._kept(lambda: self._store.commit_flow(self._position.claim, commit))
@@ -107,9 +107,9 @@ class AttemptPort:
             self._suspended(progress.token, progress.seconds)
         return progress
 
-    def spawn(self, mark: CheckpointRef, child: ChildRun) -> SpawnedChild:
+    def spawn(self, ref: CheckpointRef, child: ChildRun) -> SpawnedChild:
         state = self.state.unstored()
-        spawned = self._kept(lambda: self._store.spawn_child(self._position.claim, mark, child, state))
+        spawned = self._kept(lambda: self._store.spawn_child(self._position.claim, ref, child, state))
         if spawned is None:
             raise Moved
         self.state.is_stored(state)
@@ -176,12 +176,12 @@ def _begun(new: Sequence[Operation]) -> dict[str, list[Any]]:
     children = [one for one in new if isinstance(one, ChildOperation)]
     return {
         "sleeps": [
-            CheckpointWrite(one.mark, "waiting", delay=one.seconds) for one in new if isinstance(one, SleepOperation)
+            CheckpointWrite(one.ref, "waiting", delay=one.seconds) for one in new if isinstance(one, SleepOperation)
         ],
-        "waits": [EventWait(one.mark, one.waits_for, one.timeout) for one in new if isinstance(one, EventOperation)],
+        "waits": [EventWait(one.ref, one.waits_for, one.timeout) for one in new if isinstance(one, EventOperation)],
         "children": [
-            ChildStart(one.mark, ChildRun(one.run_id, one.workflow, one.input))
+            ChildStart(one.ref, ChildRun(one.run_id, one.workflow, one.input))
             for one in children if one.workflow is not None and one.input is not None
         ],
-        "child_waits": [ChildWait(one.mark, one.run_id) for one in children if one.workflow is None],
+        "child_waits": [ChildWait(one.ref, one.run_id) for one in children if one.workflow is None],
     }  # fmt: skip

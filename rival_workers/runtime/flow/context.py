@@ -35,7 +35,7 @@ from rival_workers.runtime.flow.start import Start
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
-    from rival_workers.runtime.flow.commits import AttemptPort
+    from rival_workers.runtime.flow.commits import FlowCommits
 
 
 @dataclass
@@ -43,7 +43,7 @@ class BaseFlowContext(Context):
     """What sync and async flows share."""
 
     _is_async: ClassVar[bool] = False
-    port: AttemptPort = field(kw_only=True)
+    commits: FlowCommits = field(kw_only=True)
     #: The policies of the workflow, which hold for the flow's steps, too.
     rules: Sequence[Rule] = ()
     find_workflow: FindWorkflow = lambda name: None
@@ -62,17 +62,17 @@ class BaseFlowContext(Context):
 
     @property
     def _may_replay(self) -> bool:
-        return self.run.attempt > 1 or self.port.was_claimed_before
+        return self.run.attempt > 1 or self.commits.was_claimed_before
 
     @cached_property
     def scheduler(self) -> FlowScheduler:
-        replay = Replay(self.run.step, self.run.run_id, self.port.checkpoints(lambda: self.state))
-        return FlowScheduler(self.port, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
+        replay = Replay(self.run.step, self.run.run_id, self.commits.checkpoints(lambda: self.state))
+        return FlowScheduler(self.commits, replay, zlib.crc32(self.run.run_id.encode()) << 20, self._thread)
 
     @cached_property
     def calls(self) -> FlowCalls:
         return FlowCalls(
-            self.scheduler, self.run.step, self.run.run_id, self.rules, self.port.max_payload, self.port.failures,
+            self.scheduler, self.run.step, self.run.run_id, self.rules, self.commits.max_payload, self.commits.failures,
             self.find_workflow,
         )  # fmt: skip
 
@@ -80,13 +80,13 @@ class BaseFlowContext(Context):
     def of(
         cls,
         context: Context,
-        port: AttemptPort,
+        commits: FlowCommits,
         rules: Sequence[Rule] = (),
         find_workflow: FindWorkflow = lambda name: None,
     ) -> Self:
         """A step's context with a flow's abilities; `rules`: the workflow's policies."""
         values = {one.name: getattr(context, one.name) for one in fields(Context)}
-        return cls(**values, port=port, rules=rules, find_workflow=find_workflow)
+        return cls(**values, commits=commits, rules=rules, find_workflow=find_workflow)
 
     def call_function(self, injection: Injection) -> Any:
         """A flow that was suspended has no result, whatever its `finally` or `except` blocks made."""
@@ -102,7 +102,7 @@ class BaseFlowContext(Context):
                 self.scheduler.end()
         result = returned(value, self.run.step, is_async=self._is_async)
         for one in self.scheduler.never_started if self._has_begun else ():
-            warnings.warn(f"{one.mark.path} was never awaited, so it was not done", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{one.ref.path} was never awaited, so it was not done", RuntimeWarning, stacklevel=2)
         return result
 
     def _run(self, injection: Injection) -> Any:
@@ -145,11 +145,11 @@ class BaseFlowContext(Context):
         return uuid.UUID(self._once("uuid", lambda: str(uuid.uuid4())))
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        mark = self.scheduler.come_to(name, VALUE)
-        if mark.found is not None:
-            return mark.found.result
+        ref = self.scheduler.come_to(name, VALUE)
+        if ref.found is not None:
+            return ref.found.result
         value = make()
-        self.scheduler.guarded(lambda: self.port.record(CheckpointWrite(mark, "completed", dump(value, what=name))))
+        self.scheduler.guarded(lambda: self.commits.record(CheckpointWrite(ref, "completed", dump(value, what=name))))
         return value
 
     def _spawn(self, workflow: Any, input: Any) -> ChildHandle:
@@ -157,21 +157,21 @@ class BaseFlowContext(Context):
 
         calls, name = self.calls, workflow_name(workflow)
         payload = calls.payload(input)
-        mark = self.scheduler.come_to(f"spawn:{name}", CHILD)
-        if mark.found is not None:
-            run_id, error = mark.found.result, mark.found.error
+        ref = self.scheduler.come_to(f"spawn:{name}", CHILD)
+        if ref.found is not None:
+            run_id, error = ref.found.result, ref.found.error
         else:
-            child = ChildRun(calls.child_id(mark), name, payload)
-            spawned = self.scheduler.guarded(lambda: self.port.spawn(mark, child))
+            child = ChildRun(calls.child_id(ref), name, payload)
+            spawned = self.scheduler.guarded(lambda: self.commits.spawn(ref, child))
             run_id, error = spawned.run_id, spawned.error
         if error is not None:
-            raise ChildFailed(mark.path, error)
-        return ChildHandle(calls, mark, run_id, calls.returns_of(workflow))
+            raise ChildFailed(ref.path, error)
+        return ChildHandle(calls, ref, run_id, calls.returns_of(workflow))
 
     def _continue_as(self, input: Any) -> NoReturn:
         self.scheduler.check()
-        payload = dump(input, what="the input to continue with", limit=self.port.max_payload)
-        self.scheduler.guarded(lambda: self.port.continue_as(payload))
+        payload = dump(input, what="the input to continue with", limit=self.commits.max_payload)
+        self.scheduler.guarded(lambda: self.commits.continue_as(payload))
         raise AssertionError("continue_as does not return")
 
     # -- several at once ----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Handle(Generic[T_co]):
     def result(self) -> T_co:
         """What it gave. A sync flow stops until it has ended. StepFailed or ChildFailed if it has failed."""
         if self.operation.state is State.GIVEN_UP:
-            raise NotInFlows(f"{self.operation.mark.path} was cancelled, so it has no result")
+            raise NotInFlows(f"{self.operation.ref.path} was cancelled, so it has no result")
         if self.operation.state is State.OVER:
             return self.operation.value()  # type: ignore[no-any-return]
         return self.operation.scheduler.wait_here(self.operation)  # type: ignore[no-any-return]
@@ -54,7 +54,7 @@ class Handle(Generic[T_co]):
         return hash(self.operation)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.operation.mark.path} {self.operation.state.value}>"
+        return f"<{type(self).__name__} {self.operation.ref.path} {self.operation.state.value}>"
 
 
 class ChildHandle(str, Generic[T_co]):

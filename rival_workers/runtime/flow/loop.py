@@ -166,9 +166,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        mark = self.scheduler.come_to("timer", SLEEP)
+        ref = self.scheduler.come_to("timer", SLEEP)
         timer = _Timer(self.time() + delay, callback, args, self, context)
-        timer.operation = SleepOperation(self.scheduler, mark, max(0.0, round(delay, 6)))
+        timer.operation = SleepOperation(self.scheduler, ref, max(0.0, round(delay, 6)))
         timer.operation.when_over.append(lambda: None if timer._cancelled else self._ready.append(timer))
         self.scheduler.start(timer.operation)
         return timer

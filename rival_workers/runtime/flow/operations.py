@@ -34,15 +34,15 @@ class Operation:
 
     _why_not_json = "it holds a call on ctx that was not awaited"
 
-    def __init__(self, scheduler: FlowScheduler, mark: CheckpointRef) -> None:
-        self.scheduler, self.mark = scheduler, mark
+    def __init__(self, scheduler: FlowScheduler, ref: CheckpointRef) -> None:
+        self.scheduler, self.ref = scheduler, ref
         self.state = State.NEW
         #: How it ended; the flow has received this.
         self.end: Checkpoint | None = None
         #: Called when the flow receives its end, and when the flow gives it up.
         self.when_over: list[Callable[[], None]] = []
         #: Its row is in the database.
-        self.is_stored = mark.found is not None
+        self.is_stored = ref.found is not None
         self.number = scheduler.add(self)
 
     def __hash__(self) -> int:
@@ -64,7 +64,7 @@ class Operation:
     @property
     def has_ended_unseen(self) -> bool:
         """By its row, as this attempt has read it: it is over or due, and the flow has not received that."""
-        found = self.mark.found
+        found = self.ref.found
         if found is None or found.end_order is not None or self.was_given_up:
             return False
         return found.is_over or (found.due_in is not None and found.due_in <= 0.0)
@@ -72,11 +72,11 @@ class Operation:
     @property
     def was_given_up(self) -> bool:
         """In an earlier attempt."""
-        return self.mark.found is not None and self.mark.found.status == "cancelled"
+        return self.ref.found is not None and self.ref.found.status == "cancelled"
 
     def value(self) -> Any:
         """What the flow gets of it. Raises if it has failed."""
-        assert self.end is not None, f"{self.mark.path} has not ended"
+        assert self.end is not None, f"{self.ref.path} has not ended"
         return self._read(self.end)
 
     def _read(self, end: Checkpoint) -> Any:
@@ -88,13 +88,13 @@ class Operation:
 
     def add_done_callback(self, *_: Any, **__: Any) -> None:
         raise NotInFlows(
-            f"{self.mark.path}: asyncio.wait takes tasks. Write asyncio.create_task(ctx.step(…)), or use ctx.first(…)."
+            f"{self.ref.path}: asyncio.wait takes tasks. Write asyncio.create_task(ctx.step(…)), or use ctx.first(…)."
         )
 
 
 class StepOperation(Operation):
     def __init__(self, scheduler: FlowScheduler, step: FlowStep) -> None:
-        super().__init__(scheduler, step.mark)
+        super().__init__(scheduler, step.ref)
         self.step = step
         #: When it is tried again, by the attempt's timer.
         self.due: float | None = None
@@ -111,12 +111,12 @@ class StepOperation(Operation):
 
     def tried(self, end: Checkpoint, due: float) -> None:
         """It has failed, and is tried again."""
-        self.due, self.step = due, replace(self.step, mark=replace(self.step.mark, found=end))
+        self.due, self.step = due, replace(self.step, ref=replace(self.step.ref, found=end))
 
 
 class SleepOperation(Operation):
-    def __init__(self, scheduler: FlowScheduler, mark: CheckpointRef, seconds: float) -> None:
-        super().__init__(scheduler, mark)
+    def __init__(self, scheduler: FlowScheduler, ref: CheckpointRef, seconds: float) -> None:
+        super().__init__(scheduler, ref)
         self.seconds = seconds
 
     def _read(self, end: Checkpoint) -> None:
@@ -125,13 +125,13 @@ class SleepOperation(Operation):
 
 class EventOperation(Operation):
     def __init__(
-        self, scheduler: FlowScheduler, mark: CheckpointRef, waits_for: Sequence[WaitFor], timeout: float | None,
+        self, scheduler: FlowScheduler, ref: CheckpointRef, waits_for: Sequence[WaitFor], timeout: float | None,
         read: Callable[[dict[str, Any] | None], Any],
     ) -> None:  # fmt: skip
         """`read` makes the flow's value of the event; of None when it has not come in time."""
-        super().__init__(scheduler, mark)
+        super().__init__(scheduler, ref)
         # A retry keeps a wait with its time, and the flow waits again when it comes here.
-        self.is_stored = mark.found is not None and mark.found.status != "pending"
+        self.is_stored = ref.found is not None and ref.found.status != "pending"
         self.waits_for, self.timeout, self._read_event = waits_for, timeout, read
 
     def _read(self, end: Checkpoint) -> Any:
@@ -142,11 +142,11 @@ class ChildOperation(Operation):
     """A child that is started and waited for; or, without `workflow`, one that was spawned earlier."""
 
     def __init__(
-        self, scheduler: FlowScheduler, mark: CheckpointRef, run_id: str, workflow: str | None = None,
+        self, scheduler: FlowScheduler, ref: CheckpointRef, run_id: str, workflow: str | None = None,
         input: Json | None = None, returns: Returns | None = None,
     ) -> None:  # fmt: skip
         """`returns`: the type of the child's result."""
-        super().__init__(scheduler, mark)
+        super().__init__(scheduler, ref)
         self.run_id, self.workflow, self.input, self._returns = run_id, workflow, input, returns
 
     def _read(self, end: Checkpoint) -> Any:

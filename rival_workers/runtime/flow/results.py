@@ -42,7 +42,7 @@ def _refused(flow: str, what: str, instead: str) -> NotInFlows:
 
 def _name(value: Any) -> str:
     if isinstance(value, Operation):
-        return f"ctx.{_CALLS.get(value.mark.kind, value.mark.kind)}(…)"
+        return f"ctx.{_CALLS.get(value.ref.kind, value.ref.kind)}(…)"
     if not isinstance(value, Coroutine):
         return "handle" if isinstance(value, Handle) else f"a {type(value).__name__}"
     name = getattr(value, "__name__", "coroutine")

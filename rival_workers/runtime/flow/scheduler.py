@@ -24,7 +24,7 @@ from rival_workers.runtime.flow.step_threads import StepThreads, call_here
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
-    from rival_workers.runtime.flow.commits import AttemptPort
+    from rival_workers.runtime.flow.commits import FlowCommits
 
 #: How many steps of one flow run at a time.
 AT_ONCE = 8
@@ -33,9 +33,9 @@ FIRST_LOOK, LONGEST_LOOK = 0.05, 0.5
 
 
 class FlowScheduler(FlowGuard):
-    def __init__(self, port: AttemptPort, replay: Replay, salt: int, thread: int) -> None:
+    def __init__(self, commits: FlowCommits, replay: Replay, salt: int, thread: int) -> None:
         super().__init__(thread, replay.flow, replay.run_id)
-        self._port, self.replay = port, replay
+        self._commits, self.replay = commits, replay
         #: Where the hashes of this run's operations and tasks begin.
         self.salt = salt
         #: Ends that are committed, and not delivered.
@@ -46,7 +46,7 @@ class FlowScheduler(FlowGuard):
         self._started: dict[str, Operation] = {}
         self.open: dict[str, Operation] = {}
         self._to_run: deque[StepOperation] = deque()
-        self._threads = StepThreads(port)
+        self._threads = StepThreads(commits)
         self._given_up: list[Operation] = []
         self._next_due: float | None = None
         self._look = FIRST_LOOK
@@ -72,7 +72,7 @@ class FlowScheduler(FlowGuard):
     def time(self) -> float:
         """The flow's clock: when the end that it received last happened."""
         if self._clock is None:
-            self._clock = self.guarded(self._port.began_at)
+            self._clock = self.guarded(self._commits.began_at)
         return self._clock
 
     @property
@@ -85,18 +85,18 @@ class FlowScheduler(FlowGuard):
             return
         self.check()
         operation.state = State.OPEN
-        self._started[operation.mark.path] = self.open[operation.mark.path] = operation
+        self._started[operation.ref.path] = self.open[operation.ref.path] = operation
         if isinstance(operation, StepOperation) and not operation.step.is_over:
             waiting = operation.step.waiting
             if waiting is None:
                 self._to_run.append(operation)
             else:
-                operation.due = self._port.clock() + (waiting.delay or 0.0)
+                operation.due = self._commits.clock() + (waiting.delay or 0.0)
 
     def wait_here(self, operation: Operation) -> Any:
         """Stop a sync flow until the operation has ended; its value."""
         if self.is_async:
-            raise NotInFlows(f"{operation.mark.path} has not ended: an async flow awaits it")
+            raise NotInFlows(f"{operation.ref.path} has not ended: an async flow awaits it")
         self.start(operation)
         self.advance_while(lambda: operation.is_open)
         return operation.value()
@@ -112,7 +112,7 @@ class FlowScheduler(FlowGuard):
         was, operation.state = operation.state, State.GIVEN_UP
         if was is State.NEW:
             return True
-        del self.open[operation.mark.path]
+        del self.open[operation.ref.path]
         if isinstance(operation, StepOperation):
             self._threads.drop(operation)
             if operation in self._to_run:
@@ -179,16 +179,16 @@ class FlowScheduler(FlowGuard):
         if self._is_alone():
             return self._call_here(self._to_run.popleft())
         if (nap := self._only_nap()) is not None:
-            return self._end_here(nap, CheckpointWrite(nap.mark, "completed"))
-        endings = self._ended_steps()
-        idle = not (self._to_run or self._threads or endings)
+            return self._end_here(nap, CheckpointWrite(nap.ref, "completed"))
+        writes = self._ended_steps()
+        idle = not (self._to_run or self._threads or writes)
         if idle and not self.open:
             raise FlowStuck(
                 "the flow awaits something that no checkpoint can bring: a future, lock, queue or event of its own "
                 "that none of its tasks will ever set"
             )
-        news = idle or endings or self._given_up or self._has_news() or (self._is_paused and not self._threads)
-        if news and self._commit(endings, suspend=idle):
+        news = idle or writes or self._given_up or self._has_news() or (self._is_paused and not self._threads)
+        if news and self._commit(writes, suspend=idle):
             return None
         while self._to_run and not self._is_paused and len(self._threads) < AT_ONCE:
             self._threads.start(self._to_run.popleft())
@@ -198,7 +198,7 @@ class FlowScheduler(FlowGuard):
         return None
 
     def _queue_retries(self) -> None:
-        now = self._port.clock()
+        now = self._commits.clock()
         for operation in self._open_steps():
             if operation.due is not None and operation.due <= now + EARLY:
                 operation.due = None
@@ -222,32 +222,32 @@ class FlowScheduler(FlowGuard):
 
     def _has_news(self) -> bool:
         """An operation that has no row yet, or that has ended without the flow having received it."""
-        if self._next_due is not None and self._next_due <= self._port.clock():
+        if self._next_due is not None and self._next_due <= self._commits.clock():
             return True
         return any(not one.is_stored or one.has_ended_unseen for one in self._waiting())
 
-    def _commit(self, endings: list[CheckpointWrite], *, suspend: bool) -> bool:
+    def _commit(self, writes: list[CheckpointWrite], *, suspend: bool) -> bool:
         """Whether there is something to deliver. Raises Suspend when the flow waits now."""
-        now = self._port.clock()
+        now = self._commits.clock()
         retries = [one.due - now for one in self._open_steps() if one.due is not None]
         waiting = self._waiting()
         if suspend and not retries and all(one.was_given_up for one in waiting):
             raise FlowStuck(
                 "the flow waits for checkpoints that it gave up in an earlier attempt: has its code changed?"
             )
-        progress = self._port.commit(
-            self.next_order, endings, waiting, self._given_up, suspend=suspend,
+        progress = self._commits.commit(
+            self.next_order, writes, waiting, self._given_up, suspend=suspend,
             retry_in=min(retries) if retries else None, may_stop=not self._threads,
         )  # fmt: skip
         self._is_paused = progress.is_paused
         self._given_up = []
         self._threads.committed()
-        for operation in (*waiting, *(self._started[ending.mark.path] for ending in endings)):
+        for operation in (*waiting, *(self._started[write.ref.path] for write in writes)):
             operation.is_stored = True
         if progress.token is not None:
             raise Suspend
         self._stop_if_asked("flow_after_commit")
-        self._next_due = None if progress.due_in is None else self._port.clock() + progress.due_in
+        self._next_due = None if progress.due_in is None else self._commits.clock() + progress.due_in
         self._received.extend(progress.ended)
         return bool(progress.ended)
 
@@ -256,34 +256,34 @@ class FlowScheduler(FlowGuard):
     def _call_here(self, operation: StepOperation) -> None:
         """In the flow's own thread, with one statement for its end: what flows do most."""
         # Before the call: what is not JSON fails the flow, and not the thread that finds the step over its time.
-        state = self._port.state.unstored()
+        state = self._commits.state.unstored()
         with self.in_step():
-            ending = call_here(self._port, operation, self.next_order, state)
+            write = call_here(self._commits, operation, self.next_order, state)
         self._stop_if_asked("flow_after_call")
-        if ending.delay is not None:
-            self._port.suspend(ending, ending.delay, state)
+        if write.delay is not None:
+            self._commits.suspend(write, write.delay, state)
             raise Suspend
-        return self._end_here(operation, ending)
+        return self._end_here(operation, write)
 
-    def _end_here(self, operation: Operation, ending: CheckpointWrite) -> None:
-        ended_at = self._port.record(replace(ending, end_order=self.next_order))
-        mark = operation.mark
+    def _end_here(self, operation: Operation, write: CheckpointWrite) -> None:
+        ended_at = self._commits.record(replace(write, end_order=self.next_order))
+        ref = operation.ref
         self._received.append(
             Checkpoint(
-                mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
+                ref.path, ref.kind, write.status, ref.number, write.attempts, load(write.result), write.error,
                 end_order=self.next_order, ended_at=ended_at,
             )
         )  # fmt: skip
 
     def _ended_steps(self) -> list[CheckpointWrite]:
-        endings = []
-        for operation, ending in self._threads.endings():
-            if ending.delay is not None:
-                mark = operation.mark
-                tried = Checkpoint(mark.path, "step", ending.status, mark.number, ending.attempts, error=ending.error)
-                operation.tried(tried, self._port.clock() + ending.delay)
-            endings.append(ending)
-        return endings
+        writes = []
+        for operation, write in self._threads.writes():
+            if write.delay is not None:
+                ref = operation.ref
+                tried = Checkpoint(ref.path, "step", write.status, ref.number, write.attempts, error=write.error)
+                operation.tried(tried, self._commits.clock() + write.delay)
+            writes.append(write)
+        return writes
 
     def _wait_for_a_step(self) -> None:
         """Until a step has ended, or the time of something else has come. Nothing tells this process of an event or a
@@ -291,21 +291,21 @@ class FlowScheduler(FlowGuard):
         ends = [one.due for one in self._open_steps() if one.due is not None]
         if self._next_due is not None:
             ends.append(self._next_due)
-        seconds = min(ends) - self._port.clock() if ends else None
+        seconds = min(ends) - self._commits.clock() if ends else None
         looks = bool(self._waiting())
         if looks:
             seconds = self._look if seconds is None else min(seconds, self._look)
         if self._threads.wait(seconds):
             self._look = FIRST_LOOK
         elif looks:
-            self._next_due, self._look = self._port.clock(), min(self._look * 2, LONGEST_LOOK)
+            self._next_due, self._look = self._commits.clock(), min(self._look * 2, LONGEST_LOOK)
 
     def _stop_if_asked(self, where: str) -> None:
         """A test lets the attempt end here, as if the flow had been suspended and resumed at once."""
-        if asks_to_stop(where, self._port.run_id):
-            self._port.suspend(None, 0.0, self._port.state.unstored())
+        if asks_to_stop(where, self._commits.run_id):
+            self._commits.suspend(None, 0.0, self._commits.state.unstored())
             raise Suspend
 
 
 def _refuse_await(operation: Operation) -> Any:
-    raise NotInFlows(f"{operation.mark.path}: the flow is not an async function, so calls on its ctx are not awaited")
+    raise NotInFlows(f"{operation.ref.path}: the flow is not an async function, so calls on its ctx are not awaited")

@@ -23,7 +23,7 @@ from rival_workers.runtime.logs.failure_log import FlowFailures
 
 @dataclass(frozen=True)
 class FlowStep:
-    mark: CheckpointRef
+    ref: CheckpointRef
     function: Callable[..., Any]
     args: Sequence[Any]
     config: StepConfig
@@ -33,26 +33,26 @@ class FlowStep:
 
     @property
     def is_over(self) -> bool:
-        return self.mark.found is not None and self.mark.found.is_over
+        return self.ref.found is not None and self.ref.found.is_over
 
     @property
     def waiting(self) -> CheckpointWrite | None:
         """It is to be tried again, and its time has not come."""
-        found = self.mark.found
+        found = self.ref.found
         if found is None or is_due(found.due_in):
             return None
-        return CheckpointWrite(self.mark, found.status, error=found.error, attempts=found.attempts, delay=found.due_in)
+        return CheckpointWrite(self.ref, found.status, error=found.error, attempts=found.attempts, delay=found.due_in)
 
     @property
     def attempt(self) -> int:
-        return 1 if self.mark.found is None else self.mark.found.attempts + 1
+        return 1 if self.ref.found is None else self.ref.found.attempts + 1
 
     def call(self) -> CheckpointWrite:
-        return self._ending(self._called())
+        return self._write(self._called())
 
     def over_time(self, limit: FlowStepLimit) -> CheckpointWrite:
         """What becomes of it if it still runs now."""
-        return self._ending(timed_out(self.config, limit.error(self.attempt)))
+        return self._write(timed_out(self.config, limit.error(self.attempt)))
 
     def result_of(self, end: Checkpoint) -> Any:
         """What it has returned, now or before; StepFailed if it has failed for good."""
@@ -69,7 +69,7 @@ class FlowStep:
 
     @property
     def _where(self) -> str:
-        return f"step {self.mark.path!r}"
+        return f"step {self.ref.path!r}"
 
     def _called(self) -> Success | Failure:
         try:
@@ -84,13 +84,13 @@ class FlowStep:
                 raise
             return self.failures.redacted(failure(error, self.attempt, function=self.function))
 
-    def _ending(self, outcome: Success | Failure) -> CheckpointWrite:
+    def _write(self, outcome: Success | Failure) -> CheckpointWrite:
         decision = decide(self.config, self.attempt, outcome, random.random())
         if isinstance(outcome, Failure):
-            self.failures.report(self.mark.path, self.attempt, self.config, outcome, decision)
+            self.failures.report(self.ref.path, self.attempt, self.config, outcome, decision)
         if isinstance(decision, Retry):
             return CheckpointWrite(
-                self.mark, "waiting_retry", error=decision.error, attempts=self.attempt, delay=decision.delay
+                self.ref, "waiting_retry", error=decision.error, attempts=self.attempt, delay=decision.delay
             )
         error = None if decision.error is None else {**decision.error, "soft": not decision.hard}
-        return CheckpointWrite(self.mark, decision.status, decision.result, error, self.attempt)
+        return CheckpointWrite(self.ref, decision.status, decision.result, error, self.attempt)

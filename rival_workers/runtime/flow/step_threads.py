@@ -18,24 +18,24 @@ from rival_workers.runtime.flow.step_limit import FlowStepLimit
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
-    from rival_workers.runtime.flow.commits import AttemptPort
+    from rival_workers.runtime.flow.commits import FlowCommits
 
 #: Seconds for which the alarm of a step that is over its time waits for the commit of that.
 COMMIT_WAIT = 10.0
 
 
-def call_here(port: AttemptPort, operation: StepOperation, end_order: int, state: Json | None) -> CheckpointWrite:
+def call_here(commits: FlowCommits, operation: StepOperation, end_order: int, state: Json | None) -> CheckpointWrite:
     """In the flow's own thread. If the step is over its time, the flow goes on without this attempt. `state`: that of
     the flow, if it is not stored."""
     step = operation.step
 
     def over_time(limit: FlowStepLimit) -> None:
-        ending = step.over_time(limit)
-        order = end_order if ending.delay is None else None
-        port.suspend(replace(ending, end_order=order), ending.delay or 0.0, state)
+        write = step.over_time(limit)
+        order = end_order if write.delay is None else None
+        commits.suspend(replace(write, end_order=order), write.delay or 0.0, state)
 
     def call() -> CheckpointWrite:
-        with port.limited(step.config, over_time):
+        with commits.limited(step.config, over_time):
             return step.call()
 
     return operation.context.copy().run(call)
@@ -59,8 +59,8 @@ class Running:
 
 
 class StepThreads:
-    def __init__(self, port: AttemptPort) -> None:
-        self._port = port
+    def __init__(self, commits: FlowCommits) -> None:
+        self._commits = commits
         self._running: dict[StepOperation, Running] = {}
         self._ended: queue.SimpleQueue[Running] = queue.SimpleQueue()
         self._taken: list[Running] = []
@@ -72,7 +72,7 @@ class StepThreads:
     def start(self, operation: StepOperation) -> None:
         running = self._running[operation] = Running(operation)
         context = operation.context.copy()
-        name = f"rival-step-{operation.mark.path}"
+        name = f"rival-step-{operation.ref.path}"
         threading.Thread(target=context.run, args=(self._run, running), name=name, daemon=True).start()
 
     def drop(self, operation: StepOperation) -> None:
@@ -89,7 +89,7 @@ class StepThreads:
             return False
         return True
 
-    def endings(self) -> list[tuple[StepOperation, CheckpointWrite]]:
+    def writes(self) -> list[tuple[StepOperation, CheckpointWrite]]:
         """Of the steps that have ended since the last time. Raises what a step has raised in place of an outcome."""
         found: list[tuple[StepOperation, CheckpointWrite]] = []
         while self._taken or not self._ended.empty():
@@ -101,7 +101,7 @@ class StepThreads:
                 raise running.end
             assert running.end is not None
             self._uncommitted.append(running)
-            ago = max(0.0, self._port.clock() - running.ended_at)
+            ago = max(0.0, self._commits.clock() - running.ended_at)
             found.append((running.operation, replace(running.end, ago=ago)))
         return found
 
@@ -120,16 +120,16 @@ class StepThreads:
             running.committed.wait(COMMIT_WAIT)
 
         try:
-            with self._port.limited(step.config, over_time):
-                ending: CheckpointWrite | BaseException = step.call()
+            with self._commits.limited(step.config, over_time):
+                write: CheckpointWrite | BaseException = step.call()
         except BaseException as error:
-            ending = error
-        self._end(running, lambda: ending)
+            write = error
+        self._end(running, lambda: write)
 
     def _end(self, running: Running, how: Callable[[], CheckpointWrite | BaseException]) -> bool:
         """False: it has ended before."""
         if not running.settle():
             return False
-        running.ended_at, running.end = self._port.clock(), how()
+        running.ended_at, running.end = self._commits.clock(), how()
         self._ended.put(running)
         return True

@@ -27,7 +27,7 @@ class ReadCall:
 @dataclass(frozen=True)
 class RecordCall:
     claim: Claim
-    ending: CheckpointWrite
+    write: CheckpointWrite
     state: Json | None
 
 
@@ -39,7 +39,7 @@ class CommitCall:
     @cached_property
     def numbered(self) -> list[CheckpointWrite]:
         """The ended steps in the order in which the flow receives their ends."""
-        in_order = sorted(self.commit.endings, key=lambda one: (-one.ago, one.mark.path))
+        in_order = sorted(self.commit.writes, key=lambda one: (-one.ago, one.ref.path))
         return [replace(one, end_order=order) for order, one in enumerate(in_order, start=self.commit.next_order)]
 
 
@@ -58,27 +58,27 @@ def _flow(claim: Claim) -> dict[str, Value]:
     return {"run_id": claim.run_id, "flow": claim.path, "token": claim.token}
 
 
-def _checkpoint_row(ending: CheckpointWrite, state: Json | None) -> dict[str, Any]:
-    mark = ending.mark
+def _checkpoint_row(write: CheckpointWrite, state: Json | None) -> dict[str, Any]:
+    ref = write.ref
     return {
-        "path": mark.path,
-        "kind": mark.kind,
-        "number": mark.number,
-        "begun_after": mark.begun_after,
-        "end_order": ending.end_order,
-        "status": ending.status,
-        "result": ending.result,
-        "error": ending.error,
-        "attempts": ending.attempts,
-        "what": ending.what,
-        "detail": as_json({**ending.detail, "state": state}),
+        "path": ref.path,
+        "kind": ref.kind,
+        "number": ref.number,
+        "begun_after": ref.begun_after,
+        "end_order": write.end_order,
+        "status": write.status,
+        "result": write.result,
+        "error": write.error,
+        "attempts": write.attempts,
+        "what": write.what,
+        "detail": as_json({**write.detail, "state": state}),
     }
 
 
 def _record(call: RecordCall) -> dict[str, Value]:
-    row = _checkpoint_row(call.ending, call.state)
-    error = None if call.ending.error is None else serialise(call.ending.error)
-    return {**_flow(call.claim), **row, "error": error, "delay": call.ending.delay, "state": call.state}
+    row = _checkpoint_row(call.write, call.state)
+    error = None if call.write.error is None else serialise(call.write.error)
+    return {**_flow(call.claim), **row, "error": error, "delay": call.write.delay, "state": call.state}
 
 
 def _end_steps(call: CommitCall) -> dict[str, Value]:
@@ -97,17 +97,17 @@ def _steps_ended(call: CommitCall, row: Row) -> FlowProgress | None:
     return FlowProgress(tuple(_checkpoint(one, ended_at) for one in call.numbered))
 
 
-def _checkpoint(ending: CheckpointWrite, ended_at: float) -> Checkpoint:
-    mark = ending.mark
+def _checkpoint(write: CheckpointWrite, ended_at: float) -> Checkpoint:
+    ref = write.ref
     return Checkpoint(
-        path=mark.path,
-        kind=mark.kind,
-        status=ending.status,
-        number=mark.number,
-        attempts=ending.attempts,
-        result=load(ending.result),
-        error=ending.error,
-        end_order=ending.end_order,
+        path=ref.path,
+        kind=ref.kind,
+        status=write.status,
+        number=ref.number,
+        attempts=write.attempts,
+        result=load(write.result),
+        error=write.error,
+        end_order=write.end_order,
         ended_at=ended_at,
     )
 
@@ -157,7 +157,7 @@ READ_CHECKPOINTS: FastPath[ReadCall, StoredFlow] = FastPath(
 RECORD_CHECKPOINT: FastPath[RecordCall, float] = FastPath(
     shortcuts="record_checkpoint",
     statement=STATEMENTS["rival_record_checkpoint"],
-    applies=lambda call: call.ending.mark.found is None,
+    applies=lambda call: call.write.ref.found is None,
     because="A new checkpoint has no row to lock before the flow. No row means stale or paused: then the flow stops.",
     values=_record,
     result=lambda call, row: float(row[0] or 0.0),

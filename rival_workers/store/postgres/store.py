@@ -117,9 +117,9 @@ class PostgresStore(SqlStore):
         done = self._fast(ReadCall(run_id, flow), READ_CHECKPOINTS)
         return super().read_checkpoints(run_id, flow) if done is PORTABLE or done is None else done
 
-    def record_checkpoint(self, claim: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
-        done = self._fast(RecordCall(claim, ending, state), RECORD_CHECKPOINT)
-        return super().record_checkpoint(claim, ending, state) if done is PORTABLE else done
+    def record_checkpoint(self, claim: Claim, write: CheckpointWrite, state: Json | None = None) -> float | None:
+        done = self._fast(RecordCall(claim, write, state), RECORD_CHECKPOINT)
+        return super().record_checkpoint(claim, write, state) if done is PORTABLE else done
 
     def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
         done = self._fast(CommitCall(claim, commit), *COMMIT_FLOW)

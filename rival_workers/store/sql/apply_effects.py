@@ -107,18 +107,18 @@ class EffectsSql:
                 self._fan_out(effect)
             case fx.CancelBelow():
                 self._cancel_below(effect.path)
-            case fx.Recall():
+            case fx.ErrorOf():
                 self._recall(effect.path)
-            case fx.Blame():
+            case fx.NewError():
                 self.outcome.error, self.outcome.step = effect.error, effect.step
             case fx.FailRun():
                 self._change_run(error=self.outcome.error, failed_step=self.outcome.step)
                 self.writer.add("failing", error=self.outcome.error, failed_step=self.outcome.step)
             case fx.EndRun():
                 self._end_run(effect)
-            case fx.Unwind():
+            case fx.Compensate():
                 self.apply(self._unwinding.begin(effect))
-            case fx.Undone():
+            case fx.CompensationEnded():
                 self.apply(self._unwinding.go_on(effect))
 
     # -- the run ------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class CompensationsSql:
     token: int
     writer: HistoryWriter
 
-    def begin(self, effect: fx.Unwind) -> tuple[Effect, ...]:
+    def begin(self, effect: fx.Compensate) -> tuple[Effect, ...]:
         """What follows now: the first compensation, or, where there is nothing to undo, what comes after the last."""
         done = self._to_undo(effect.scope, effect.compensations)
         if not done:
@@ -55,7 +55,7 @@ class CompensationsSql:
         self.writer.add("compensating", path, kind=kinds.COMPENSATING, item=item)
         return (self._turn_of(done[0], effect.compensations),)
 
-    def go_on(self, effect: fx.Undone) -> tuple[Effect, ...]:
+    def go_on(self, effect: fx.CompensationEnded) -> tuple[Effect, ...]:
         """A compensation has ended: the next one, or what comes after the last."""
         row = self._under_way(effect)
         left = row.remaining - 1
@@ -100,7 +100,7 @@ class CompensationsSql:
         )  # fmt: skip
         return [path for path in found if place_of(path) in compensations]
 
-    def _under_way(self, effect: fx.Undone) -> Any:
+    def _under_way(self, effect: fx.CompensationEnded) -> Any:
         return self.connection.execute(
             select(steps.c.path, steps.c.opened, steps.c.remaining, steps.c.item)
             .where(self._waits(steps.c.path.in_(list(effect.then))))

@@ -80,9 +80,9 @@ def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[s
 def _lock_rows(connection: Connection, claim: Claim, commit: FlowCommit) -> dict[str, _Row]:
     """The rows that this commit is about, as they stay until it changes them; also those that an earlier try of it has
     written. New sleeps need none: their insert leaves a row that is there alone."""
-    others: list[Any] = [*commit.endings, *commit.waits, *commit.children, *commit.child_waits]
-    marks = [*(one.mark.path for one in others), *(mark.path for mark in commit.given_up)]
-    paths = [*commit.open_paths, *marks]
+    others: list[Any] = [*commit.writes, *commit.waits, *commit.children, *commit.child_waits]
+    refs = [*(one.ref.path for one in others), *(ref.path for ref in commit.given_up)]
+    paths = [*commit.open_paths, *refs]
     if not paths:
         return {}
     wanted = select(*_COLUMNS).where(steps.c.run_id == claim.run_id, steps.c.path.in_(paths))
@@ -136,7 +136,7 @@ class _Arrival:
     at: dt.datetime
     row: _Row
     #: Of a step that ended in this attempt.
-    ending: CheckpointWrite | None = None
+    write: CheckpointWrite | None = None
 
 
 class _Applying:
@@ -150,8 +150,8 @@ class _Applying:
 
     def apply(self) -> FlowProgress:
         commit, flow = self._commit, self._flow
-        for mark in commit.given_up:
-            self._give_up(mark)
+        for ref in commit.given_up:
+            self._give_up(ref)
         started = self._begin()
         arrivals, due_in = self._arrivals()
         ended = self._receive(arrivals)
@@ -169,84 +169,84 @@ class _Applying:
     def _begin(self) -> tuple[str, ...]:
         """The child runs that were started."""
         commit, flow = self._commit, self._flow
-        for ending in commit.endings:
-            if ending.status not in STEP_TERMINAL:
-                flow.write(ending)
+        for write in commit.writes:
+            if write.status not in STEP_TERMINAL:
+                flow.write(write)
         for sleep in commit.sleeps:
             self._opened(sleep)
         others: list[Any] = [*commit.waits, *commit.children, *commit.child_waits]
         for one in others:
-            if one.mark.path in self._rows:  # an earlier try of this commit has written it
-                self._open[one.mark.path] = self._rows[one.mark.path]
+            if one.ref.path in self._rows:  # an earlier try of this commit has written it
+                self._open[one.ref.path] = self._rows[one.ref.path]
         for wait in commit.waits:
-            row = self._rows.get(wait.mark.path)
+            row = self._rows.get(wait.ref.path)
             if row is None:
                 self._begin_wait(wait, flow.claim.token)
             elif row.is_revived:
                 self._wait_again(wait, row)
         for child_wait in commit.child_waits:
-            if child_wait.mark.path not in self._rows:
+            if child_wait.ref.path not in self._rows:
                 self._wait_for_child(child_wait)
-        started = [self._start(one) for one in commit.children if one.mark.path not in self._rows]
+        started = [self._start(one) for one in commit.children if one.ref.path not in self._rows]
         return tuple(one for one in started if one is not None)
 
-    def _opened(self, ending: CheckpointWrite, item: Any = None) -> None:
+    def _opened(self, write: CheckpointWrite, item: Any = None) -> None:
         """The checkpoint waits, or has ended already."""
-        is_new = ending.mark.path not in self._rows
-        (self._flow.begin if is_new else self._flow.write)(ending, item)
-        mark, here = ending.mark, self._flow.now
-        self._open[mark.path] = _Row(
-            mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
-            due_at=None if ending.delay is None else here + dt.timedelta(seconds=ending.delay),
-            completed_at=here if ending.status in STEP_TERMINAL else None, item=item,
+        is_new = write.ref.path not in self._rows
+        (self._flow.begin if is_new else self._flow.write)(write, item)
+        ref, here = write.ref, self._flow.now
+        self._open[ref.path] = _Row(
+            ref.path, ref.kind, write.status, ref.number, write.attempts, load(write.result), write.error,
+            due_at=None if write.delay is None else here + dt.timedelta(seconds=write.delay),
+            completed_at=here if write.status in STEP_TERMINAL else None, item=item,
         )  # fmt: skip
 
     def _wait_again(self, one: EventWait, row: _Row) -> None:
         """For the time that is left."""
         left = None if row.due_at is None else max(0.0, (row.due_at - self._flow.now).total_seconds())
-        mark = replace(one.mark, begun_after=row.begun_after)
-        self._begin_wait(replace(one, mark=mark, timeout=left), row.execution_token)
+        ref = replace(one.ref, begun_after=row.begun_after)
+        self._begin_wait(replace(one, ref=ref, timeout=left), row.execution_token)
 
     def _begin_wait(self, one: EventWait, token: int) -> None:
-        waiting = Waiting(self._run_id, one.mark.path, token)
+        waiting = Waiting(self._run_id, one.ref.path, token)
         event = begin_wait(self._connection, waiting, one.waits_for, self._flow.writer)
         if event is not None:
-            self._opened(CheckpointWrite(one.mark, "completed", Json(serialise(event))))
+            self._opened(CheckpointWrite(one.ref, "completed", Json(serialise(event))))
         else:
-            self._opened(CheckpointWrite(one.mark, "waiting", delay=one.timeout))
+            self._opened(CheckpointWrite(one.ref, "waiting", delay=one.timeout))
 
     def _start(self, one: ChildStart) -> str | None:
-        child = self._flow.start_child(one.mark, one.child, awaited=True)
+        child = self._flow.start_child(one.ref, one.child, awaited=True)
         if child.error is not None:
-            failed = _Row(one.mark.path, one.mark.kind, "failed", one.mark.number, 1, error=child.error)
-            self._open[one.mark.path] = replace(failed, completed_at=self._flow.now)
+            failed = _Row(one.ref.path, one.ref.kind, "failed", one.ref.number, 1, error=child.error)
+            self._open[one.ref.path] = replace(failed, completed_at=self._flow.now)
         return child.run_id
 
     def _wait_for_child(self, one: ChildWait) -> None:
         child = self._children.get(one.run_id)
         if child is not None and child.status not in RUN_TERMINAL:
-            self._opened(CheckpointWrite(one.mark, "waiting"), item=one.run_id)
+            self._opened(CheckpointWrite(one.ref, "waiting"), item=one.run_id)
             return
         error = child_error(one.run_id, child)
         result = None if error or child is None else Json(serialise(child.result))
-        self._opened(CheckpointWrite(one.mark, "failed" if error else "completed", result, error), item=one.run_id)
+        self._opened(CheckpointWrite(one.ref, "failed" if error else "completed", result, error), item=one.run_id)
 
-    def _give_up(self, mark: CheckpointRef) -> None:
+    def _give_up(self, ref: CheckpointRef) -> None:
         """No lane waits for it any more. An event that it got, and that its lane has not seen, goes back."""
-        row = self._rows.get(mark.path)
+        row = self._rows.get(ref.path)
         if row is None or row.status == "cancelled":
             return
-        if mark.kind == CHILD:
-            leave_awaited(self._connection, self._run_id, steps.c.path == mark.path)
-        if mark.kind == FLOW_WAIT and row.status == "completed" and row.result is not None:
+        if ref.kind == CHILD:
+            leave_awaited(self._connection, self._run_id, steps.c.path == ref.path)
+        if ref.kind == FLOW_WAIT and row.status == "completed" and row.result is not None:
             self._give_back(row.result["id"])
         self._update(
             row, status="cancelled", result=None, error=None, end_order=None, ring_at=None,
             completed_at=row.completed_at or self._flow.now, execution_token=steps.c.execution_token + 1,
         )  # fmt: skip
-        self._flow.record("given_up", mark.path, kind=mark.kind)
-        if mark.kind == FLOW_WAIT:
-            self._flow.forget_waits(mark.path)
+        self._flow.record("given_up", ref.path, kind=ref.kind)
+        if ref.kind == FLOW_WAIT:
+            self._flow.forget_waits(ref.path)
 
     def _give_back(self, event_id: str) -> None:
         """It is delivered again: another run may be waiting for it."""
@@ -264,7 +264,7 @@ class _Applying:
     def _arrivals(self) -> tuple[list[_Arrival], float | None]:
         """What has ended without an order, by its time; and seconds until the next timer is due."""
         here = self._flow.now
-        arrivals = [self._of_step(one) for one in self._commit.endings if one.status in STEP_TERMINAL]
+        arrivals = [self._of_step(one) for one in self._commit.writes if one.status in STEP_TERMINAL]
         due_in: float | None = None
         for row in self._open.values():
             if row.status in _ENDED:
@@ -277,15 +277,15 @@ class _Applying:
                     due_in = left if due_in is None else min(left, due_in)
         return sorted(arrivals, key=lambda one: (one.at, one.row.path)), due_in
 
-    def _of_step(self, ending: CheckpointWrite) -> _Arrival:
-        mark, here = ending.mark, self._flow.now
-        before = self._rows.get(mark.path)
+    def _of_step(self, write: CheckpointWrite) -> _Arrival:
+        ref, here = write.ref, self._flow.now
+        before = self._rows.get(ref.path)
         if before is None or before.status not in STEP_TERMINAL:
             before = _Row(
-                mark.path, mark.kind, ending.status, mark.number, ending.attempts, load(ending.result), ending.error,
+                ref.path, ref.kind, write.status, ref.number, write.attempts, load(write.result), write.error,
                 completed_at=here,
             )  # fmt: skip
-        return _Arrival(here - dt.timedelta(seconds=ending.ago), before, ending)
+        return _Arrival(here - dt.timedelta(seconds=write.ago), before, write)
 
     def _receive(self, arrivals: Sequence[_Arrival]) -> tuple[Checkpoint, ...]:
         """The flow receives them in this order. What has its order already got it by an earlier try of this commit."""
@@ -295,13 +295,13 @@ class _Applying:
         for arrival in arrivals:
             row = arrival.row
             if row.end_order is None:
-                row, order = self._received(replace(row, end_order=order), arrival.ending), order + 1
+                row, order = self._received(replace(row, end_order=order), arrival.write), order + 1
             received.append(row)
         return tuple(row.checkpoint for row in sorted(received, key=lambda one: one.end_order or 0))
 
-    def _received(self, row: _Row, ending: CheckpointWrite | None) -> _Row:
-        if ending is not None:
-            self._flow.write(replace(ending, end_order=row.end_order))
+    def _received(self, row: _Row, write: CheckpointWrite | None) -> _Row:
+        if write is not None:
+            self._flow.write(replace(write, end_order=row.end_order))
             return row
         if row.status != "waiting":
             self._flow.record("received", row.path, end_order=row.end_order)

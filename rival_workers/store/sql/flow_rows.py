@@ -78,40 +78,40 @@ class FlowTransaction:
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
-    def write(self, ending: CheckpointWrite, item: Any = None) -> bool:
+    def write(self, write: CheckpointWrite, item: Any = None) -> bool:
         """The checkpoint's row: new, with a token that none before it at its path had, or one that waited for another
         try. What is over stays as it is."""
-        changes = self._changes(ending)
-        statement = self._insert(ending, item, changes).on_conflict_do_update(
+        changes = self._changes(write)
+        statement = self._insert(write, item, changes).on_conflict_do_update(
             index_elements=["run_id", "path"], set_=changes, where=steps.c.status.not_in(STEP_TERMINAL)
         )
-        return self._written(statement, ending, item)
+        return self._written(statement, write, item)
 
-    def begin(self, ending: CheckpointWrite, item: Any = None) -> bool:
+    def begin(self, write: CheckpointWrite, item: Any = None) -> bool:
         """The same for a checkpoint that begins to wait. A row that is there already stays: the commit is repeated."""
-        statement = self._insert(ending, item, self._changes(ending)).on_conflict_do_nothing()
-        return self._written(statement, ending, item)
+        statement = self._insert(write, item, self._changes(write)).on_conflict_do_nothing()
+        return self._written(statement, write, item)
 
-    def _changes(self, ending: CheckpointWrite) -> dict[str, Any]:
+    def _changes(self, write: CheckpointWrite) -> dict[str, Any]:
         return {
-            "status": ending.status, "result": ending.result, "error": ending.error, "attempts": ending.attempts,
-            "completed_at": self.now if ending.status in STEP_TERMINAL else None,
-            "due_at": None if ending.delay is None else after(ending.delay), "end_order": ending.end_order,
+            "status": write.status, "result": write.result, "error": write.error, "attempts": write.attempts,
+            "completed_at": self.now if write.status in STEP_TERMINAL else None,
+            "due_at": None if write.delay is None else after(write.delay), "end_order": write.end_order,
         }  # fmt: skip
 
-    def _insert(self, ending: CheckpointWrite, item: Any, changes: dict[str, Any]) -> Any:
-        mark = ending.mark
+    def _insert(self, write: CheckpointWrite, item: Any, changes: dict[str, Any]) -> Any:
+        ref = write.ref
         dialect: Any = postgresql if self.connection.dialect.name == "postgresql" else sqlite
         return dialect.insert(steps).values(
-            run_id=self.claim.run_id, path=mark.path, kind=mark.kind, opened=mark.number,
-            begun_after=mark.begun_after, execution_token=self.claim.token, created_at=now(), started_at=now(),
+            run_id=self.claim.run_id, path=ref.path, kind=ref.kind, opened=ref.number,
+            begun_after=ref.begun_after, execution_token=self.claim.token, created_at=now(), started_at=now(),
             item=item, **changes,
         )  # fmt: skip
 
-    def _written(self, statement: Any, ending: CheckpointWrite, item: Any) -> bool:
+    def _written(self, statement: Any, write: CheckpointWrite, item: Any) -> bool:
         written = self.connection.execute(statement.returning(steps.c.path)).first() is not None
         if written:
-            self.record(ending.what, ending.mark.path, **ending.detail, item=item)
+            self.record(write.what, write.ref.path, **write.detail, item=item)
         return written
 
     def forget_waits(self, path: str) -> None:
@@ -141,23 +141,23 @@ class FlowTransaction:
 
     # -- children -----------------------------------------------------------------------------------------
 
-    def start_child(self, mark: CheckpointRef, child: ChildRun, *, awaited: bool) -> SpawnedChild:
+    def start_child(self, ref: CheckpointRef, child: ChildRun, *, awaited: bool) -> SpawnedChild:
         """The child run is there with its checkpoint. One that an earlier try of the flow has started keeps its id."""
         workflow = current_workflow(self.connection, child.workflow)
         if workflow is None:
             error = _error(UnknownWorkflow(child.workflow, workflow_names(self.connection)))
-            self.write(CheckpointWrite(mark, "failed", error=error))
+            self.write(CheckpointWrite(ref, "failed", error=error))
             return SpawnedChild(None, error)
         new = next(
             one for one in self._child_ids(child)
             if run_statements.insert_runs(self.connection, workflow, {one: child.input}, self.times.grace)
         )  # fmt: skip
         self.connection.execute(
-            update(runs).where(runs.c.id == new).values(parent_run_id=self.claim.run_id, parent_path=mark.path)
+            update(runs).where(runs.c.id == new).values(parent_run_id=self.claim.run_id, parent_path=ref.path)
         )
-        self.writer.add("child", mark.path, run_id=new, workflow=child.workflow, awaited=awaited)
+        self.writer.add("child", ref.path, run_id=new, workflow=child.workflow, awaited=awaited)
         result = None if awaited else Json(serialise(new))
-        write = CheckpointWrite(mark, "waiting" if awaited else "completed", result)
+        write = CheckpointWrite(ref, "waiting" if awaited else "completed", result)
         self.write(write, item=new if awaited else None)
         return SpawnedChild(new)
 

@@ -86,19 +86,19 @@ class FlowsSql:
             began: Any = connection.scalar(select(steps.c.created_at).where(*at))
             return float(began.timestamp())
 
-    def record_checkpoint(self, claim: Claim, ending: CheckpointWrite, state: Json | None = None) -> float | None:
+    def record_checkpoint(self, claim: Claim, write: CheckpointWrite, state: Json | None = None) -> float | None:
         """When it ended, by the database's clock; None: the flow has moved on without this attempt. `state`: that of
         the flow, if it has changed; here and below."""
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
-            if ending.mark.found is not None:
-                lock_leaves(connection, claim, [ending.mark.path])
+            if write.ref.found is not None:
+                lock_leaves(connection, claim, [write.ref.path])
             flow = FlowTransaction.of(connection, claim, self.ring_times, state)
             if flow is None:
                 return None
             ended_at: Any = flow.now
-            if not flow.write(ending):  # an earlier try has
-                at = (steps.c.run_id == claim.run_id, steps.c.path == ending.mark.path)
+            if not flow.write(write):  # an earlier try has
+                at = (steps.c.run_id == claim.run_id, steps.c.path == write.ref.path)
                 ended_at = connection.scalar(select(steps.c.completed_at).where(*at))
             if flow.is_paused:
                 flow.stop()
@@ -108,25 +108,25 @@ class FlowsSql:
         return float(ended_at.timestamp())
 
     def suspend_step(
-        self, claim: Claim, ending: CheckpointWrite | None, seconds: float | None, state: Json | None = None
+        self, claim: Claim, write: CheckpointWrite | None, seconds: float | None, state: Json | None = None
     ) -> int | None:
         """The flow waits: for a time, or without one for something else. Its new token; None: it has moved on."""
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
-            if ending is not None:
-                lock_leaves(connection, claim, [ending.mark.path])
+            if write is not None:
+                lock_leaves(connection, claim, [write.ref.path])
             left = leave(connection, claim, seconds, self.ring_times, state)
             if left is None:
                 return None
             writer = HistoryWriter(connection, claim.run_id, left.executor_id)
             flow = FlowTransaction(connection, claim, writer, left.now, self.ring_times, state=state)
-            if ending is not None:
-                flow.write(ending)
+            if write is not None:
+                flow.write(write)
             flow.record_suspended(seconds)
             return int(left.execution_token)
 
     def spawn_child(
-        self, claim: Claim, mark: CheckpointRef, child: ChildRun, state: Json | None = None
+        self, claim: Claim, ref: CheckpointRef, child: ChildRun, state: Json | None = None
     ) -> SpawnedChild | None:
         """The child run is there with the checkpoint, which does not wait for it. None: the flow has moved on."""
         with self.database.transaction() as connection:
@@ -134,10 +134,10 @@ class FlowsSql:
             flow = FlowTransaction.of(connection, claim, self.ring_times, state)
             if flow is None:
                 return None
-            at = (steps.c.run_id == claim.run_id, steps.c.path == mark.path)
+            at = (steps.c.run_id == claim.run_id, steps.c.path == ref.path)
             before = connection.execute(select(steps.c.result, steps.c.error).where(*at)).first()
             # The answer of an earlier try was lost: nothing is done again.
-            done = flow.start_child(mark, child, awaited=False) if before is None else SpawnedChild(*before)
+            done = flow.start_child(ref, child, awaited=False) if before is None else SpawnedChild(*before)
             if flow.is_paused:
                 flow.stop()
             flow.close()

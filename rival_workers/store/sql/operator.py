@@ -120,8 +120,8 @@ class OperatorSql:
             return self._begin_again(connection, run, order)
         with _told(order.verb, run_id):
             cut = choose(_plan(connection, run), rows)
-        children = children_of(connection, run_id, cut.undone)
-        retried = () if order.children_retried else children_to_retry(connection, run, cut.undone)
+        children = children_of(connection, run_id, cut.deleted)
+        retried = () if order.children_retried else children_to_retry(connection, run, cut.deleted)
         if order.dry_run or retried:
             return Operated(run.workflow, run.version, cut=cut, children=children, retried_children=retried)
         finished = self._apply(connection, run_id, cut, order)
@@ -145,12 +145,12 @@ class OperatorSql:
     def _apply(self, connection: Connection, run_id: str, cut: RewindPlan, order: Order) -> FinishResult:
         what = f"{order.verb}_run" if order.verb in _REOPENING else "retry_run"
         record(
-            connection, run_id, order.step, what, by=order.by, reason=order.reason, undone=cut.undone,
+            connection, run_id, order.step, what, by=order.by, reason=order.reason, undone=cut.deleted,
             opened=[one.path for one in cut.opens], revived=[one.path for one in cut.revived],
         )  # fmt: skip
-        _open_run(connection, run_id, _highest_token(connection, run_id, cut.undone) + 2)
+        _open_run(connection, run_id, _highest_token(connection, run_id, cut.deleted) + 2)
         carried = _carried(connection, run_id, cut, order)
-        for part in _parts(cut.undone):
+        for part in _parts(cut.deleted):
             leave_started_by(connection, run_id, part)
             connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(part)))
             connection.execute(delete(steps).where(steps.c.run_id == run_id, steps.c.path.in_(part)))
@@ -213,7 +213,7 @@ class OperatorSql:
             cut = rewind.retry(plan, _rows(connection, run.id))
         stopped = [one.path for one in cut.opens]
         if order.step not in stopped:
-            undone = any(is_compensation(path) for path in cut.undone)
+            undone = any(is_compensation(path) for path in cut.deleted)
             why = refusals.compensated if undone else refusals.stopped_elsewhere
             raise NotPossible(order.verb, run.id, why(order.verb, run.status, order.step or "", stopped))
         return self._apply(connection, run.id, cut, order)

@@ -84,13 +84,13 @@ def test_a_cancel_at_any_moment_returns_the_truth(rival: Rival, workers: Workers
         usual = statistics.median(threads.map(life, range(36)))
         cancelled = dict(threads.map(start_and_cancel, [dice.uniform(0, 1.5 * usual) for _ in range(160)]))
     wait_for_all(rival, cancelled)
-    for run_id, told in cancelled.items():
+    for run_id, accepted in cancelled.items():
         state = rival.state(run_id)
-        assert state.status == ("cancelled" if told else "completed")
+        assert state.status == ("cancelled" if accepted else "completed")
         assert {step.status for step in state.steps} <= {"completed", "cancelled"}
-        assert told or "cancelled" not in {step.status for step in state.steps}
-        assert [entry.what for entry in rival.history(run_id)].count("cancelled") == (1 if told else 0)
-    assert_chain_is_right(rival, [run_id for run_id, told in cancelled.items() if not told], ledger)
+        assert accepted or "cancelled" not in {step.status for step in state.steps}
+        assert [entry.what for entry in rival.history(run_id)].count("cancelled") == (1 if accepted else 0)
+    assert_chain_is_right(rival, [run_id for run_id, accepted in cancelled.items() if not accepted], ledger)
     assert_nothing_is_stuck(rival)
     assert 0 < sum(cancelled.values()) < len(cancelled), "the race is one: both sides win sometimes"
     assert not any(rival.cancel(run_id) for run_id in list(cancelled)[:5])
@@ -101,8 +101,8 @@ def test_a_cancelled_runs_later_steps_never_start(rival: Rival, workers: Workers
     workers.start(ledger.workflow(), 1)
     run_ids = start_many(rival, 8, seconds=0.3)
     time.sleep(0.5)
-    told = {run_id: rival.cancel(run_id) for run_id in run_ids}
-    assert all(told.values())
+    accepted = {run_id: rival.cancel(run_id) for run_id in run_ids}
+    assert all(accepted.values())
     time.sleep(0.6)  # whatever was running when they were cancelled has ended
     seen = ledger.lines()
     time.sleep(1.0)

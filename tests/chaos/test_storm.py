@@ -59,20 +59,20 @@ def judged(executions: Sequence[Execution], entries: Sequence[HistoryEntry]) -> 
 
 
 def test_an_execution_after_a_takeover_is_explained_also_when_the_first_one_comes_late() -> None:
-    told = history(("claimed", "a", 1), ("taken_over", "a", 0), ("claimed", "a", 2), ("completed", "a", 2))
-    assert judged([executed("a", 2, 2.5), executed("a", 1, 9)], told) == ({"its executor was lost": 1}, 0)
+    recorded = history(("claimed", "a", 1), ("taken_over", "a", 0), ("claimed", "a", 2), ("completed", "a", 2))
+    assert judged([executed("a", 2, 2.5), executed("a", 1, 9)], recorded) == ({"its executor was lost": 1}, 0)
 
 
 def test_an_execution_without_a_claim_is_not_explained() -> None:
-    told = history(("claimed", "a", 1), ("completed", "a", 1))
-    assert judged([executed("a", 1, 0.5), executed("a", 1, 0.7)], told) == ({}, 1)
-    assert judged([executed("a", 2, 0.5)], told) == ({}, 1)
-    assert judged([executed("a", 1, -1)], told) == ({}, 1)
+    recorded = history(("claimed", "a", 1), ("completed", "a", 1))
+    assert judged([executed("a", 1, 0.5), executed("a", 1, 0.7)], recorded) == ({}, 1)
+    assert judged([executed("a", 2, 0.5)], recorded) == ({}, 1)
+    assert judged([executed("a", 1, -1)], recorded) == ({}, 1)
 
 
 def test_a_claim_without_a_cause_explains_nothing() -> None:
-    told = history(("claimed", "a", 1), ("completed", "a", 1), ("claimed", "a", 2))
-    assert judged([executed("a", 1, 0.5), executed("a", 2, 2.5)], told) == ({}, 1)
+    recorded = history(("claimed", "a", 1), ("completed", "a", 1), ("claimed", "a", 2))
+    assert judged([executed("a", 1, 0.5), executed("a", 2, 2.5)], recorded) == ({}, 1)
 
 
 def test_a_checkpoint_may_be_repeated_after_a_loss_and_not_after_a_mere_wait() -> None:

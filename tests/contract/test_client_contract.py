@@ -368,8 +368,8 @@ def test_the_state_shows_the_steps_in_order_with_what_they_said(world: World) ->
     assert state.is_terminal
     assert state.current_step is None
     assert (state.attempts, world.api.logs("x")) == ([], [])
-    told = [(entry.what, entry.path) for entry in world.api.history("x")]
-    assert told == [
+    recorded = [(entry.what, entry.path) for entry in world.api.history("x")]
+    assert recorded == [
         ("started", None),
         ("claimed", "take"),
         ("completed", "take"),
@@ -594,7 +594,7 @@ def test_another_kind_of_connection_is_refused(world: World) -> None:
 def test_the_run_end_notification_wakes_a_wait_long_before_its_next_poll(
     kind: str, postgres_url: str, broker_url: str
 ) -> None:
-    settings = Settings(database_url=postgres_url, broker_url=broker_url, queue="bell")
+    settings = Settings(database_url=postgres_url, broker_url=broker_url, queue="run-ends")
     inline = Inline(postgres_url)
     inline.define("echo", step(lambda input: input, name="echo"))
     inline.rival.run("echo", 1, run_id="x")

@@ -28,10 +28,10 @@ def inline(request: pytest.FixtureRequest, file_url: str) -> Iterator[Inline]:
 def settle(inline: Inline, order: random.Random | None = None, copies: int = 1) -> None:
     """Until no message is left and nothing is due."""
     for _ in range(1000):
-        rung = inline.doorbell.take()
-        if not rung and not inline.later:
+        published = inline.doorbell.take()
+        if not published and not inline.later:
             return
-        inline.later += [(inline.clock() + message.countdown, message) for message in rung for _ in range(copies)]  # type: ignore[misc]
+        inline.later += [(inline.clock() + message.countdown, message) for message in published for _ in range(copies)]  # type: ignore[misc]
         if order is not None:
             order.shuffle(inline.later)
         index = next((n for n, (at, _) in enumerate(inline.later) if at <= inline.clock()), None)  # type: ignore[misc]

@@ -112,13 +112,13 @@ def test_a_lost_event_message_is_published_again_by_the_keeper(inline: Inline) -
 
 def test_an_event_that_was_published_is_not_published_again_while_the_queue_has_a_backlog(inline: Inline) -> None:
     inline.rival.send_event("paid", 1)
-    for backlog, rung in ((3600.0, 0), (0.0, 1)):
+    for backlog, published in ((3600.0, 0), (0.0, 1)):
         inline.doorbell.age = backlog
         inline.doorbell.take()
         with inline.store.database.transaction() as connection:
             connection.execute(update(events).values(ring_at=after(-1)))
         inline.keeper.run_once()
-        assert len(inline.doorbell.take()) == rung
+        assert len(inline.doorbell.take()) == published
 
 
 # -- who gets it ------------------------------------------------------------------------------------------
@@ -511,7 +511,7 @@ def test_of_timeout_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline
         settle(pg)
         assert status(pg, f"r{n}") == "completed"
         taken = {one.event_id: one.status for one in pg.rival.events()}[event] == "consumed"
-        assert got(pg, f"r{n}") == (n if taken else None), "the event was consumed by whoever has its payload"
+        assert got(pg, f"r{n}") == (n if taken else None), "the event was consumed by the wait that has its payload"
         won["delivery" if taken else "timeout"] += 1
     assert won.total() == 8
 
@@ -791,7 +791,7 @@ def test_a_step_that_was_claimed_with_its_event_is_started_again_when_its_execut
     assert got(pg, "r") == 7
 
 
-@pytest.mark.parametrize("hindrance", ["paused", "unknown", "nobody goes on"])
+@pytest.mark.parametrize("hindrance", ["paused", "unknown", "no worker goes on"])
 def test_a_step_is_only_woken_where_it_cannot_be_gone_on_with(pg: Inline, hindrance: str) -> None:
     pg.define("w", wait_event_step("paid", key="k"))
     started(pg, "r")
@@ -799,7 +799,7 @@ def test_a_step_is_only_woken_where_it_cannot_be_gone_on_with(pg: Inline, hindra
         pg.rival.pause("r")
     event = pg.rival.send_event("paid", 7, key="k").event_id
     known = () if hindrance == "unknown" else pg.registry.versions
-    claim = None if hindrance == "nobody goes on" else ClaimBy("me", known)
+    claim = None if hindrance == "no worker goes on" else ClaimBy("me", known)
     delivered = pg.store.deliver_event(event, claim)
     assert delivered.claimed is None
     assert [one.path for one in delivered.ready] == ["wait_paid"]

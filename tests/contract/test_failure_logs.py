@@ -39,7 +39,7 @@ def failures(inline: Inline) -> list[LogEntry]:
     return [entry for entry in inline.rival.logs("r") if "traceback" in entry.fields]
 
 
-def told(caplog: pytest.LogCaptureFixture, name: str = "rival.steps") -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture, name: str = "rival.steps") -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == name]
 
 
@@ -54,8 +54,8 @@ def test_a_failed_attempt_is_one_line_with_its_place_and_an_entry_with_its_trace
     carry_out(inline, ok, boom)
     place = f"(tests/contract/test_failure_logs.py:{boom.__code__.co_firstlineno + 4} in boom)"
     error = f"ValueError: no money, password=*** {place}"
-    assert told(caplog) == [f"w.boom run=r attempt 1 of 1 failed, no retry: {error}"]
-    assert told(caplog, "rival.runs") == [f"run r of w failed at step boom: {error}"]
+    assert logged(caplog) == [f"w.boom run=r attempt 1 of 1 failed, no retry: {error}"]
+    assert logged(caplog, "rival.runs") == [f"run r of w failed at step boom: {error}"]
     [entry] = failures(inline)
     assert (entry.level, entry.path, entry.attempt) == ("error", "boom", 1)
     assert entry.message == f"attempt 1 of 1 failed, no retry: {error}"
@@ -81,7 +81,7 @@ def test_attempts_that_are_retried_say_when_and_keep_their_tracebacks(
         raise StepError(f"try {run.attempt}", behavior="retry")
 
     carry_out(inline, step(flaky, max_attempts=3, backoff="none"))
-    lines = told(caplog)
+    lines = logged(caplog)
     assert [line.partition(": ")[0].removeprefix("w.flaky run=r ") for line in lines] == [
         "attempt 1 of 3 failed, next attempt in 0 s",
         "attempt 2 of 3 failed, next attempt in 0 s",
@@ -97,7 +97,7 @@ def test_an_exception_that_asks_for_no_retry_says_so_when_there_were_attempts_le
     inline: Inline, caplog: pytest.LogCaptureFixture
 ) -> None:
     carry_out(inline, step(boom, max_attempts=3))
-    assert "attempt 1 of 3 failed, not retried: that takes StepError(behavior='retry'): ValueError" in told(caplog)[0]
+    assert "attempt 1 of 3 failed, not retried: that takes StepError(behavior='retry'): ValueError" in logged(caplog)[0]
 
 
 def test_a_soft_failure_says_that_the_run_continues(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
@@ -105,8 +105,8 @@ def test_a_soft_failure_says_that_the_run_continues(inline: Inline, caplog: pyte
         raise StepError("whatever", behavior="continue")
 
     carry_out(inline, soft, ok)
-    assert "failed, the run continues: StepError: whatever" in told(caplog)[0]
-    assert told(caplog, "rival.runs") == []
+    assert "failed, the run continues: StepError: whatever" in logged(caplog)[0]
+    assert logged(caplog, "rival.runs") == []
     assert [entry.level for entry in failures(inline)] == ["warning"]
 
 
@@ -123,13 +123,13 @@ def test_handlers_compensations_and_conditions_are_logged_with_their_own_place(
         raise RuntimeError("condition")
 
     carry_out(inline, step(ok, compensate=undo), branch("b", when=when, then=[ok]), on_error=handler)
-    lines = told(caplog)
+    lines = logged(caplog)
     expected = {"b!when": "when", "ok!compensate": "undo", "!on_error": "handler"}
     for path, function in expected.items():
         [line] = [line for line in lines if line.startswith(f"w.{path} ")]
         assert f"in {expected[path]})" in line
         assert f"in {function}" in next(e for e in failures(inline) if e.path == path).fields["traceback"]
-    assert [line.partition(": ")[0] for line in told(caplog, "rival.runs")] == ["run r of w failed at step b!when"]
+    assert [line.partition(": ")[0] for line in logged(caplog, "rival.runs")] == ["run r of w failed at step b!when"]
 
 
 def test_steps_within_composites_are_named_by_their_paths(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
@@ -142,7 +142,7 @@ def test_steps_within_composites_are_named_by_their_paths(inline: Inline, caplog
     inner = loop("l", do=[boom], until=again, max_iterations=3)
     carry_out(inline, parallel("p", [for_each("f", items=items, do=[inner])]))
     assert [entry.path for entry in failures(inline)] == ["p/f[0]/l[0]/boom"]
-    assert told(caplog, "rival.runs")[0].startswith("run r of w failed at step p/f[0]/l[0]/boom: ValueError")
+    assert logged(caplog, "rival.runs")[0].startswith("run r of w failed at step p/f[0]/l[0]/boom: ValueError")
 
 
 def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
@@ -157,11 +157,11 @@ def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, capl
     assert inline.coordinator.transitions.time_out(
         Position(claim, "w", step_message.version, definition.plan, 1, 0, "step")
     )
-    [line] = told(caplog)
+    [line] = logged(caplog)
     assert "attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s" in line
     assert f"test_failure_logs.py:{ok.__code__.co_firstlineno} in ok)" in line
     assert "timed out" in inline.rival.logs("r")[0].message
-    assert len(told(caplog, "rival.runs")) == 1
+    assert len(logged(caplog, "rival.runs")) == 1
 
 
 def test_a_late_failure_is_not_logged_as_one_that_counts(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
@@ -170,13 +170,13 @@ def test_a_late_failure_is_not_logged_as_one_that_counts(inline: Inline, caplog:
         raise ValueError("too late")
 
     carry_out(inline, cancelled)
-    assert told(caplog) == []
-    assert told(caplog, "rival.runs") == []
+    assert logged(caplog) == []
+    assert logged(caplog, "rival.runs") == []
 
 
 def test_a_completed_run_logs_nothing(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
     carry_out(inline, ok, parallel("p", [step(ok, name="a"), step(ok, name="b")]))
-    assert [told(caplog, name) for name in ("rival.steps", "rival.runs")] == [[], []]
+    assert [logged(caplog, name) for name in ("rival.steps", "rival.runs")] == [[], []]
     assert inline.rival.logs("r") == []
 
 
@@ -190,7 +190,7 @@ def test_a_failed_step_of_a_flow_is_logged_with_its_own_place(inline: Inline, ca
         return int(ctx.step(boom))
 
     carry_out(inline, fl)
-    of_step, of_flow = told(caplog)
+    of_step, of_flow = logged(caplog)
     line = boom.__code__.co_firstlineno + 4
     assert of_step.startswith("w.fl/boom run=r attempt 1 of 1 failed, no retry: ValueError: no money, password=*** (")
     assert f"test_failure_logs.py:{line} in boom)" in of_step
@@ -198,7 +198,7 @@ def test_a_failed_step_of_a_flow_is_logged_with_its_own_place(inline: Inline, ca
     assert f"test_failure_logs.py:{fl.function.__code__.co_firstlineno + 3} in fl)" in of_flow
     assert [entry.path for entry in failures(inline)] == ["fl/boom", "fl"]
     assert "KeyError: 'key'" in failures(inline)[0].fields["traceback"]
-    assert len(told(caplog, "rival.runs")) == 1
+    assert len(logged(caplog, "rival.runs")) == 1
     state = inline.rival.state("r")
     assert "hunter2" not in repr(state)
 
@@ -222,7 +222,7 @@ def test_a_step_of_a_flow_that_is_retried_logs_each_attempt_once(
         inline.keeper.run_once()
         inline.drain()
     assert inline.rival.result("r").result == "caught"
-    assert [line.partition(": ")[0].removeprefix("w.fl/flaky run=r ") for line in told(caplog)] == [
+    assert [line.partition(": ")[0].removeprefix("w.fl/flaky run=r ") for line in logged(caplog)] == [
         "attempt 1 of 3 failed, next attempt in 0 s",
         "attempt 2 of 3 failed, next attempt in 0 s",
         "attempt 3 of 3 failed, no retry",
@@ -240,7 +240,7 @@ def test_a_run_that_fails_because_of_a_child_names_the_child_and_its_step(
         ctx.call("child")
 
     carry_out(inline, fl)
-    lines = told(caplog, "rival.runs")
+    lines = logged(caplog, "rival.runs")
     assert lines[0].startswith("run r/call:child of child failed at step boom: ValueError: no money")
     assert "child run 'r/call:child' has not completed at step 'boom': ValueError: no money" in lines[1]
     assert lines[1].startswith("run r of w failed at step fl: ChildFailed: ")

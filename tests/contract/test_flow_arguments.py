@@ -91,7 +91,7 @@ def test_a_flow_can_wait_for_many_long_topics_at_once(inline: Inline) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "problem"),
     [
         (lambda: step(len, timeout=1e12), "timeout"),
         (lambda: step(len, max_delay=dt.timedelta.max), "max_delay"),
@@ -102,8 +102,8 @@ def test_a_flow_can_wait_for_many_long_topics_at_once(inline: Inline) -> None:
         (lambda: wait_event_step("a", timeout=1e12, name="w"), "option timeout"),
     ],
 )
-def test_what_no_store_takes_is_refused_at_registration(made: Callable[[], Any], told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
+def test_what_no_store_takes_is_refused_at_registration(made: Callable[[], Any], problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
         define_workflow("w", [made()])
 
 

@@ -558,10 +558,10 @@ def test_a_flow_that_continues_does_not_get_again_what_was_for_all(inline: Inlin
 def test_a_flow_that_continues_leaves_alone_what_others_have_done_and_wait_for(inline: Inline) -> None:
     """A lane that waits for an event, one that has failed once, children and logs of its own: all of that stays."""
 
-    def told(log: Any) -> None:
+    def says(log: Any) -> None:
         log.info("hello")
-        calls["told"] += 1
-        if calls["told"] == 1:
+        calls["says"] += 1
+        if calls["says"] == 1:
             raise StepError("again", behavior="retry", max_attempts=2, backoff="none")
 
     def turns(ctx: Any, input: Any) -> Any:
@@ -575,21 +575,21 @@ def test_a_flow_that_continues_leaves_alone_what_others_have_done_and_wait_for(i
 
     inline.define("child", step(lambda: 1, name="one"))
     define(inline, lambda ctx: ctx.await_event("never"), "waiting")
-    lanes = [[step(told, name="told")], [wait_event_step("go", name="go")]]
+    lanes = [[step(says, name="says")], [wait_event_step("go", name="go")]]
     flows = [flow(name, register=False)(body) for name, body in (("turns", turns), ("other", other))]
     inline.define("w", parallel("all", [*lanes, *([one] for one in flows)]))
     start(inline, "first", workflow="w")
     inline.rival.send_event("next", 1)
     inline.drain()
-    assert [row.path for row in inline.rival.logs("r") if row.message == "hello"] == ["all/told", "all/told"]
-    assert [row.path for row in inline.rival.state("r").attempts] == ["all/told", "all/told"]
+    assert [row.path for row in inline.rival.logs("r") if row.message == "hello"] == ["all/says", "all/says"]
+    assert [row.path for row in inline.rival.state("r").attempts] == ["all/says", "all/says"]
     assert [child.parent_path for child in inline.rival.runs(parent="r")] == [
         "all/turns/spawn:waiting",
         "all/other/call:child",
     ]
-    told_of = {(entry.path or "").split("/")[-1] for entry in inline.rival.history("r")}
-    assert {"told", "go", "other", "call:child"} <= told_of
-    assert "spawn:child" not in told_of
+    recorded = {(entry.path or "").split("/")[-1] for entry in inline.rival.history("r")}
+    assert {"says", "go", "other", "call:child"} <= recorded
+    assert "spawn:child" not in recorded
     # What the attempt that continued has logged last may come after that.
     assert sum(row.message == "turn" for row in inline.rival.logs("r")) <= 2
     inline.rival.send_event("go", "gone")

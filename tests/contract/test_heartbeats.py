@@ -129,18 +129,18 @@ def test_progress_that_is_no_json_is_the_steps_failure(inline: Inline) -> None:
 
 
 def test_a_heartbeat_raises_when_the_run_has_continued_without_the_step(inline: Inline) -> None:
-    told: list[str] = []
+    errors: list[str] = []
 
     def work(ctx: Any) -> None:
         inline.rival.cancel("r")
         try:
             ctx.heartbeat()
         except StepMovedOn as error:
-            told.append(str(error))
+            errors.append(str(error))
             raise
 
     assert ran(inline, work).status == "cancelled"
-    assert told == [
+    assert errors == [
         "step 'work' of run 'r' has gone on without this attempt: it was cancelled, has timed out, or was taken over"
     ]
 

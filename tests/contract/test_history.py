@@ -19,7 +19,7 @@ from tests.support.histories import assert_histories_are_complete
 from tests.support.inline import Inline
 
 
-def told(history: list[HistoryEntry]) -> list[tuple[str, str | None]]:
+def recorded(history: list[HistoryEntry]) -> list[tuple[str, str | None]]:
     return [(entry.what, entry.path) for entry in history]
 
 
@@ -122,7 +122,7 @@ def test_the_first_part_of_a_history_is_the_run_as_it_was(inline: Inline) -> Non
     inline.rival.run("w", {"x": 1}, run_id="r")
     inline.drain()
     history = inline.rival.history("r")
-    assert told(history) == [
+    assert recorded(history) == [
         ("started", None),
         ("claimed", "a"),
         ("completed", "a"),

@@ -103,12 +103,12 @@ def test_a_flow_of_10_000_checkpoints_resumes_without_reading_them_one_by_one(ti
             for n in range(2, 10_001)
         ]
         connection.execute(insert(steps), more)
-        told = {"run_id": "r", "what": "completed", "at": first["completed_at"]}
+        entry = {"run_id": "r", "what": "completed", "at": first["completed_at"]}
         detail = {"kind": "step", "attempts": 1, "result": 1}
         orders = ("end_order", "begun_after")
         connection.execute(
             insert(history),
-            [{**told, "path": one["path"], "detail": detail | {name: one[name] for name in orders}} for one in more],
+            [{**entry, "path": one["path"], "detail": detail | {name: one[name] for name in orders}} for one in more],
         )
     with statements(timed.store.database) as seen:
         resumed = time.perf_counter()

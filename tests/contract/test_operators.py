@@ -554,8 +554,8 @@ def test_a_paused_run_starts_nothing_until_it_is_resumed(make: Make, world: Worl
     assert not inline.rival.resume(run_id)
     assert settled(inline, run_id).status == "completed"
     assert world.done == ["a", "b"]
-    told = [(one.what, one.by) for one in inline.rival.history(run_id) if one.what in ("paused", "resumed")]
-    assert told == [("paused", "ann"), ("resumed", "bob")]
+    recorded = [(one.what, one.by) for one in inline.rival.history(run_id) if one.what in ("paused", "resumed")]
+    assert recorded == [("paused", "ann"), ("resumed", "bob")]
 
 
 def test_what_runs_when_a_run_is_paused_ends_and_nothing_follows(make: Make, world: World) -> None:

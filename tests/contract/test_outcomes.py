@@ -47,7 +47,7 @@ def fails(inline: Inline, operation: str, error: Exception, times: int = 1) -> N
     setattr(inline.store, operation, refused)
 
 
-def told(inline: Inline) -> list[str]:
+def entries_of(inline: Inline) -> list[str]:
     return [entry.what for entry in inline.rival.history("r")]
 
 
@@ -156,7 +156,7 @@ def test_one_that_lasts_too_long_hands_the_attempt_back_and_uses_up_nothing(
     started(inline)
     state = inline.rival.state("r")
     assert (state.result, state.steps[0].attempts, state.steps[0].lost) == (7, 1, 0)
-    assert told(inline).count("handed_back") == 1
+    assert entries_of(inline).count("handed_back") == 1
     assert inline.process.executor.claim.all == set()
 
 
@@ -170,7 +170,7 @@ def test_what_could_not_be_handed_back_is_released_by_the_heartbeat(inline: Inli
     inline.process.executor.beat_once()
     inline.drain()
     assert inline.rival.result("r").result == 7
-    assert told(inline).count("handed_back") == 1
+    assert entries_of(inline).count("handed_back") == 1
 
 
 @pytest.mark.parametrize("error", DEFECTS, ids=repr)
@@ -217,7 +217,7 @@ def test_a_read_that_fails_in_the_middle_of_user_code_is_not_the_steps_failure(i
     fails(inline, operation, DatabaseUnavailable("away"))
     started(inline)
     assert (inline.rival.result("r").status, inline.rival.result("r").result) == ("completed", None)
-    assert told(inline).count("handed_back") == 1
+    assert entries_of(inline).count("handed_back") == 1
 
 
 def test_an_error_of_the_users_own_database_is_the_steps_failure(inline: Inline) -> None:
@@ -248,7 +248,7 @@ def test_every_few_heartbeats_what_runs_in_the_table_only_is_released(inline: In
         inline.process.executor.beat_once()
     inline.drain()
     assert inline.rival.result("r").result == 7
-    assert told(inline).count("handed_back") == 1
+    assert entries_of(inline).count("handed_back") == 1
 
 
 def test_what_runs_here_is_never_released(inline: Inline) -> None:
@@ -260,7 +260,7 @@ def test_what_runs_here_is_never_released(inline: Inline) -> None:
     inline.define("w", step(work), step(work, name="again"))
     started(inline)
     assert inline.rival.result("r").status == "completed"
-    assert "handed_back" not in told(inline)
+    assert "handed_back" not in entries_of(inline)
 
 
 def test_a_claim_whose_answer_is_under_way_is_not_released(inline: Inline) -> None:
@@ -278,7 +278,7 @@ def test_a_claim_whose_answer_is_under_way_is_not_released(inline: Inline) -> No
     inline.define("w", step(lambda: 7, name="work"))
     started(inline)
     assert inline.rival.result("r").result == 7
-    assert "handed_back" not in told(inline)
+    assert "handed_back" not in entries_of(inline)
 
 
 def test_an_executor_under_a_new_id_takes_a_late_claim_of_the_old_one_along(inline: Inline) -> None:
@@ -297,4 +297,4 @@ def test_an_executor_under_a_new_id_takes_a_late_claim_of_the_old_one_along(inli
     inline.define("w", step(lambda: 7, name="work"))
     started(inline)
     assert inline.rival.result("r").result == 7
-    assert "adopted" in told(inline)
+    assert "adopted" in entries_of(inline)

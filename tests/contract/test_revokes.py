@@ -99,7 +99,7 @@ def test_a_start_that_waits_in_the_queue_is_cancelled(inline: Inline) -> None:
     inline.rival.run("w", run_id="r")
     done = inline.process.revocations.revoke("r")
     assert (done and done.what, inline.rival.state("r").status) == ("run", "cancelled")
-    assert inline.doorbell.changed == ["r"], "whoever waits for it is told"
+    assert inline.doorbell.changed == ["r"], "clients that wait for it are notified"
     inline.drain()
     assert inline.process.revocations.revoke("r") is None
 

@@ -54,10 +54,10 @@ LEAVES = ["r/call:middle/spawn:leaf", "r/call:middle/spawn:leaf~2"]
 def test_the_whole_family_is_shown_from_any_of_its_runs(family: Inline, asked: str) -> None:
     root = family.rival.tree(asked)
     assert names(root) == {"r": [{"r/call:middle": LEAVES}, "r/spawn:leaf"]}
-    told = {node.run_id: (node.workflow, node.status, node.parent_path, node.is_awaited) for node in root.walk()}
-    assert told["r"] == ("top", "completed", None, None)
-    assert told["r/call:middle"] == ("middle", "completed", "top/call:middle", True)
-    assert told["r/spawn:leaf"] == ("leaf", "failed", "top/spawn:leaf", False)
+    nodes = {node.run_id: (node.workflow, node.status, node.parent_path, node.is_awaited) for node in root.walk()}
+    assert nodes["r"] == ("top", "completed", None, None)
+    assert nodes["r/call:middle"] == ("middle", "completed", "top/call:middle", True)
+    assert nodes["r/spawn:leaf"] == ("leaf", "failed", "top/spawn:leaf", False)
     assert all(node.duration is not None and not node.more for node in root.walk())
 
 

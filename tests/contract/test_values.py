@@ -257,9 +257,9 @@ def define_flow(inline: Inline, function: Any) -> None:
 def test_a_flow_that_iterates_over_a_dict_comes_to_the_same_steps_again(inline: Inline) -> None:
     def iterates(ctx: Any) -> list[Any]:
         prices = ctx.step(lambda: {"zebra": 1, "ox": 2, "ant": 3.0, "b": 1e300}, name="prices")
-        told = [ctx.step(lambda n=name, p=price: [n, p], name=f"tell-{name}") for name, price in prices.items()]
+        recorded = [ctx.step(lambda n=name, p=price: [n, p], name=f"tell-{name}") for name, price in prices.items()]
         ctx.await_event("go")
-        return told
+        return recorded
 
     define_flow(inline, iterates)
     inline.rival.run("f", run_id="r")

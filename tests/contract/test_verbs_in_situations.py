@@ -144,8 +144,8 @@ class Stage:
             state = self.rival.state(run_id)
         except RunNotFound:
             return []
-        told = [one for one in self.rival.history(run_id) if one.what != "late_answer_refused"]
-        return [state.status, state.paused_at, [(one.path, one.status) for one in state.steps], told]
+        recorded = [one for one in self.rival.history(run_id) if one.what != "late_answer_refused"]
+        return [state.status, state.paused_at, [(one.path, one.status) for one in state.steps], recorded]
 
     def end(self, run_id: str, status: str | None, verb: str) -> None:
         """All messages are delivered; what is still open then is cancelled."""

@@ -274,7 +274,7 @@ case(
 case("all items may fail", "for-each-continue", input={"n": 2, "bad": [0, 1]}, result=[None, None])
 
 create_workflow("not-collected").for_each("all", items=numbers, do=[times_ten], collect=False).register()
-case("results that nobody wants are not collected", "not-collected", input={"n": 3}, result=None)
+case("results that no step reads are not collected", "not-collected", input={"n": 3}, result=None)
 
 create_workflow("no-items").for_each("all", items=one, do=[times_ten]).register()
 case(
@@ -360,7 +360,7 @@ case("a loop counts", "times", result=2, absent=("pages[3]/turn",))
     )
     .register()
 )
-case("a turn sees what the turn before has left", "carried", result=((0 + 1) * 2 + 1) * 2 * 2 + 2)
+case("an iteration sees what the iteration before has left", "carried", result=((0 + 1) * 2 + 1) * 2 * 2 + 2)
 
 # -- nested workflows -------------------------------------------------------------------------------------
 
@@ -498,7 +498,7 @@ case(
     .register()
 )
 case(
-    "a failure goes up until somebody lets it go",
+    "a failure goes up until a composite absorbs it",
     "deep-failure",
     input={"n": 3},
     result={"outer": {"all": None, "two": 2}},

@@ -26,9 +26,9 @@ def assert_histories_are_complete(database: Database) -> int:
         entries = _by_run(connection, select(history).order_by(history.c.id))
         kept = _by_run(connection, select(steps.c.run_id, steps.c.path, *_columns(steps, STEP_FIELDS)))
     for row in rows:
-        told = rebuild(map(as_entry, entries[row["id"]]))
-        _assert_same(row["id"], {"": _recorded_run(told)}, {"": _kept_run(row)})
-        _assert_same(row["id"], _recorded_steps(told), _kept_steps(kept[row["id"]]))
+        rebuilt = rebuild(map(as_entry, entries[row["id"]]))
+        _assert_same(row["id"], {"": _recorded_run(rebuilt)}, {"": _kept_run(row)})
+        _assert_same(row["id"], _recorded_steps(rebuilt), _kept_steps(kept[row["id"]]))
     return len(rows)
 
 
@@ -43,10 +43,10 @@ def _by_run(connection: Connection, wanted: Select[Any]) -> defaultdict[str, lis
     return found
 
 
-def _assert_same(run_id: str, told: dict[str, Any], kept: dict[str, Any]) -> None:
-    paths = (path for path in {*told, *kept} if _exact(told.get(path)) != _exact(kept.get(path)))
-    differing = {path: (told.get(path), kept.get(path)) for path in paths}
-    assert not differing, f"run {run_id!r}: path -> (what its history tells, what the tables say): {differing}"
+def _assert_same(run_id: str, rebuilt: dict[str, Any], kept: dict[str, Any]) -> None:
+    paths = (path for path in {*rebuilt, *kept} if _exact(rebuilt.get(path)) != _exact(kept.get(path)))
+    differing = {path: (rebuilt.get(path), kept.get(path)) for path in paths}
+    assert not differing, f"run {run_id!r}: path -> (rebuilt from its history, in the tables): {differing}"
 
 
 def _exact(fields: Any) -> str:
@@ -54,16 +54,16 @@ def _exact(fields: Any) -> str:
     return json.dumps(fields)
 
 
-def _recorded_run(told: RebuiltRun) -> dict[str, Any]:
-    return {name: getattr(told, name) for name in RUN_FIELDS} | {"paused": told.paused}
+def _recorded_run(rebuilt: RebuiltRun) -> dict[str, Any]:
+    return {name: getattr(rebuilt, name) for name in RUN_FIELDS} | {"paused": rebuilt.paused}
 
 
 def _kept_run(row: Any) -> dict[str, Any]:
     return {name: row[name] for name in RUN_FIELDS} | {"paused": row["paused_at"] is not None}
 
 
-def _recorded_steps(told: RebuiltRun) -> dict[str, dict[str, Any]]:
-    return {path: {name: getattr(step, name) for name in STEP_FIELDS} for path, step in told.steps.items()}
+def _recorded_steps(rebuilt: RebuiltRun) -> dict[str, dict[str, Any]]:
+    return {path: {name: getattr(step, name) for name in STEP_FIELDS} for path, step in rebuilt.steps.items()}
 
 
 def _kept_steps(rows: list[Row[Any]]) -> dict[str, dict[str, Any]]:

@@ -244,7 +244,7 @@ def calls_of(surfaces: Mapping[str, type]) -> list[Call]:
         for parameter in parameters(function)
         for kind in HOSTILE
         # What a callback raises is the caller's own.
-        if parameter != "told" or not callable(HOSTILE[kind]())
+        if parameter != "on_outcome" or not callable(HOSTILE[kind]())
         for full in (False, True)
     ]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, StepMessage, redis_envelope
 
-#: What `make(ring)` is given: a message of Rival's for a run that does not exist, or for one that does.
+#: What `make(message)` is given: a message of Rival's for a run that does not exist, or for one that does.
 Make = Callable[[StepMessage], bytes]
 NOBODY = StepMessage("nobody", "echo", 0, "echo", "v")
 EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}

@@ -19,4 +19,4 @@ def until_blocked(database: Database) -> None:
             if connection.scalar(_BLOCKED):
                 return
         time.sleep(0.01)
-    raise AssertionError("nobody waits for a lock")
+    raise AssertionError("no transaction waits for a lock")

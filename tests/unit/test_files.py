@@ -299,10 +299,10 @@ def test_an_import_error_names_the_users_line_that_causes_it(tmp_path: Path) -> 
         write(tmp_path, name, text)
     with pytest.raises(DefinitionError) as caught:
         register_workflows_from_directory(tmp_path, Registry())
-    told = "\n".join(caught.value.problems)
+    problems = "\n".join(caught.value.problems)
     for place in ("lib.py:3, in raw_decode of decoder.py", "missing.py:2)", "syntax.py:3)", "models.py:4, in"):
-        assert place in told
-    assert "helper_of_it.py:2)" in told
+        assert place in problems
+    assert "helper_of_it.py:2)" in problems
 
 
 def test_a_flow_without_parentheses_says_what_is_missing() -> None:

@@ -56,7 +56,7 @@ def test_the_builder_says_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "problem"),
     [
         ({"input": {"region": 7}}, "region"),
         ({}, "schedule: "),
@@ -65,8 +65,8 @@ def test_the_builder_says_the_same() -> None:
         ({"input": {"region": "eu"}, "timezone": "X/Y"}, "'X/Y' is not a time zone"),
     ],
 )
-def test_what_does_not_fit_is_reported_at_registration(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
+def test_what_does_not_fit_is_reported_at_registration(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
         create_workflow("w").input(Night).step(clean).schedule("0 2 * * *", **options).build()
 
 

@@ -64,9 +64,9 @@ def test_the_process_log_as_json_keeps_the_parts_of_an_entry(log: StepLog, caplo
         log.warning("two\nlines", tree="oak")
     line = JsonLines().format(caplog.records[0])
     assert "\n" not in line
-    told = json.loads(line)
-    assert told.pop("time").endswith("+00:00")
-    assert told == {
+    entry = json.loads(line)
+    assert entry.pop("time").endswith("+00:00")
+    assert entry == {
         "level": "warning",
         "logger": "rival.steps",
         "message": "two\nlines",
@@ -85,9 +85,9 @@ def test_the_process_log_as_json_is_one_line_also_for_a_traceback(caplog: pytest
         logging.getLogger("rival.elsewhere").exception("it %s", "broke")
     line = JsonLines().format(caplog.records[0])
     assert "\n" not in line
-    told = json.loads(line)
-    assert told["message"] == "it broke"
-    assert "ValueError: boom" in told["exception"]
+    entry = json.loads(line)
+    assert entry["message"] == "it broke"
+    assert "ValueError: boom" in entry["exception"]
 
 
 class Account(BaseModel):

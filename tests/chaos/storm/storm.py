@@ -91,7 +91,7 @@ class Storm:
         producer.start()
         self._let_faults_happen(lanes)
         healed = time.monotonic()
-        self._tell("healed; waiting for the runs to end")
+        self._print("healed; waiting for the runs to end")
         producer.finish()
         settled = self._settle(producer)
         workers = self._check_workers(producer)
@@ -106,7 +106,7 @@ class Storm:
         possible = [kind for kind in kinds if reasons[kind] is None]
         random = Random(f"{self._options.seed}:{name}")
         gap = (GAPS[name][0] / self._options.density, GAPS[name][1] / self._options.density)
-        return Lane(name, possible, random, self._servers, self._fleet, self._stop, self._tell, gap)
+        return Lane(name, possible, random, self._servers, self._fleet, self._stop, self._print, gap)
 
     def _let_faults_happen(self, lanes: list[Lane]) -> None:
         threads = [threading.Thread(target=lane.run, daemon=True) for lane in lanes]
@@ -136,7 +136,7 @@ class Storm:
             if left != before:
                 before, changed = left, time.monotonic()
             time.sleep(0.3)
-        self._tell(f"{before} runs or events are left")
+        self._print(f"{before} runs or events are left")
         return None
 
     def _check_workers(self, producer: Producer) -> list[str]:
@@ -147,9 +147,9 @@ class Storm:
             time.sleep(1.0)
             active = {one.pid for one in self._ledger.executions() if one.at > began}
             missing = [place for place in missing if not self._fleet.pids(place) & active]
-        deaf = [f"{place.worker.name} takes no messages: {place.worker.log[-1500:]}" for place in missing]
+        stalled = [f"{place.worker.name} takes no messages: {place.worker.log[-1500:]}" for place in missing]
         self._settle_probe(producer)
-        return [*self._fleet.deserters, *deaf]
+        return [*self._fleet.deserters, *stalled]
 
     def _settle_probe(self, producer: Producer) -> None:
         until = time.monotonic() + 60
@@ -196,7 +196,7 @@ class Storm:
         ends = (end for log in self._fleet.logs().values() for end in _EXCEPTION.findall(log))
         return Counter(re.sub(r"[0-9a-f]{6,}|\d+", "#", end)[:160] for end in ends)
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._say(f"{time.monotonic() - self._began:6.1f} {text}")
 
 

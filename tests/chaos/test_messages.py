@@ -59,6 +59,8 @@ def echo(input): return input
 create_workflow("echo").step(echo).register()
 """
 POOLS = ["threads", "prefork", "solo"]
+#: What the log of a healthy worker does not have; a stalled one leaves to be restarted.
+TROUBLE = ("Traceback", "onnection to broker lost", "leaving to be restarted", "Unrecoverable", "a round failed")
 
 
 @pytest.fixture
@@ -101,7 +103,7 @@ class Victim:
         wait_until(lambda: self.broker.llen(self.queue) == 0, what="an empty queue")
         assert self._children() == self.children
         log = self.worker.log
-        for trouble in ("Traceback", "onnection to broker lost", "leaving to be restarted", "Unrecoverable", "a round failed"):
+        for trouble in TROUBLE:
             assert trouble not in log, log[log.index(trouble) - 1000 :][:3000]
 
 

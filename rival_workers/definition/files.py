@@ -50,8 +50,8 @@ def register_paths(paths: Iterable[str | Path], registry: Registry | None = None
     target = registry_for(registry)
     loaded = _load_all(map(Path, paths), target)
     references = References(target, loaded)
-    problems = loaded.problems
-    defined = [references.define_file(file) for file in loaded.modules if _told(problems, references.define_file, file)]
+    problems: list[str] = []
+    defined = [references.define_file(file) for file in loaded.files if _told(problems, references.define_file, file)]
     for workflow in defined:
         within_another = workflow.name in references.nested
         _told(problems, lambda one=workflow, within=within_another: target.add(one, within_another=within))
@@ -72,11 +72,20 @@ def _told(problems: list[str], define: Callable[..., Any], *args: Any) -> bool:
 
 @dataclass
 class Loaded:
-    """The modules that are workflows, and the files that could not be imported."""
+    """The modules that are workflows, and the files that could not be imported. `files` has both, in the order in which
+    they were given: problems are reported in that order."""
 
     modules: dict[Path, ModuleType] = field(default_factory=dict)
     broken: dict[Path, DefinitionError] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    def add(self, file: Path, module: ModuleType) -> None:
+        self.files.append(file)
+        self.modules[file] = module
+
+    def add_broken(self, file: Path, error: DefinitionError) -> None:
+        self.files.append(file)
+        self.broken[file.resolve()] = error
 
 
 def _load_all(paths: Iterable[Path], registry: Registry) -> Loaded:
@@ -84,20 +93,19 @@ def _load_all(paths: Iterable[Path], registry: Registry) -> Loaded:
     loaded = Loaded()
     for path in paths:
         if not path.exists():
-            loaded.problems.append(f"{path}: there is no such file or directory")
+            loaded.add_broken(path, DefinitionError([f"{path}: there is no such file or directory"]))
             continue
         for file in python_files(path):
             before = len(registry)
             try:
                 module = load_module(file)
             except DefinitionError as error:
-                loaded.broken[file.resolve()] = error
-                loaded.problems += error.problems
+                loaded.add_broken(file, error)
                 continue
             # A file may also build and register its workflows itself, or be imported by others.
             none_of_its_own = path == file and len(registry) == before
             if hasattr(module, "steps") or none_of_its_own or any(_misspelt(module)):
-                loaded.modules[file] = module
+                loaded.add(file, module)
     return loaded
 
 

@@ -145,7 +145,7 @@ def test_an_error_in_an_imported_neighbour_names_the_neighbours_line(tmp_path: P
     assert f"{neighbour}:2" in str(caught.value)
 
 
-def test_all_problems_of_all_files_come_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_all_files_come_at_once_in_the_order_of_the_files(tmp_path: Path) -> None:
     write(tmp_path, "a.py", "1 / 0\n")
     write(tmp_path, "b.py", "steps = []\n")
     write(tmp_path, "c.py", "def f(axe, tree): ...\nsteps = [f, 3]\n")
@@ -153,7 +153,7 @@ def test_all_problems_of_all_files_come_at_once(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as caught:
         register_paths([tmp_path, tmp_path / "nowhere"], Registry())
     problems = caught.value.problems
-    assert [Path(p.split(":")[0]).name for p in problems] == ["a.py", "nowhere", "b.py", "c.py", "c.py"]
+    assert [Path(p.split(":")[0]).name for p in problems] == ["a.py", "b.py", "c.py", "c.py", "nowhere"]
 
 
 def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:

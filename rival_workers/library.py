@@ -87,7 +87,7 @@ class EmbeddedRival(Rival):
     def close(self) -> None:
         global _opened
         _opened = None if _opened is self else _opened
-        self._process.stop_going_on()
+        self._process.stop_continuing()
         self._process.keeper.stop()
         self._worker.stop(self._process.settings.shutdown_grace)
         self._process.hand_back(self._process.executor.id)

@@ -1,8 +1,9 @@
-"""An executor: this process as the fleet sees it. One row, one heartbeat, a new id at every start.
+"""The executor row of this process: its lease, its heartbeat, and the attempts that it runs.
 
-Liveness is leased per process. An executor whose lease ran out while it was away takes a new id, and with it what
-nobody has taken over in the meantime; whose result counts is decided by tokens alone. Every few heartbeats it compares
-what the table says it runs with what it does run, and releases the difference.
+Each start takes a new id. The lease covers the whole process, not single attempts. An executor whose lease expired
+during an outage takes a new id and adopts the attempts that no other executor has taken over. Tokens alone decide which
+result counts. Every few heartbeats the executor compares its rows in the table with the attempts that it runs, and
+releases the difference. This module does not run attempts and does not publish messages.
 """
 
 from __future__ import annotations
@@ -13,22 +14,92 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rival_client.errors import DatabaseError
-from rival_workers.runtime.attempt.running_attempts import RunningAttempts
 from rival_workers.runtime.host import host_name
-from rival_workers.store.interface import RunningAttempt, Store
+from rival_workers.store.interface import Claim, RunningAttempt, Store
 
 log = logging.getLogger("rival.executor")
 
-HandBack = Callable[[RunningAttempt], None]
+Release = Callable[[RunningAttempt], None]
 
-#: The table is compared at every so many heartbeats; after a claim whose answer was lost, at each of the next few.
+#: Heartbeats between two comparisons with the table. After a claim whose answer was lost, each of the next
+#: COMPARE_EVERY heartbeats compares.
 COMPARE_EVERY = 3
-#: How many times longer than a comparison takes no other follows: with very many running runs they get rarer.
+#: The pause after a comparison, as a multiple of its duration: with very many running attempts it becomes rarer.
 _REST = 50
+
+
+class RunningAttempts:
+    """The attempts that this process runs, and the strays: rows that are `running` in the table but not here.
+
+    One read of the table is enough because of the order of events. A claim is in flight before its row can be
+    `running`, and its attempt is added here before the claim stops being in flight. A row that was read as `running`
+    is a stray if its attempt is not here and no claim is left that was in flight when the row was first seen.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        #: The attempts of each message that is being handled.
+        self._messages: dict[object, set[Claim]] = {}
+        self._claims_in_flight: set[object] = set()
+        #: Rows that do not run here, each with the claims in flight that may be theirs.
+        self._suspects: dict[Claim, set[object]] = {}
+
+    @contextmanager
+    def message(self) -> Iterator[None]:
+        """Handle one message. The end of the block removes all attempts that were added within it."""
+        mine, before = object(), getattr(self._local, "message", None)
+        with self._lock:
+            self._messages[mine] = set()
+        self._local.message = mine
+        try:
+            yield
+        finally:
+            self._local.message = before
+            with self._lock:
+                del self._messages[mine]
+
+    def add(self, claim: Claim) -> None:
+        """Within a message: the attempt runs here until its outcome is committed or it is released."""
+        with self._lock:
+            self._messages[self._local.message].add(claim)
+
+    def remove(self, claim: Claim) -> None:
+        with self._lock:
+            self._messages[self._local.message].discard(claim)
+
+    @contextmanager
+    def claim_in_flight(self) -> Iterator[None]:
+        mark = object()
+        with self._lock:
+            self._claims_in_flight.add(mark)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._claims_in_flight.discard(mark)
+
+    @property
+    def claims_in_flight(self) -> int:
+        return len(self._claims_in_flight)
+
+    @property
+    def all(self) -> set[Claim]:
+        with self._lock:
+            return set().union(*self._messages.values())
+
+    def strays(self, rows: Sequence[RunningAttempt]) -> list[RunningAttempt]:
+        """Those of the rows, which were just read, that this process does not run."""
+        with self._lock:
+            here = set().union(*self._messages.values())
+            unknown = {row.claim: row for row in rows if row.claim not in here}
+            in_flight = set(self._claims_in_flight)
+            self._suspects = {claim: self._suspects.get(claim, in_flight) & in_flight for claim in unknown}
+            return [row for claim, row in unknown.items() if not self._suspects[claim]]
 
 
 class Executor:
@@ -36,15 +107,14 @@ class Executor:
         self._store, self._lease, self._worker = store, lease, worker
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        #: What this process runs.
-        self.claim = RunningAttempts()
-        self._beats = self._doubts = 0
+        self.running = RunningAttempts()
+        self._beats = self._comparisons_due = 0
         self._compare_from = 0.0
-        #: The id before the last one, under which a claim in flight may still arrive.
+        #: The id before the current one. A claim in flight may still commit under it.
         self._former: str | None = None
         #: Releases an attempt that this process does not run; set by the coordinator, which can publish.
-        self.hand_back: HandBack = lambda attempt: None
-        #: What is wrong with this process, in words, or None. Stored with the heartbeat, for `rival doctor`.
+        self.release: Release = lambda attempt: None
+        #: Returns what is wrong with this process, or None. Stored with the heartbeat, for `rival doctor`.
         self.find_problem: Callable[[], str | None] = lambda: None
         self.id = _new_id()
 
@@ -52,8 +122,8 @@ class Executor:
         try:
             self.register()
         except DatabaseError as error:
-            log.warning("executor %s is not registered yet, its heartbeat will try again: %s", self.id, error)
-        self._thread = threading.Thread(target=self._beat_for_ever, name="rival-heartbeat", daemon=True)
+            log.warning("executor %s is not registered yet; its next heartbeat tries again: %s", self.id, error)
+        self._thread = threading.Thread(target=self._beat_until_stopped, name="rival-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -63,29 +133,29 @@ class Executor:
         try:
             self._store.forget_executors([self.id])
         except DatabaseError as error:
-            log.warning("executor %s could not be removed, its lease will run out: %s", self.id, error)
+            log.warning("executor %s could not be removed; its lease will expire: %s", self.id, error)
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
-        """Around a statement that may claim something for this executor; what it has claimed is held before the block
-        ends. A claim whose answer is lost may have landed all the same: the next heartbeats compare.
+        """Wraps a statement that may claim a step for this executor. Add the claimed attempt to `running` within the
+        block. A claim whose answer was lost may have committed: the next heartbeats compare.
         """
         try:
-            with self.claim.claim_in_flight():
+            with self.running.claim_in_flight():
                 yield
         except DatabaseError:
-            self.doubt()
+            self.compare_soon()
             raise
 
-    def doubt(self) -> None:
-        """Something may run in the table only: compare at each of the next heartbeats."""
-        self._doubts = COMPARE_EVERY
+    def compare_soon(self) -> None:
+        """A row may be `running` in the table only: compare at each of the next heartbeats."""
+        self._comparisons_due = COMPARE_EVERY
 
     # -- the heartbeat ------------------------------------------------------------------------------------
 
     def beat_once(self) -> None:
         if not self._store.beat(self.id, self._lease, self.find_problem()):
-            log.warning("executor %s was declared dead while it was away; it goes on under a new id", self.id)
+            log.warning("executor %s was declared dead while it could not beat; it continues under a new id", self.id)
             self._former = self.id
             self.register()
             self._store.adopt_attempts(self._former, self.id)
@@ -93,39 +163,39 @@ class Executor:
             self.release_strays()
 
     def register(self) -> None:
-        """From now on under a new id. What ran under the one before is given up, unless it is adopted."""
+        """Take a new id. Attempts under the former id are lost, unless they are adopted."""
         new = _new_id()
         self._store.add_executor(new, host_name(), os.getpid(), self._worker, self._lease)
         self.id = new
 
     def _is_time_to_compare(self) -> bool:
         self._beats += 1
-        if self._doubts:
-            self._doubts -= 1
+        if self._comparisons_due:
+            self._comparisons_due -= 1
             return True
         return self._beats % COMPARE_EVERY == 0 and time.monotonic() >= self._compare_from
 
     def release_strays(self) -> None:
-        """Release what runs in the table and not here: an attempt whose claim was lost, or whose outcome was."""
+        """Release rows that are `running` in the table but not here: the answer of a claim, or an outcome, was lost."""
         began = time.monotonic()
         if self._former is not None:
             self._store.adopt_attempts(self._former, self.id)
-            self._former = self._former if self.claim.claims else None
-        for stray in self.claim.strays(self._store.running_on(self.id)):
-            where = stray.claim
-            log.warning("run %s step %s runs in the table but not here: released", where.run_id, where.path)
-            self.hand_back(stray)
+            self._former = self._former if self.running.claims_in_flight else None
+        for stray in self.running.strays(self._store.running_on(self.id)):
+            claim = stray.claim
+            log.warning("run %s step %s runs in the table but not here: released", claim.run_id, claim.path)
+            self.release(stray)
         self._compare_from = time.monotonic() + _REST * (time.monotonic() - began)
 
-    def _beat_for_ever(self) -> None:
-        # A third of the lease leaves room for two lost beats; the jitter keeps a fleet from beating in step.
+    def _beat_until_stopped(self) -> None:
+        # A third of the lease tolerates two lost beats. The jitter keeps the processes of a fleet out of step.
         while not self._stop.wait(self._lease / 3 * random.uniform(0.8, 1.0)):
             try:
                 self.beat_once()
             except DatabaseError as error:
                 log.warning("heartbeat: %s", error)
             except Exception:
-                log.exception("heartbeat failed; it goes on")
+                log.exception("heartbeat failed; the next one follows")
 
 
 def _new_id() -> str:

@@ -1,5 +1,5 @@
-"""Keeps one row that cannot be handled from stopping the keeper's round: its error is logged once, with its run, and it
-is tried again less and less often. A database that cannot be used is no row's fault, and ends the round.
+"""Isolates failures of single rows in a keeper's round. The first error of a row is logged with its run; the row is
+tried again with growing pauses. An unavailable database is not a failure of a row: it ends the round.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ log = logging.getLogger("rival.keeper")
 
 T = TypeVar("T")
 
-#: Seconds before a failed item is tried again: at first, and at the most.
+#: The first and the longest pause, in seconds, before a failed item is tried again.
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
-#: Items that are remembered; with more, the oldest are forgotten and logged again.
+#: The number of failed items that are kept. Beyond it, the oldest is dropped, and logged again when it fails again.
 _MOST = 10_000
 
 
 class FailingItems:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        #: Item -> (when it may be tried again, the pause before that).
+        #: Item -> (earliest time of the next try, the pause before it).
         self._failed: dict[tuple[str, ...], tuple[float, float]] = {}
-        #: Called when the database has refused a statement.
+        #: Called when the database refuses a statement.
         self.on_refusal: Callable[[], None] = lambda: None
 
     def attempt(
         self, what: str, item: tuple[str, ...], operation: Callable[[], T], longest: float = _LONGEST_PAUSE
     ) -> T | None:
-        """What the operation gives; None if it fails, or has failed lately. `item`: the run's id, and what of it."""
+        """Returns the operation's result, or None if it fails or is paused. `item`: the run id and path."""
         key = (what, *item)
         again_at, pause = self._failed.get(key, (0.0, 0.0))
         if self._clock() < again_at:
@@ -48,7 +48,7 @@ class FailingItems:
 
     def _note(self, key: tuple[str, ...], pause: float, is_first: bool, error: Exception) -> None:
         if is_first:
-            log.error("keeper: cannot %s %s; everything else goes on", key[0], " ".join(key[1:]), exc_info=error)
+            log.error("keeper: cannot %s %s; other items continue", key[0], " ".join(key[1:]), exc_info=error)
         if isinstance(error, DatabaseError):
             self.on_refusal()
         self._failed.pop(key, None)

@@ -1,6 +1,4 @@
-"""Places where a test can stop the process dead, as a power cut would (RIVAL_FAILPOINT=name), or end the attempt of a
-flow.
-"""
+"""Named points at which a test can kill the process with SIGKILL (RIVAL_FAILPOINT=name) or end a flow's attempt."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ def arm(name: str) -> None:
 
 
 def failpoint(name: str) -> None:
-    """Die here if this point is armed."""
+    """Kill the process if this point is armed."""
     if _armed and _armed == name:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stop_flows(when: Callable[[str, str], bool] | None) -> None:
-    """A test's function decides by the point's name and the run's id whether the attempt of a flow ends there."""
+    """`when(point, run_id)` decides whether the attempt of a flow ends at that point."""
     global _stops
     _stops = when
 

@@ -1,6 +1,6 @@
-"""`rival worker`: some Celery workers as child processes, started again when one dies, stopped together.
+"""`rival worker`: starts Celery workers as child processes, restarts those that die, and stops them together.
 
-Several small worker processes beat one big pool: a prefork parent is a bottleneck of its own.
+Several small worker processes are faster than one large pool, whose prefork parent is a bottleneck.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 log = logging.getLogger("rival.fleet")
 
-#: A child that dies sooner than this after its start is started again more slowly each time.
+#: A child that dies within this many seconds after its start is restarted with a growing pause.
 _QUICK_DEATH = 5.0
 _BACKOFF_MAX = 10.0
 _PR_SET_PDEATHSIG = 1
@@ -33,14 +33,14 @@ class Child:
 
 
 def die_with_parent() -> None:
-    """On Linux a child is ended with its supervisor, also when that is killed outright."""
+    """On Linux, the kernel sends SIGTERM to this child when its supervisor dies, also by SIGKILL."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Fleet:
-    """`command(index)` is what the child number `index` runs."""
+    """`command(index)` returns the command line of child number `index`."""
 
     def __init__(
         self, size: int, command: Callable[[int], list[str]], grace: float, env: Mapping[str, str] | None = None
@@ -55,7 +55,7 @@ class Fleet:
             self.children[index] = self._spawn(index)
 
     def run(self) -> int:
-        """Until SIGTERM or SIGINT."""
+        """Runs until SIGTERM or SIGINT."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._begin_stop())
         self.start()
@@ -65,21 +65,21 @@ class Fleet:
         return self.stop()
 
     def revive(self) -> None:
-        """Start again what has died."""
+        """Restart dead children."""
         for child in list(self.children.values()):
             code = child.process.poll()
             if code is None:
                 continue
             quick = time.monotonic() - child.started_at < _QUICK_DEATH
             deaths = child.quick_deaths + 1 if quick else 0
-            log.warning("worker process %d (pid %d) ended with %s; starting another",
-                        child.index, child.process.pid, code)  # fmt: skip
+            ended = "worker process %d (pid %d) ended with %s; starting another"
+            log.warning(ended, child.index, child.process.pid, code)
             self._pause(min(0.2 * 2**deaths, _BACKOFF_MAX) if deaths else 0)
             if not self._stopping:
                 self.children[child.index] = self._spawn(child.index, deaths)
 
     def stop(self) -> int:
-        """SIGTERM, the grace period, then SIGKILL to each child's whole group: prefork sometimes hangs on SIGTERM."""
+        """Sends SIGTERM, then after the grace period SIGKILL to each process group: prefork can hang on SIGTERM."""
         self._stopping = True
         for child in self.children.values():
             _signal_process(child.process, signal.SIGTERM)
@@ -93,13 +93,13 @@ class Fleet:
         return 0
 
     def _pause(self, seconds: float) -> None:
-        """In short slices: whoever is told to stop does not sit out a backoff."""
+        """Sleeps in short slices, so that a stop signal does not wait for the backoff."""
         until = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < until:
             time.sleep(0.05)
 
     def _begin_stop(self) -> None:
-        """The first signal asks; a second one does not wait for the grace period."""
+        """The first signal starts the grace period; a second signal ends it."""
         if self._stopping:
             for child in self.children.values():
                 _kill_group(child.process)

@@ -1,4 +1,4 @@
-"""Which machine this is, so exactly that a process id means one process: for judging neighbours, nothing else."""
+"""Identifies this host and its process-id namespace, so that a keeper can check whether a local executor is alive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @cache
 def host_name() -> str:
-    """The host name, and on Linux this boot and this process-id namespace: two containers may share a name."""
+    """The host name, and on Linux the boot id and the process-id namespace: two containers may share a host name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
         space = os.stat("/proc/self/ns/pid").st_ino

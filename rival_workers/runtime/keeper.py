@@ -1,6 +1,6 @@
-"""The keeper: the small loop in every worker that rings what is due, fires schedules, applies timeouts, takes over from
-dead executors, cancels orphans and lets old runs go. It runs no user code, and any number of keepers may run beside one
-another.
+"""The keeper: the maintenance loop that runs in every worker. It publishes due rows, fires schedules, applies timeouts,
+takes over attempts of dead executors, cancels orphans and deletes old runs. It never runs user code. Any number of
+keepers may run at the same time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -28,13 +28,13 @@ from rival_workers.store.interface import Due, DueEvent, RunningAttempt, Store, 
 log = logging.getLogger("rival.keeper")
 
 BATCH = 500
-#: After this many looks (a quarter of an hour) even a queue that does not tell its age is not believed any more.
+#: After this many publications (a quarter of an hour) a row is published again even if the queue has a backlog.
 TRUST_LOOKS = 7
-#: Seconds by which the clocks of those who ring may differ.
+#: Seconds by which the clocks of publishing processes may differ.
 CLOCK_MARGIN = 5.0
-#: Seconds for which a part of the round that has failed is left out.
+#: Seconds for which the keeper skips a part of the round that has failed.
 PART_PAUSE = 2.0
-_CHORES_EVERY = 60.0
+_CLEAN_UP_EVERY = 60.0
 _RETENTION_BATCH = 500
 
 
@@ -45,7 +45,7 @@ Place = tuple[str, str]
 
 @dataclass
 class Round:
-    """What one round of the keeper did."""
+    """The counts of one round. `still_queued`: rows that are due but whose messages are probably still in the queue."""
 
     scheduled: int = 0
     published: int = 0
@@ -63,24 +63,24 @@ class Keeper:
     ) -> None:
         self._settings, self._store, self._doorbell, self._transitions = settings, store, doorbell, transitions
         self._look = SweepOptions(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
-        #: Seconds that only go forward; a lab has a clock that skips.
+        #: A monotonic clock; the testing kit replaces it.
         self.clock: Callable[[], float] = time.monotonic
         self._failing = FailingItems(lambda: self.clock())
         self._failing.on_refusal = self._lose_contact
         self._steady_since: float | None = None
-        self._chores_at = 0.0
+        self._clean_up_at = 0.0
         self._must_republish = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        #: Called after each round, with what it did.
+        #: Called after each round, with its counts.
         self.after_round: Callable[[Round], None] = lambda done: None
 
     # -- the ticker ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        # The first round at once: a new queue has no epoch yet, and what is rung from here on is not lost with it.
+        # The first round sets the epoch of a new queue. Messages published after it do not count as lost.
         self._round()
-        self._thread = threading.Thread(target=self._run_for_ever, name="rival-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run_until_stopped, name="rival-keeper", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -88,7 +88,7 @@ class Keeper:
         if self._thread is not None:
             self._thread.join(timeout=10)
 
-    def _run_for_ever(self) -> None:
+    def _run_until_stopped(self) -> None:
         while not self._stop.wait(self._settings.keeper_interval * random.uniform(0.8, 1.2)):
             self._round()
 
@@ -99,35 +99,39 @@ class Keeper:
             self._lose_contact()
             log.warning("keeper: %s", error)
         except Exception:
-            log.exception("keeper: a round failed; it goes on")
+            log.exception("keeper: a round failed; the next one follows")
 
     def _lose_contact(self) -> None:
-        """Heartbeats may have been refused, too: nothing is taken over for a lease from now."""
+        """The database may have refused heartbeats as well: for one lease from now, the keeper takes nothing over."""
         self._steady_since = None
 
     # -- one round ----------------------------------------------------------------------------------------
 
     def run_once(self) -> Round:
-        """Each part by itself: one that fails does not keep the others from their work."""
+        """Runs all parts. A part that fails does not stop the others."""
         done = Round()
         parts: dict[str, Callable[[Round], None]] = {
-            "expire executors": self._expire_dead_local_executors, "republish": self._republish_all,
-            "fire schedules": self._fire_schedules, "publish what is due": self._ring_what_is_due,
-            "publish events": self._ring_events, "take over": self._take_over,
-            "cancel orphans": self._cancel_orphans, "clean up": self._chores,
-        }  # fmt: skip
+            "expire executors": self._expire_dead_local_executors,
+            "republish": self._republish_all,
+            "fire schedules": self._fire_schedules,
+            "publish due steps": self._publish_due,
+            "publish events": self._publish_events,
+            "take over": self._take_over,
+            "cancel orphans": self._cancel_orphans,
+            "clean up": self._clean_up,
+        }
         for what, part in parts.items():
             self._failing.attempt(what, (), partial(part, done), longest=PART_PAUSE)
         return done
 
     def _expire_dead_local_executors(self, done: Round) -> None:
-        """Executors of this very machine whose process is gone need not run out their lease."""
+        """Expire executors on this host whose process is dead, so that takeover does not wait for their lease."""
         for executor in self._store.executors_on(host_name()):
             if not is_alive(executor.pid):
                 self._store.expire_executors(host_name(), executor.pid)
 
     def _republish_all(self, done: Round) -> None:
-        """The broker forgot everything, or was away when we rang: make all that waits due, in bounded batches."""
+        """After a loss of broker data, or a failed publish: make all waiting rows due, in bounded batches."""
         self._must_republish = self._doorbell.check_epoch() or self._must_republish
         if not self._must_republish:
             return
@@ -142,7 +146,7 @@ class Keeper:
             self._doorbell.publish([StepMessage(one.run_id, None, 0, one.workflow, one.version) for one in fired])
             done.scheduled += len(fired)
 
-    def _ring_what_is_due(self, done: Round) -> None:
+    def _publish_due(self, done: Round) -> None:
         while not self._stop.is_set():
             found = self._store.due(self._look)
             for due in found:
@@ -150,20 +154,20 @@ class Keeper:
                     self._failing.attempt("time out", _named(due), partial(self._transitions.time_out_due, due))
                     done.timed_out += 1
             waiting = [due for due in found if due.status != "running"]
-            messages = self._believed_lost(waiting, done.broker_lost_data)
+            messages = self._probably_lost(waiting, done.broker_lost_data)
             done.still_queued += len(waiting) - len(messages)
             done.published += len(messages)
             if messages:
                 failpoint("after_due_commit")
-                self._doorbell.publish([_ring(due) for due in messages])
+                self._doorbell.publish([_message(due) for due in messages])
             if len(found) < BATCH:
                 return
 
-    def _ring_events(self, done: Round) -> None:
-        """Events that nobody has looked at since they were sent."""
+    def _publish_events(self, done: Round) -> None:
+        """Publish events that no worker has delivered since they were sent."""
         while not self._stop.is_set():
             found = self._store.due_events(self._look)
-            messages = self._believed_lost(found, done.broker_lost_data)
+            messages = self._probably_lost(found, done.broker_lost_data)
             done.still_queued += len(found) - len(messages)
             done.published += len(messages)
             if messages:
@@ -171,9 +175,10 @@ class Keeper:
             if len(found) < BATCH:
                 return
 
-    def _believed_lost(self, waiting: list[Waiting], broker_lost_data: bool) -> list[Waiting]:
-        """A ring that is merely old is not lost while the queue has a backlog: another would only make it longer.
-        But queues are first in, first out: what was rung well before the oldest message there is in it no more.
+    def _probably_lost(self, waiting: list[Waiting], broker_lost_data: bool) -> list[Waiting]:
+        """The rows whose message is probably lost. While the queue has a backlog, an old message is not lost, and
+        another copy would only make the queue longer. But queues are first in, first out: a message that was published
+        well before the oldest one in the queue has left the queue.
         """
         first = [due for due in waiting if due.rings == NEVER_PUBLISHED]
         again = [due for due in waiting if due.rings != NEVER_PUBLISHED]
@@ -182,23 +187,26 @@ class Keeper:
         return first + again
 
     def _waited(self, due: Due | DueEvent) -> float:
-        """Seconds since the row was rung, at least: the backoff that has just run out."""
+        """Seconds since the row was published, at least: the backoff that has just ended."""
         return backoff(due.rings - 1, self._look.backoff, self._look.backoff_max)
 
     def _take_over(self, done: Round) -> None:
-        """Only after a whole lease of our own contact with the database: after it was away, the living beat first."""
+        """Take over from dead executors. Wait for one lease of uninterrupted contact with the database first: after an
+        outage, live executors must be able to beat.
+        """
         now = self.clock()
         if self._steady_since is None:
             self._steady_since = now
         if now - self._steady_since < self._settings.lease:
             return
         dead = self._store.dead_executors()
-        if dead and self._give_to_others(partial(self._store.lost_attempts, dead), done):
+        if dead and self._take_over_all(partial(self._store.lost_attempts, dead), done):
             self._store.forget_executors(dead)
 
-    def _give_to_others(self, read: Callable[[int, Place | None], list[RunningAttempt]], done: Round) -> bool:
-        """Take over all attempts, a page at a time: those that fail stay, and must not fill every page. False: the
-        keeper stops."""
+    def _take_over_all(self, read: Callable[[int, Place | None], list[RunningAttempt]], done: Round) -> bool:
+        """Take over all attempts, page by page: those that fail stay, and must not fill every page. Returns False when
+        the keeper stops.
+        """
         last: Place | None = None
         while not self._stop.is_set():
             attempts = read(BATCH, last)
@@ -211,13 +219,14 @@ class Keeper:
         return False
 
     def _cancel_orphans(self, done: Round) -> None:
-        """Children of runs that were cancelled, have failed or were rewound, where that process did not cancel them.
-        Cancelled ones may leave children of their own: so again, until there is nothing to cancel."""
+        """Cancel children whose parent was cancelled, has failed or was rewound, and that were not cancelled with it.
+        A cancelled child may have children of its own: repeat until nothing is left to cancel.
+        """
         while self._cancel_each_orphan(done):
             pass
 
     def _cancel_each_orphan(self, done: Round) -> bool:
-        """Whether any was there to be cancelled. Those that fail stay for a later round, and are paged past."""
+        """Returns whether there were orphans to cancel. Those that fail are paged past and stay for a later round."""
         found, last = False, ""
         while not self._stop.is_set():
             page = self._store.orphans(BATCH, last)
@@ -235,11 +244,11 @@ class Keeper:
     def _cancel_orphan(self, run_id: str, by: str) -> bool | None:
         return self._failing.attempt("cancel", (run_id,), partial(self._store.cancel_orphan, run_id, by))
 
-    def _chores(self, done: Round) -> None:
-        if self.clock() < self._chores_at:
+    def _clean_up(self, done: Round) -> None:
+        if self.clock() < self._clean_up_at:
             return
-        self._chores_at = self.clock() + _CHORES_EVERY
-        self._give_to_others(self._store.stray_attempts, done)
+        self._clean_up_at = self.clock() + _CLEAN_UP_EVERY
+        self._take_over_all(self._store.stray_attempts, done)
         while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
             pass
         for workflow, age in self._store.retentions(self._settings.retention):
@@ -248,7 +257,7 @@ class Keeper:
             )
 
     def _delete_old_runs(self, workflow: str, age: float, done: Round) -> None:
-        """Ended runs of a workflow, in small batches: nobody waits for their locks."""
+        """Delete ended runs of a workflow in small batches, so that no transaction waits long for their locks."""
         deleted = _RETENTION_BATCH
         while deleted == _RETENTION_BATCH and not self._stop.is_set():
             deleted = self._store.delete_ended_before(age, _RETENTION_BATCH, workflow)
@@ -259,8 +268,6 @@ def _named(due: Due) -> tuple[str, ...]:
     return (due.run_id, due.path or "(start)")
 
 
-def _ring(due: Due) -> StepMessage:
-    return StepMessage(
-        due.run_id, due.path, due.token, due.workflow, due.version,
-        attempt=due.attempts + 1, lost=due.lost, countdown=max(0.0, due.due_in),
-    )  # fmt: skip
+def _message(due: Due) -> StepMessage:
+    message = StepMessage(due.run_id, due.path, due.token, due.workflow, due.version)
+    return replace(message, attempt=due.attempts + 1, lost=due.lost, countdown=max(0.0, due.due_in))

@@ -1,4 +1,4 @@
-"""What one process of a fleet consists of: store, doorbell, executor, coordinator and keeper, put together once."""
+"""One worker process: builds its store, doorbell, executor, coordinator and keeper. It does not know Celery."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rival_client.errors import ConfigurationError, DatabaseError
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime import failpoints
+from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.coordinator import Coordinator
-from rival_workers.runtime.attempt.invoke import async_steps
 from rival_workers.runtime.attempt.revokes import Revocations
 from rival_workers.runtime.attempt.telemetry import AttemptObserver
 from rival_workers.runtime.executor import Executor
@@ -35,7 +35,7 @@ def _kill_child(pid: int) -> None:
 
 
 class Process:
-    """Made after the fork, never before it: connections must not be shared between processes."""
+    """Create it after a fork, never before: processes must not share connections."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class Process:
             self.announce(workflow)
 
     def announce(self, workflow: WorkflowDefinition) -> None:
-        """From now on new runs take this version."""
+        """Makes this the version of new runs."""
         self.store.register_workflow(
             workflow.name, workflow.plan, workflow.input_schema, workflow.description, workflow.retention
         )
         self.store.keep_schedule(workflow.name, workflow.schedule)
 
-    def wait_for_database(self, patience: float = 60.0) -> None:
-        """Check the schema and register the workflows. A fleet often starts before its database, or while it is
-        read-only after a failover: try again for a while, then raise what is wrong.
+    def wait_for_database(self, seconds: float = 60.0) -> None:
+        """Check the schema and register the workflows. A fleet often starts before its database, or while the database
+        is read-only after a failover: retry for `seconds`, then raise the error.
         """
-        until = time.monotonic() + patience
+        until = time.monotonic() + seconds
         while True:
             try:
                 self._check_schema()
@@ -98,12 +98,12 @@ class Process:
 
     # -- stopping -----------------------------------------------------------------------------------------
 
-    def stop_going_on(self) -> None:
-        """From now on attempts end, but nothing new is begun in place."""
+    def stop_continuing(self) -> None:
+        """Running attempts end, but no further step starts in place."""
         self.coordinator.stopping = True
 
     def hand_back(self, executor: str) -> int:
-        """Give up what an executor still runs: it starts again elsewhere, and no attempt is used up."""
+        """Release the attempts of an executor. They start again on other workers, and do not count as attempts."""
         running = self.store.running_on(executor)
         for attempt in running:
             self.coordinator.transitions.release(attempt, "handed_back")
@@ -111,7 +111,7 @@ class Process:
         return len(running)
 
     def leave_after(self, seconds: float, worker: str) -> None:
-        """The grace period's end: end the children, hand back whatever still runs under this worker, and leave."""
+        """After the grace period: kill the children, hand back the attempts of this worker, and exit."""
 
         def leave() -> None:
             given = 0
@@ -121,8 +121,8 @@ class Process:
                         _kill_child(executor.pid)
                         given += self.hand_back(executor.id)
             except Exception:
-                log.exception("could not hand back; the lease will")
-            log.warning("grace period over: handed back %d attempt(s), leaving", given)
+                log.exception("could not hand back attempts; their takeover waits for the lease")
+            log.warning("grace period over: handed back %d attempt(s), exiting", given)
             os._exit(0)
 
         timer = threading.Timer(seconds, leave)

@@ -12,8 +12,9 @@ from rival_workers.definition.returns import Returns
 from rival_workers.definition.steps import seconds as in_seconds
 from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import StepError
+from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
-from rival_workers.runtime.attempt.invoke import async_steps, call
+from rival_workers.runtime.attempt.invoke import call
 from rival_workers.testing.clock import MOMENT
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.script import Crash, Go, Script, Where

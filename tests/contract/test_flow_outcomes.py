@@ -51,7 +51,7 @@ def test_what_a_step_of_a_flow_raises_is_its_failure(
 
     define_flow(inline, body)
     assert run(inline).result == error.__name__
-    assert inline.process.executor.claim.all == set()
+    assert inline.process.executor.running.all == set()
 
 
 @pytest.mark.parametrize("error", ERRORS)

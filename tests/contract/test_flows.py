@@ -100,7 +100,7 @@ def test_while_a_flow_sleeps_nothing_is_published_and_no_worker_is_held(timed: I
     start(timed)
     assert timed.doorbell.take() == []
     assert timed.later == []
-    assert timed.process.executor.claim.all == set()
+    assert timed.process.executor.running.all == set()
     later(timed, 365 * 86400 + 1)
     assert timed.rival.result("r").status == "completed"
 

@@ -184,4 +184,4 @@ def test_an_event_is_delivered_only_once_however_often_it_is_named(inline: Inlin
     for step_message in [*step_messages, *step_messages]:
         inline.deliver(step_message)
     assert inline.rival.result("r").status == "completed"
-    assert Claim("r", "ready", 1) not in inline.process.executor.claim.all
+    assert Claim("r", "ready", 1) not in inline.process.executor.running.all

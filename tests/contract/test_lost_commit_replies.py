@@ -124,7 +124,7 @@ def test_a_flow_goes_on_after_the_database_was_away_for_longer_than_its_patience
     for _ in range(40):
         pass_time(impatient)
     assert impatient.rival.result("r").result == "again"
-    assert impatient.process.executor.claim.all == set()
+    assert impatient.process.executor.running.all == set()
     assert [record for record in caplog.records if "it is released" in record.message] != []
 
 

@@ -106,7 +106,7 @@ def test_whatever_a_step_raises_is_its_failure_and_the_next_async_step_runs(inli
     inline.rival.run("after", run_id="s")
     inline.drain()
     assert inline.rival.result("s").result == "fine"
-    assert inline.process.executor.claim.all == set()
+    assert inline.process.executor.running.all == set()
 
 
 def test_the_same_for_handlers_compensations_conditions_and_items(inline: Inline) -> None:
@@ -157,7 +157,7 @@ def test_one_that_lasts_too_long_hands_the_attempt_back_and_uses_up_nothing(
     state = inline.rival.state("r")
     assert (state.result, state.steps[0].attempts, state.steps[0].lost) == (7, 1, 0)
     assert entries_of(inline).count("handed_back") == 1
-    assert inline.process.executor.claim.all == set()
+    assert inline.process.executor.running.all == set()
 
 
 @pytest.mark.parametrize("error", PASSING[:1])
@@ -288,7 +288,7 @@ def test_an_executor_under_a_new_id_takes_a_late_claim_of_the_old_one_along(inli
         inline.store.forget_executors([by])
         executor.beat_once()  # declared dead: it takes a new id while the claim is under way
         claimed = real(claim, timeout, by, **options)
-        executor.doubt()
+        executor.compare_soon()
         executor.beat_once()
         return claimed
 

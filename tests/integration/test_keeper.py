@@ -317,7 +317,7 @@ def test_retention_deletes_ended_runs_in_batches_and_nothing_else(
     sizes: list[int] = []
     delete = process.store.delete_ended_before
     monkeypatch.setattr(process.store, "delete_ended_before", lambda *args: sizes.append(delete(*args)) or sizes[-1])
-    process.keeper._chores_at = 0.0
+    process.keeper._clean_up_at = 0.0
     assert process.keeper.run_once().deleted == 25
     assert [size for size in sizes if size] == [10, 10, 5]
     with rival.database.autocommit() as connection:

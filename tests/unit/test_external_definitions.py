@@ -62,9 +62,8 @@ def test_a_step_that_is_not_external_has_no_token_and_gets_an_error_that_says_so
     with Lab() as lab:
         lab.register([work], name="w")
         lab.run("w")
-    assert said == [
-        "Step 'work' has no completion token: nobody outside can complete it. Give it execution_mode='external'."
-    ]
+    why = "Step 'work' has no completion token, since it is not external."
+    assert said == [f"{why} Give it execution_mode='external'."]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The event loop of a process's async steps. Whatever a step does to the loop (sys.exit() in a task, loop.stop(), a
-call that blocks it), other steps go on: a stopped loop is started again, and while one is blocked a spare one is used.
+"""The event loop of the async steps of this process. A step that stops the loop (loop.stop(), sys.exit() in a task) or
+blocks it does not affect other steps: a stopped loop is started again, and a spare loop replaces a blocked one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ log = logging.getLogger("rival.async_loop")
 
 #: Seconds without an answer after which a loop counts as blocked.
 BLOCKED_AFTER = 10.0
-#: Loops of one process at the most: each step that blocks one for good takes a thread with it.
-MOST_LOOPS = 16
+#: The largest number of loops in one process. A step that blocks its loop permanently also blocks a thread.
+MAX_LOOPS = 16
 
 Outcome = tuple[Any, BaseException | None]
 
@@ -30,37 +30,37 @@ class LoopClosed(RuntimeError):
 
 
 class AsyncLoop:
-    """One event loop for all async steps, so that they can share clients and pools; spare ones while it is blocked."""
+    """One event loop for all async steps, so that they can share clients and pools; spare loops while it is blocked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loops: list[LoopThread] = []
 
     def run(self, awaitable: Awaitable[Any]) -> Any:
-        """What the awaitable gives or raises. Other threads may call this at the same time."""
+        """Returns or raises the result of the awaitable. Thread-safe."""
         return self._usable().run(awaitable)
 
     def check(self) -> str | None:
-        """What is wrong with a loop, in words, or None. To be called from time to time, from another thread."""
+        """Returns a description of blocked loops, or None. Call it periodically from another thread."""
         with self._lock:
             loops = list(self._loops)
         problems = [problem for problem in (loop.check() for loop in loops) if problem]
         return "; ".join(problems) or None
 
     def _usable(self) -> LoopThread:
-        """The first loop that answers, so that steps come back to the one that their clients were made on."""
+        """The first loop that is not blocked, so that steps return to the loop on which their clients were created."""
         with self._lock:
             self._loops = [loop for loop in self._loops if loop.is_open]
             for loop in self._loops:
                 if not loop.is_blocked:
                     return loop
-            if len(self._loops) < MOST_LOOPS:
+            if len(self._loops) < MAX_LOOPS:
                 self._loops.append(LoopThread())
             return self._loops[-1]
 
 
 class LoopThread:
-    """An event loop and the thread that runs it."""
+    """An event loop and its thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -81,7 +81,7 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._start, awaitable, ended)
             value, error = ended.result()
         except BaseException:
-            # A signal in this thread, or a closed loop: nothing waits for the awaitable any more.
+            # A signal in this thread, or a closed loop: the result is not needed any more.
             ended.cancel()
             raise
         finally:
@@ -102,14 +102,14 @@ class LoopThread:
     # -- the thread ---------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Until the loop is closed. A task that raises SystemExit, and loop.stop(), only interrupt it."""
+        """Runs until the loop is closed. loop.stop(), and a task that raises SystemExit, only interrupt it."""
         while not self._loop.is_closed():
             try:
                 self._loop.run_forever()
                 why = "was stopped"
             except BaseException as error:
                 why = f"was stopped by {type(error).__name__}"
-            log.warning("the event loop of async steps %s by code that runs on it; it goes on", why)
+            log.warning("the event loop of async steps %s by code that runs on it; it is started again", why)
         for ended in list(self._waiting):
             with suppress(InvalidStateError):
                 ended.set_result((None, LoopClosed("code on the event loop of async steps has closed it")))
@@ -126,7 +126,9 @@ class LoopThread:
             return None
         problem = f"the event loop of async steps has been blocked for {waited:.0f} s{self._where()}"
         if not self.is_blocked:
-            log.error("%s: async steps on it wait, others use a spare loop. Await, or use a sync step", problem)
+            log.error(
+                "%s: steps on it wait, others use a spare loop. Await blocking calls, or use a sync step", problem
+            )
         self.is_blocked = True
         return problem
 
@@ -143,7 +145,7 @@ class LoopThread:
         self._asked_at, self.is_blocked = None, False
 
     def _where(self) -> str:
-        """The line of a step's code at which the loop's thread is."""
+        """The line of user code that the loop's thread executes now."""
         frame: FrameType | None = sys._current_frames().get(self._thread.ident or 0)
         found: FrameType | None = None
         while frame is not None:
@@ -154,7 +156,7 @@ class LoopThread:
 
 
 async def _outcome(awaitable: Awaitable[Any]) -> Outcome:
-    """SystemExit and KeyboardInterrupt would stop the loop if they left a task."""
+    """Catches all exceptions: SystemExit and KeyboardInterrupt would stop the loop if they left a task."""
     try:
         return await awaitable, None
     except BaseException as error:
@@ -168,3 +170,7 @@ def _settle(ended: Future[Outcome], task: asyncio.Task[Outcome]) -> None:
 
 def _is_machinery(filename: str) -> bool:
     return filename.endswith("threading.py") or "/asyncio/" in filename or "/rival_workers/runtime/" in filename
+
+
+#: The loop of this process.
+async_steps = AsyncLoop()

@@ -1,4 +1,4 @@
-"""One attempt as a value, and the context its function sees."""
+"""One attempt as a value, and the context that its function receives. This module reads through callbacks only."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from rival_workers.runtime.logs.stream import LogStream
 from rival_workers.store.interface import Claim, Claimed
 
 ReadStep = Callable[[str, str], Step | None]
-#: What a row is about: an item of a for_each, the event that has come, the input that a flow goes on with.
+#: Reads the item of a row: an item of a for_each, a delivered event, or the input of a continued flow.
 ReadItem = Callable[[str, str], Any]
-#: The step that has failed a run, and its error.
+#: Reads the step that has failed a run, and its error.
 ReadRun = Callable[[str], tuple[str | None, dict[str, Any] | None]]
 View = Callable[[str], Step | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a step's function, through the pipeline."""
+    """One execution of a step's function."""
 
     claimed: Claimed
     definition: WorkflowDefinition
     position: Position
-    #: What earlier attempts of the same message have ended with: saves reading it back.
+    #: Outcomes of earlier attempts of the same message, so that they need not be read back.
     ended: dict[str, Ended] = field(default_factory=dict)
 
     @property
@@ -59,12 +59,12 @@ def attempt_of(claimed: Claimed, definition: WorkflowDefinition, ended: dict[str
 
 
 def first_attempt(run_id: str, run_input: Any, opening: OpenRow, definition: WorkflowDefinition, token: int) -> Attempt:
-    """The first step of a run, claimed by the statement that started it."""
+    """The attempt of a run's first step, claimed by the statement that started the run."""
     return attempt_of(_first_claim(run_id, opening, run_input, token), definition)
 
 
 def next_attempt(attempt: Attempt, end: End, opening: OpenRow, token: int) -> Attempt:
-    """The next step, claimed by the commit that finished this one."""
+    """The attempt of the next step, claimed by the commit that finished this one."""
     claimed = attempt.claimed
     attempt.ended[claimed.path] = Ended(end.status, end.result, end.state)
     first = _first_claim(claimed.run_id, opening, claimed.input, token)
@@ -72,7 +72,7 @@ def next_attempt(attempt: Attempt, end: End, opening: OpenRow, token: int) -> At
 
 
 def _first_claim(run_id: str, opening: OpenRow, run_input: Any, token: int) -> Claimed:
-    """A step's first attempt, as an insert leaves it that begins with this token."""
+    """The claim of a step's first attempt, after an insert whose tokens begin at `token`."""
     return Claimed(run_id, opening.path, token + 1, token + 1, attempt=1, lost=0, input=run_input, kind=opening.kind)
 
 
@@ -103,7 +103,7 @@ def context_of(
 
 @dataclass(frozen=True, slots=True)
 class FailureSeen:
-    """What a handler is told: the step that failed, and with what."""
+    """What a handler receives: the step that failed, and its error."""
 
     step: str | None
     error: dict[str, Any] | None
@@ -113,24 +113,24 @@ NO_FAILURE = FailureSeen(None, None)
 
 
 def _failure(attempt: Attempt, view: View, read_run: ReadRun) -> FailureSeen:
-    """A step's handler is about that step; the workflow's is about the step that has failed the run. A compensation is
-    about the failure of the scope that is being unwound.
+    """A step's handler receives the failure of that step; a workflow's handler, that of the step that has failed the
+    run. A compensation receives the failure of the scope that is being compensated.
     """
     path = attempt.claimed.path
-    of = _unwound(attempt, view) if paths.is_compensation(path) else path.removesuffix(HANDLER)
+    of = _compensated_scope(attempt, view) if paths.is_compensation(path) else path.removesuffix(HANDLER)
     if not of:
         return FailureSeen(*read_run(attempt.claimed.run_id))
     step = view(of)
     error = dict(step.error or {}) if step else {}
-    # A composite's error says which of its steps is to blame.
+    # A composite's error names the step that failed.
     return FailureSeen(error.pop("step", of), error)
 
 
-def _unwound(attempt: Attempt, view: View) -> str:
-    """The workflow within which all is being undone, or "": the run."""
+def _compensated_scope(attempt: Attempt, view: View) -> str:
+    """The path of the nested workflow that is being compensated, or "" for the whole run."""
     for scope in interpreter.absorbing(attempt.definition.plan, attempt.claimed.path):
-        unwinding = view(scope + COMPENSATION)
-        if unwinding is not None and unwinding.status == "waiting":
+        compensating = view(scope + COMPENSATION)
+        if compensating is not None and compensating.status == "waiting":
             return scope
     return ""
 
@@ -143,7 +143,7 @@ def _item(plan: Plan, path: str, read: Callable[[str], Any]) -> Any:
 def _input(attempt: Attempt, view: View, read_item: Callable[[str], Any]) -> Any:
     claimed, definition = attempt.claimed, attempt.definition
     made_by = names.input_of(definition.plan, claimed.path)
-    # Later steps of the same message have the same object.
+    # A copy, since later steps of the same message receive the same object.
     value = copied(claimed.input)
     if claimed.kind == FLOW and (carried := read_item(claimed.path)) is not None:
         value = carried

@@ -1,4 +1,4 @@
-"""What a step sees of its run. Earlier results are loaded when they are read, not before."""
+"""The context of a step: its run, input, log, state, and the results of other steps, which are loaded when read."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class RunInfo:
 
     @property
     def id(self) -> str:
-        """The same as `run_id`, which is its name everywhere else."""
+        """The same as `run_id`."""
         return self.run_id
 
 
 class StepState(dict[str, Any]):
-    """A step's own notes: `state.description = "…"`, `state.skipped = True`, or any key of yours."""
+    """The state of a step: `state.description = "…"`, `state.skipped = True`, or any other key."""
 
     def __getattr__(self, name: str) -> Any:
         return self.get(name)
@@ -47,7 +47,7 @@ class StepState(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a step of this very message ended, as it was committed."""
+    """The committed outcome of a step that was run by the same message."""
 
     status: StepStatus
     result: Json | None
@@ -55,19 +55,19 @@ class Ended:
 
 
 Loader = Callable[[str], Step | None]
-#: The type of the result at a path, if it was declared.
+#: Returns the declared type of the result at a path, or None.
 ReturnsAt = Callable[[str], Returns | None]
 
 
 class Steps(Results):
-    """The run's other steps by name: `steps.find_tree.result`, `steps["find-tree"].result`, or by their whole path:
+    """The other steps of the run by name, `steps.find_tree.result`, `steps["find-tree"].result`, or by path,
     `steps["lines[3]/pack"].result`.
     """
 
     def __init__(
-        self, sight: NameScope, load: Loader, ended: Mapping[str, Ended], returns_at: ReturnsAt = lambda _: None
+        self, scope: NameScope, load: Loader, ended: Mapping[str, Ended], returns_at: ReturnsAt = lambda _: None
     ) -> None:
-        self._sight, self._load, self._ended, self._returns_at = sight, load, ended, returns_at
+        self._scope, self._load, self._ended, self._returns_at = scope, load, ended, returns_at
         self._seen: dict[str, StepView] = {}
 
     def __getattr__(self, name: str) -> StepView:
@@ -77,9 +77,9 @@ class Steps(Results):
 
     def __getitem__(self, name: str) -> StepView:
         if name not in self._seen:
-            found = self._sight.find(name)
+            found = self._scope.find(name)
             if not found:
-                raise UnknownStep(name, list(self._sight))
+                raise UnknownStep(name, list(self._scope))
             self._seen[name] = self._first_there(name, found)
         return self._seen[name]
 
@@ -88,8 +88,8 @@ class Steps(Results):
         return next((view for view in views if view is not None), StepView(name))
 
     def at(self, path: str, name: str) -> StepView | None:
-        """The step at a path; None when the run has not come there."""
-        # Read anew for each attempt, also what is at hand: a step must not see what another did to a shared object.
+        """The step at a path; None when the run has not reached it."""
+        # Parsed again for each attempt: a step must not see changes that another made to a shared object.
         if path in self._ended:
             ended = self._ended[path]
             return StepView(name, ended.status, load(ended.result), load(ended.state) or {}, self._restore(path))
@@ -101,10 +101,10 @@ class Steps(Results):
         return None if returns is None else partial(returns.restored, where=f"step {path!r}")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._sight
+        return name in self._scope
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._sight)
+        return iter(self._scope)
 
 
 class UnknownStep(RivalError, AttributeError, KeyError):
@@ -118,12 +118,12 @@ class UnknownStep(RivalError, AttributeError, KeyError):
 class NotExternal(RivalError):
     def __init__(self, step: str) -> None:
         super().__init__(
-            f"Step {step!r} has no completion token: nobody outside can complete it. Give it execution_mode='external'."
+            f"Step {step!r} has no completion token, since it is not external. Give it execution_mode='external'."
         )
 
 
 class Beats(Protocol):
-    """An attempt's signs of life."""
+    """The heartbeat of an attempt."""
 
     def beat(self, progress: Any = None) -> None: ...
     @property
@@ -132,7 +132,7 @@ class Beats(Protocol):
 
 @dataclass
 class Context:
-    """Everything a step may ask for."""
+    """Everything that a step's function can receive."""
 
     _why_not_json: ClassVar[str] = "it holds ctx, which cannot be stored: take the values that you need out of it"
     run: RunInfo
@@ -143,44 +143,45 @@ class Context:
     #: The path of the step before this one.
     previous: str | None
     read_item: Callable[[], Any] = lambda: None
-    #: What has come for a step that waited; only for the step itself.
+    #: Reads the event that a step has waited for; only for the step itself.
     read_event: Callable[[], Any] = lambda: None
-    #: The number of this turn in a loop or for_each.
+    #: The number of this iteration of a loop, or of this item of a for_each.
     index: int | None = None
-    #: Only of a compensation: the path of the step that it undoes.
+    #: Only in compensations: the path of the step that it undoes.
     undoes: str | None = None
     #: Only in `on_error` handlers and compensations.
     error: dict[str, Any] | None = None
     failed_step_name: str | None = None
-    #: Only in `on_error` handlers: the run does not fail because of this.
+    #: Only in `on_error` handlers: True if the run continues despite the failure.
     run_continues: bool = False
-    #: Whether this worker lets steps start commands (RIVAL_ALLOW_SHELL).
+    #: Whether steps of this worker may start commands (RIVAL_ALLOW_SHELL).
     allow_shell: bool = False
-    #: Asks the database whether the run has gone on without this attempt: cancelled, timed out, taken over.
+    #: Reads whether the run has gone on without this attempt: cancelled, timed out, taken over.
     is_over: Callable[[], bool] = lambda: False
-    #: Where its signs of life go.
+    #: Writes the heartbeats.
     beats: Beats | None = None
-    #: What somebody outside names this attempt by; only of external steps.
+    #: Only of external steps: names this attempt for the external system.
     token: CompletionToken | None = None
 
     def call_function(self, injection: Injection) -> Any:
-        """A flow can be stopped in the middle, so its context has a way of its own."""
+        """Overridden by the contexts of flows, which can suspend the function."""
         return injection.call(self)
 
     def heartbeat(self, progress: Any = None) -> None:
-        """The step is alive, and so far with its work: any small JSON. With `heartbeat=seconds` among its options it
-        must say so in time. StepMovedOn when the run has gone on without this attempt."""
+        """Report that the step is alive, and optionally its progress: any small JSON. A step with the option
+        `heartbeat=seconds` must call it in time. Raises StepMovedOn when the run has gone on without this attempt.
+        """
         if self.beats is not None:
             self.beats.beat(progress)
 
     @property
     def last_progress(self) -> Any:
-        """How far the attempt before this one had come, by its last heartbeat."""
+        """The progress in the last heartbeat of the attempt before this one."""
         return None if self.beats is None else self.beats.last_progress
 
     @property
     def completion_token(self) -> str:
-        """For whoever is to complete this external step: `rival.complete_step(token, result)`."""
+        """The token with which an external system completes this step: `rival.complete_step(token, result)`."""
         if self.token is None:
             raise NotExternal(self.run.step)
         return str(self.token)
@@ -191,7 +192,7 @@ class Context:
 
     @cached_property
     def item(self) -> Any:
-        """What this turn of a for_each is about."""
+        """The item of a for_each."""
         return self.read_item()
 
     @property
@@ -204,7 +205,7 @@ class Context:
 
     @property
     def result(self) -> Any:
-        """What the step that is to be undone has returned."""
+        """In a compensation: the result of the step that it undoes."""
         return self._at(self.undoes).result
 
     @cached_property

@@ -1,11 +1,14 @@
-"""Takes a message, claims what it is about, and carries that out; parks what no worker here knows.
+"""Handles messages: claims the step that a message names and runs its attempt; parks steps of unknown workflows.
 
-Nothing here waits for a retry or a timer: a worker's hands are free as soon as an outcome is committed.
+It never waits for a retry or a timer: a worker takes the next message as soon as an outcome is committed.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
+from contextlib import suppress
+from functools import cached_property
 
 from rival_client.broker.message import StepMessage
 from rival_client.model.timers import is_near
@@ -20,26 +23,70 @@ from rival_workers.store.interface import BeginResult, Claim, ClaimBy, Claimed, 
 
 log = logging.getLogger("rival.coordinator")
 
-#: How long a step that no worker here knows is left alone.
+#: Seconds for which a step is parked whose workflow this worker does not have.
 PARK_SECONDS = 15.0
+#: The number of runs whose mismatch is remembered as reported.
+MAX_MISMATCHES = 1000
+
+
+class Mismatches:
+    """Logs messages that name another workflow or version than the run's row, once for each run.
+
+    Claims compare the names in their WHERE, so such a message has no effect. The log line shows the operator that
+    messages are forged, or that two fleets share a queue but not a database.
+    """
+
+    def __init__(self) -> None:
+        self._reported: OrderedDict[tuple[str, WorkflowVersion], None] = OrderedDict()
+
+    def report(self, run_id: str, path: str | None, named: WorkflowVersion, found: WorkflowVersion | None) -> None:
+        """Called when a message had no effect. `found`: the run's workflow, if the message names another."""
+        if found is None or not self._is_new(run_id, named):
+            return
+        counters["mismatched"] += 1
+        named_as = f"workflow {named.workflow[:200]!r} version {named.version[:200]!r}"
+        log.warning(
+            "run %s step %s: a message names %s, but the run is one of %r version %r; "
+            "the message is ignored (%d so far). Check which other producers write to this queue.",
+            run_id,
+            path or "(start)",
+            named_as,
+            found.workflow,
+            found.version,
+            counters["mismatched"],
+        )
+
+    def _is_new(self, run_id: str, named: WorkflowVersion) -> bool:
+        key = (run_id, named)
+        if key in self._reported:
+            return False
+        self._reported[key] = None
+        if len(self._reported) > MAX_MISMATCHES:
+            with suppress(KeyError):  # another thread was faster
+                self._reported.popitem(last=False)
+        return True
 
 
 class Coordinator(AttemptPipeline):
-    """Takes messages."""
+    """Handles messages."""
+
+    @cached_property
+    def _mismatches(self) -> Mismatches:
+        return Mismatches()
 
     def begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
-        """Start a run: its first step is claimed in the same statement."""
-        with self.executor.claim.message():
+        """Start a run. The same statement claims its first step."""
+        with self.executor.running.message():
             self._begin(run_id, token, workflow, version)
 
     def attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         """Claim one step's next attempt and run it."""
-        with self.executor.claim.message():
+        with self.executor.running.message():
             return self._attempt(run_id, path, token, workflow, version)
 
     def deliver(self, event_id: str) -> None:
-        """Wake whoever waits for an event, and go on with the first of them here."""
-        with self.executor.claim.message():
+        """Deliver an event to the steps that wait for it, and run the first of them here."""
+        with self.executor.running.message():
             self._deliver(event_id)
 
     def _begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
@@ -47,7 +94,7 @@ class Coordinator(AttemptPipeline):
         definition = self._definition(workflow, version)
         if definition is None:
             return self._park(run_id, None, token, named)
-        claim_for = self.executor.id if self._goes_on(self._deadline()) else None
+        claim_for = self.executor.id if self._may_continue(self._deadline()) else None
         with self.executor.claiming():
             plan = interpreter.first(definition.plan)
             started = self.store.begin_run(run_id, token, plan, claim_for=claim_for, of=named)
@@ -56,12 +103,13 @@ class Coordinator(AttemptPipeline):
             log.debug("run %s: stale start", run_id)
             return self._mismatches.report(run_id, None, named, started)
         finished = started.finished
-        self.doorbell.publish([
+        messages = [
             StepMessage(run_id, opening.path, finished.token, workflow, version, countdown=opening.delay)
             for opening in finished.opened
-        ])  # fmt: skip
+        ]
+        self.doorbell.publish(messages)
         if first is not None:
-            self._carry_on(first, self._deadline(), observed=True)
+            self._run_all(first, self._deadline(), observed=True)
         return None
 
     def _first(
@@ -69,7 +117,7 @@ class Coordinator(AttemptPipeline):
     ) -> Attempt | None:
         if not isinstance(started, BeginResult) or (opening := started.finished.claimed) is None:
             return None
-        return self._held(first_attempt(run_id, started.input, opening, definition, started.finished.token))
+        return self._added(first_attempt(run_id, started.input, opening, definition, started.finished.token))
 
     def _attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         named = WorkflowVersion(workflow, version)
@@ -83,28 +131,28 @@ class Coordinator(AttemptPipeline):
         timeout = interpreter.config_of(definition.plan, path).limit
         with self.executor.claiming():
             claimed = self.store.claim_step(Claim(run_id, path, token), timeout, self.executor.id, of=named)
-            claims = self._held(attempt_of(claimed, definition)) if isinstance(claimed, Claimed) else None
+            attempt = self._added(attempt_of(claimed, definition)) if isinstance(claimed, Claimed) else None
         if isinstance(claimed, NotYet):
-            # What is far, since a beat has put it off, is the keeper's: no message waits that long.
+            # A heartbeat has postponed the deadline. If it is far now, the keeper publishes a message in time.
             if is_near(claimed.seconds, self.settings.near):
                 self.doorbell.publish([StepMessage(run_id, path, token, workflow, version, countdown=claimed.seconds)])
             return Verdict("stale")
-        if claims is None:
-            log.debug("run %s step %s: stale ring (token %d)", run_id, path, token)
+        if attempt is None:
+            log.debug("run %s step %s: stale message (token %d)", run_id, path, token)
             self._mismatches.report(run_id, path, named, None if isinstance(claimed, Claimed) else claimed)
             return Verdict("stale")
         failpoint("after_claim_commit")
-        return self._carry_on(claims, self._deadline(), observed=False)
+        return self._run_all(attempt, self._deadline(), observed=False)
 
     def _deliver(self, event_id: str) -> None:
         deadline = self._deadline()
-        claim = ClaimBy(self.executor.id, self.registry.versions) if self._goes_on(deadline) else None
+        claim = ClaimBy(self.executor.id, self.registry.versions) if self._may_continue(deadline) else None
         with self.executor.claiming():
             delivered = self.store.deliver_event(event_id, claim)
             first_ready = self._first_ready(delivered)
         failpoint("after_deliver_commit")
         if first_ready is not None:
-            self._carry_on(first_ready, deadline, observed=True)
+            self._run_all(first_ready, deadline, observed=True)
             return
         step_messages = [one.message for one in delivered.ready]
         if step_messages and not self.stopping:
@@ -119,7 +167,7 @@ class Coordinator(AttemptPipeline):
             return None
         definition = self._definition(delivered.workflow, delivered.version)
         assert definition is not None, "a claim is only made for a workflow that is known"
-        return self._held(attempt_of(delivered.claimed, definition))
+        return self._added(attempt_of(delivered.claimed, definition))
 
     def _definition(self, workflow: str, version: str) -> WorkflowDefinition | None:
         found = self.registry.find(workflow, version)
@@ -128,11 +176,10 @@ class Coordinator(AttemptPipeline):
         return found or self.registry.find(workflow, version)
 
     def _park(self, run_id: str, path: str | None, token: int, named: WorkflowVersion) -> None:
+        reason = f"worker does not have workflow {named.workflow!r}"
         known = [w.version for w in self.registry if w.name == named.workflow]
-        reason = (
-            f"worker has {named.workflow!r} at version {known[0]}, not {named.version}" if known
-            else f"worker does not have workflow {named.workflow!r}"
-        )  # fmt: skip
+        if known:
+            reason = f"worker has {named.workflow!r} at version {known[0]}, not {named.version}"
         parked = self.store.park(run_id, path, token, reason, PARK_SECONDS, of=named)
         if parked is not True:
             self._mismatches.report(run_id, path, named, parked or None)

@@ -1,5 +1,5 @@
-"""Tells an exception that a signal handler of this process has raised (Ctrl-C, a pool's shutdown) from the same kind of
-exception raised by user code. The first ends the process or its work, the second is the step's failure.
+"""Distinguishes exceptions that a signal handler has raised (Ctrl-C, the shutdown of a pool) from exceptions that user
+code has raised. The former end the process, the latter fail the step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @contextmanager
 def visible_interrupts() -> Iterator[None]:
-    """Within the block a Ctrl-C can be recognized. Python's own handler is written in C and leaves no frame behind."""
+    """Makes Ctrl-C recognizable within the block: Python's own handler is written in C and leaves no frame."""
     if threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
@@ -28,7 +28,7 @@ def visible_interrupts() -> Iterator[None]:
 
 
 def is_from_signal(error: BaseException) -> bool:
-    """Whether a signal handler has raised it: its traceback then ends in the handler's code."""
+    """True if a signal handler has raised the exception: its traceback contains the handler's code."""
     raised_in = _codes(error.__traceback__)
     return any(_code_of(signal.getsignal(number)) in raised_in for number in signal.valid_signals())
 

@@ -1,4 +1,4 @@
-"""Calls a user's function, sync or async, and turns whatever happens into an outcome. Knows no store."""
+"""Calls a user's function, sync or async, and turns its result or exception into an outcome. It has no store."""
 
 from __future__ import annotations
 
@@ -13,28 +13,25 @@ from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError
-from rival_workers.runtime.attempt.async_loop import AsyncLoop
+from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.attempt.interrupts import is_from_signal, visible_interrupts
 from rival_workers.runtime.flow.failed_checkpoints import failed_checkpoints
 from rival_workers.runtime.flow.signals import Killed, Moved, Suspend
 from rival_workers.runtime.logs.tracebacks import MAX_TRACEBACK, location, traceback_text
 
-#: The way into a user's function: (injection, context, most bytes of a result, kind of the row, type of the result).
+#: Calls a user's function: (injection, context, limit of a result in bytes, kind of the row, declared result type).
 Calling = Callable[[Injection, Context, int, str, Returns | None], Success | Failure]
 
 MAX_NAME = 200
 MAX_MESSAGE = 4000
 
 
-async_steps = AsyncLoop()
-
-
 def call(
     injection: Injection, context: Context, max_payload: int, kind: str = kinds.STEP, returns: Returns | None = None
 ) -> Success | Failure:
-    """Run the attempt. Every exception that user code raises is the step's failure, whatever its type; what a signal
-    handler raises is the process's end.
+    """Run the attempt. An exception of any type that user code raises fails the step. An exception that a signal
+    handler raises ends the process.
     """
     with visible_interrupts():
         return _called(injection, context, max_payload, kind, returns)
@@ -50,7 +47,7 @@ def _called(
             value = async_steps.run(value)
         skipped = bool(context.state.get("skipped"))
         if kind == kinds.EXTERNAL:
-            # What it is declared to return is what somebody outside will bring.
+            # The declared result type applies to the answer of the external system.
             value = None
         elif returns is not None and not (skipped and value is None):
             value = returns.stored(value, where)
@@ -62,18 +59,20 @@ def _called(
     except BaseException as error:
         if ends_attempt(error):
             raise
-        # SystemExit and KeyboardInterrupt too: a step that calls sys.exit() has failed, the worker has not.
+        # Also SystemExit and KeyboardInterrupt: sys.exit() in a step fails the step, not the worker.
         state = _state_if_storable(context, max_payload)
         return failure(error, context.run.attempt, state, injection.function)
 
 
 def ends_attempt(error: BaseException) -> bool:
-    """It ends the attempt without an outcome of its function: a flow that suspends or has moved on, or a signal."""
+    """True if the attempt ends without an outcome of its function: a flow suspends or has moved on, or a signal."""
     return issubclass(type(error), Suspend | Moved | Killed) or is_from_signal(error)
 
 
 def _answer(value: Any, kind: str, where: str, max_payload: int) -> tuple[Json, tuple[Json, ...]]:
-    """A condition's answer is yes or no; that of a for_each's question is its items, each a payload of its own."""
+    """Returns (result, items). A condition gives True or False; the `items` function of a for_each gives the items,
+    each of which is a separate payload.
+    """
     if kind == kinds.CONDITION:
         value = bool(value)
     if kind != kinds.ITEMS:
@@ -104,11 +103,11 @@ def _state_if_storable(context: Context, max_payload: int) -> Json | None:
 
 
 def failure(error: BaseException, attempt: int, state: Json | None = None, function: Any = None) -> Failure:
-    """Never raises, whatever the exception's own methods and attributes do. `function`: the user's function that was
-    called, for an error that none of its frames are in.
+    """Never raises, even if methods and attributes of the exception do. `function`: the user's function, for the
+    location of an error whose traceback has no frame of it.
     """
     record = error_record(error, attempt, function)
-    # By its type: an exception may lie about its __class__, or raise when asked for it.
+    # type(error), since __class__ may be wrong or may raise.
     if not issubclass(type(error), StepError):
         return Failure(record, state=state)
     behavior, most, backoff = (_tried(getattr, error, name) for name in ("behavior", "max_attempts", "backoff"))
@@ -122,7 +121,7 @@ def failure(error: BaseException, attempt: int, state: Json | None = None, funct
 
 
 def error_record(error: BaseException, attempt: int, function: Any = None) -> dict[str, Any]:
-    """What is kept of an error: no locals, no arguments, bounded. Each part calls the exception's own methods."""
+    """The stored form of an error: bounded, without locals and arguments. Each part may call user-defined methods."""
     record = {
         "type": _clean(_tried(lambda: type(error).__qualname__), MAX_NAME) or "Exception",
         "message": _clean(_tried(_message, error, broken="(its __str__ raised {})"), MAX_MESSAGE),
@@ -139,7 +138,7 @@ def _message(error: BaseException) -> str:
 
 
 def _tried(ask: Callable[..., Any], *args: Any, broken: str = "") -> Any:
-    """What it gives, or `broken` with the type of what it raises."""
+    """Returns the result of `ask`, or `broken` with the type of the exception that it raises."""
     try:
         return ask(*args)
     except BaseException as error:
@@ -149,7 +148,7 @@ def _tried(ask: Callable[..., Any], *args: Any, broken: str = "") -> Any:
 
 
 def _clean(text: Any, limit: int) -> str:
-    """Text that both stores take. By str's own methods: a subclass may have others."""
+    """Text that both stores accept. It calls the methods of str, since a subclass may override them."""
     if not isinstance(text, str):
         return ""
     short = str.__getitem__(text, slice(limit))

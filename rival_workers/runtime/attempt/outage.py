@@ -1,7 +1,7 @@
-"""Getting an outcome into the database although the database may be away, or refuse work, for a while.
+"""Commits outcomes and reads rows although the database may be unavailable, or refuse work, for a while.
 
-The attempt's work is done and its result is only in this process; waiting costs less than doing it again, and a token
-guards against landing twice. This is the one place in the runtime that may pause, and it pauses for nothing else.
+When an attempt's function has returned, its result is only in this process. Waiting costs less than running the step
+again, and the token prevents a second commit. No other part of the runtime sleeps.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rival_client.errors import DatabaseError, DatabaseRefused
+from rival_client.model.records import Step
 from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.flow.signals import OutOfReach
 from rival_workers.store.interface import Claim, Store
 
 log = logging.getLogger("rival.outage")
 
 T = TypeVar("T")
 
-#: Seconds before the first repetition, and before each later one at the most.
+#: The first and the longest pause, in seconds, before an operation is repeated.
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
 
-#: How an outcome got into the database. "later": nothing that its commit claimed may be relied on.
+#: When an outcome was committed. "later": after a repetition, so a claim made by the commit may be lost. "late": the
+#: step has moved on, and the outcome was not committed.
 Landed = Literal["at once", "later", "late"]
 
 
@@ -32,7 +35,7 @@ class OutageRetry:
         self._seconds, self._store, self._executor = seconds, store, executor
 
     def keep(self, operation: Callable[[], T]) -> T:
-        """Try until the database is back. Only for what is safe to repeat: reads, and what a token guards."""
+        """Repeat the operation until the database is back. Only for reads, and for writes that a token guards."""
         pauses = _Pauses(self._seconds)
         while True:
             try:
@@ -41,8 +44,8 @@ class OutageRetry:
                 pauses.wait(error)
 
     def land(self, claim: Claim, status: str, commit: Callable[[bool], bool]) -> Landed:
-        """Commit an outcome. After a commit whose answer was lost, look before believing that it came too late: it
-        may have landed. `commit` is told whether it is tried again.
+        """Commit an outcome. If the answer of a commit was lost and the next one is stale, read the row: the first
+        commit may have succeeded. `commit` receives whether it is a repetition.
         """
         pauses, again = _Pauses(self._seconds), False
         while True:
@@ -60,22 +63,54 @@ class OutageRetry:
         seen = self._store.token_of(claim.run_id, claim.path)
         if seen is None or seen[:2] != (status, claim.token + 1):
             return False
-        # That commit may have claimed the next step for this executor, and nothing runs it.
+        # The first commit may have claimed the next step for this executor, which does not run it.
         self._executor.release_strays()
-        self._executor.doubt()
+        self._executor.compare_soon()
         return True
 
 
+class AttemptReads:
+    """Reads of a run in the middle of user code. A database error is not the step's failure: it is retried, and if the
+    outage lasts, OutOfReach ends the attempt without an outcome.
+    """
+
+    def __init__(self, store: Store, outage: OutageRetry) -> None:
+        self._store, self._outage = store, outage
+
+    def step(self, run_id: str, path: str) -> Step | None:
+        return self._kept(lambda: self._store.read_step(run_id, path))
+
+    def item(self, run_id: str, path: str) -> Any:
+        return self._kept(lambda: self._store.read_item(run_id, path))
+
+    def failure(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
+        return self._kept(lambda: self._store.failure_of(run_id))
+
+    def is_over(self, claim: Claim) -> bool:
+        """During an outage the attempt continues."""
+        try:
+            seen = self._store.token_of(claim.run_id, claim.path)
+        except DatabaseError:
+            return False
+        return seen is None or seen[:2] != ("running", claim.token)
+
+    def _kept(self, read: Callable[[], T]) -> T:
+        try:
+            return self._outage.keep(read)
+        except DatabaseError as error:
+            raise OutOfReach from error
+
+
 class _Pauses:
-    """The pauses between the tries of one operation: longer each time, until the time is up."""
+    """The growing pauses between the repetitions of one operation, up to a total time."""
 
     def __init__(self, seconds: float) -> None:
         self._until, self._next = time.monotonic() + seconds, FIRST_PAUSE
 
     def wait(self, error: DatabaseError) -> None:
-        """Raises the error when its time is up, and at once when the values themselves are its reason."""
+        """Raises the error when the time is over, and at once when the database refuses the values themselves."""
         if time.monotonic() > self._until or (isinstance(error, DatabaseRefused) and error.about_values):
             raise error
-        log.warning("the database could not be used; what was to be stored or read is kept and tried again: %s", error)
+        log.warning("database unavailable; the operation is kept and retried: %s", error)
         time.sleep(self._next * random.uniform(0.7, 1.3))
         self._next = min(self._next * 1.5, LONGEST_PAUSE)

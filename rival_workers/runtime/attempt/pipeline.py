@@ -1,5 +1,5 @@
-"""The way of an attempt: call its function, decide, commit, go on in place or publish. Each attempt ends with a
-committed outcome, or is released; none is left running.
+"""The stages of an attempt: call its function, decide, commit, then continue in place or publish. Each attempt ends
+with a committed outcome or is released; no row stays `running`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,11 @@ from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.attempt.external_steps import External
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import Calling, call, error_record, failure
-from rival_workers.runtime.attempt.mismatches import Mismatches
-from rival_workers.runtime.attempt.outage import OutageRetry
-from rival_workers.runtime.attempt.reads import AttemptReads
+from rival_workers.runtime.attempt.outage import AttemptReads, OutageRetry
 from rival_workers.runtime.attempt.release import AttemptRelease
-from rival_workers.runtime.attempt.step_heartbeat import Heartbeat
 from rival_workers.runtime.attempt.step_transitions import Position, StepTransitions
 from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver
-from rival_workers.runtime.attempt.time_limits import TimeLimits
+from rival_workers.runtime.attempt.time_limits import Heartbeat, TimeLimits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow.async_context import AsyncFlowContext
@@ -50,7 +47,7 @@ log = logging.getLogger("rival.coordinator")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of the attempt a message was about. "stale" with an error: it ran, and its result came too late."""
+    """The outcome of the attempt that a message named. "stale" with an error: it ran, and its result came too late."""
 
     what: Literal["completed", "skipped", "failed", "retried", "suspended", "stale"]
     error: dict[str, Any] | None = None
@@ -70,29 +67,28 @@ class AttemptPipeline:
         self.doorbell, self.executor = doorbell, executor
         self.observer: AttemptObserver = observer or NoObserver()
         self.transitions = StepTransitions(settings, store, registry, doorbell)
-        #: True from the moment on at which nothing new is begun in place; a pool's children share a switch.
+        #: True when no further step starts in place. The children of a prefork pool share a switch.
         self.stopping: object = False
-        #: How a step's function is called; a lab has a way of its own.
+        #: Calls a step's function; the testing kit replaces it.
         self.calling: Calling = call
-        executor.hand_back = lambda running: self.transitions.release(running, "handed_back")
+        executor.release = lambda running: self.transitions.release(running, "handed_back")
         self._outage = OutageRetry(settings.patience, store, executor)
         self._reads, self._release = AttemptReads(store, self._outage), AttemptRelease(self.transitions, executor)
         self._external = External(self.transitions, self._outage, self._reads.step)
-        self._mismatches = Mismatches()
         self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
         self.limits = TimeLimits(before_kill=self._logs.flush)
 
     # -- the pipeline -------------------------------------------------------------------------------------
 
-    def _held(self, attempt: Attempt) -> Attempt:
-        """Before its claim ceases to be in flight: see `held_attempts`."""
-        self.executor.claim.hold(attempt.claim)
+    def _added(self, attempt: Attempt) -> Attempt:
+        """Call it before the claim stops being in flight: see `RunningAttempts`."""
+        self.executor.running.add(attempt.claim)
         return attempt
 
-    def _carry_on(self, attempt: Attempt, deadline: float, *, observed: bool) -> Verdict:
-        """Run the attempt, and then whatever follows in place, each as an attempt of its own. The first's verdict.
+    def _run_all(self, attempt: Attempt, deadline: float, *, observed: bool) -> Verdict:
+        """Run the attempt, and then the attempts that follow in place. Returns the verdict of the first.
 
-        `observed`: the first attempt is not the message's own task, so it must be reported too.
+        `observed`: report the first attempt to the observer, because it is not the Celery task of the message.
         """
         verdict, after = self._run(attempt, deadline, observed)
         while after is not None:
@@ -115,14 +111,14 @@ class AttemptPipeline:
             if not isinstance(error, Exception) or is_from_signal(error):
                 raise
             return Verdict("stale", error_record(error, claimed.attempt)), None
-        self.executor.claim.let_go(attempt.claim)
+        self.executor.running.remove(attempt.claim)
         return verdict, after
 
     def _called(self, attempt: Attempt, deadline: float) -> tuple[Verdict, Attempt | None]:
         try:
             outcome = self._outcome(attempt)
         except Again as again:
-            return Verdict("suspended"), self._continue_flow(attempt, again.token, deadline)
+            return Verdict("suspended"), self._continued_flow(attempt, again.token, deadline)
         except Suspend:
             return Verdict("suspended"), None
         except OutOfReach as lost:
@@ -148,51 +144,51 @@ class AttemptPipeline:
         except Exception as error:
             if is_from_signal(error):
                 raise
-            # The engine itself cannot call it, and never will: that must not be tried for ever.
+            # The engine cannot call the function, and a repetition would fail the same way: the step fails.
             log.exception("run %s step %s could not be called", *attempt.where)
             return failure(error, attempt.claimed.attempt)
 
-    def _continue_flow(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
-        """A flow that continues goes on here, unless it is time for a message."""
+    def _continued_flow(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
+        """After continue_as: claim the flow again here, or publish a message when the continuation budget is spent."""
         claim, definition = replace(attempt.claim, token=token), attempt.definition
-        if not self._goes_on(deadline):
+        if not self._may_continue(deadline):
             self.doorbell.publish([attempt.position.message(claim.path, token)])
             return None
         with self.executor.claiming():
             claimed = self.store.claim_step(claim, attempt.position.config.limit, self.executor.id)
             again = attempt_of(claimed, definition, attempt.ended) if isinstance(claimed, Claimed) else None
             if again is not None:
-                self._held(again)
+                self._added(again)
         failpoint("after_claim_commit")
         return again
 
     def _call(self, attempt: Attempt) -> Success | Failure:
-        """User code runs here, and only here: no transaction is open, and its alarm is set."""
+        """The only place where user code runs: no transaction is open, and the timer of its limit is set."""
         claimed, position = attempt.claimed, attempt.position
         its_call = attempt.definition.call_at(claimed.path)
         assert its_call is not None, "a claim is only made for a step that is known"
-        beats = self._beats(attempt)
-        context = self._context(attempt, its_call, beats)
+        heartbeat = self._heartbeat(attempt)
+        context = self._context(attempt, its_call, heartbeat)
         returns = attempt.definition.returns_at(claimed.path)
         try:
             with self.limits.kept(
                 position.config, lambda: self._own_timeout(position, claimed.timeout_token)
-            ) as beats.timer:
+            ) as heartbeat.timer:
                 return self.calling(its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
         finally:
-            beats.flush()
+            heartbeat.flush()
             self._logs.finish(context.log, self._outage)
 
-    def _beats(self, attempt: Attempt) -> Heartbeat:
+    def _heartbeat(self, attempt: Attempt) -> Heartbeat:
         claimed = attempt.claimed
         before = None if claimed.attempt == 1 and not claimed.lost else partial(self._reads.step, *attempt.where)
         return Heartbeat(
             attempt.claim, attempt.position.config, self.store, self.limits.clock, self.settings.max_payload, before
         )
 
-    def _context(self, attempt: Attempt, its_call: Call, beats: Heartbeat) -> Context:
+    def _context(self, attempt: Attempt, its_call: Call, heartbeat: Heartbeat) -> Context:
         context = context_of(attempt, self._reads.step, self._reads.item, self._reads.failure, self._logs)
-        context.beats = beats
+        context.beats = heartbeat
         if attempt.claimed.kind == EXTERNAL:
             context.token = CompletionToken(*attempt.where, attempt.claim.token)
         context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._reads.is_over(attempt.claim)
@@ -211,7 +207,7 @@ class AttemptPipeline:
         return kind.of(context, commits, its_call.rules, self.registry.newest)
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
-        """Logged in the run's log before the commit, in the worker's log only if it counts."""
+        """Writes to the run's log before the commit, and to the worker's log only if the commit succeeds."""
         position, failures = attempt.position, self.transitions.failures
         outcome = failures.redacted(outcome)
         decision = decide(position.config, position.attempt, outcome, random.random())
@@ -222,7 +218,7 @@ class AttemptPipeline:
     def _settle(
         self, attempt: Attempt, decision: End | Retry, deadline: float, report: Callable[[], None] = lambda: None
     ) -> tuple[Verdict, Attempt | None]:
-        """Commit the decision; ring or go on. A stale token means that the outcome came too late."""
+        """Commit the decision, then publish or continue in place. A stale token: the outcome came too late."""
         position, transitions = attempt.position, self.transitions
         if isinstance(decision, Retry):
             landed = self._outage.land(position.claim, "waiting_retry", lambda _: transitions.retry(position, decision))
@@ -230,7 +226,7 @@ class AttemptPipeline:
                 return self._late(position), None
             report()
             return Verdict("retried", decision.error), None
-        claim_for = self.executor.id if self._goes_on(deadline) else None
+        claim_for = self.executor.id if self._may_continue(deadline) else None
         finished: list[FinishResult] = []
         after: list[Attempt] = []
 
@@ -238,7 +234,7 @@ class AttemptPipeline:
             done = transitions.finish(position, decision, claim_for=None if again else claim_for)
             finished.extend([done] if done else [])
             if done and done.claimed is not None and not again:
-                after.append(self._held(next_attempt(attempt, decision, done.claimed, done.token_of(done.claimed))))
+                after.append(self._added(next_attempt(attempt, decision, done.claimed, done.token_of(done.claimed))))
             return done is not None
 
         landed = self._outage.land(position.claim, decision.status, commit)
@@ -250,8 +246,8 @@ class AttemptPipeline:
 
     def _late(self, position: Position) -> Verdict:
         claim = position.claim
-        log.warning("run %s step %s attempt %d: late result refused, the step has moved on",
-                    claim.run_id, claim.path, position.attempt)  # fmt: skip
+        refused = "run %s step %s attempt %d: late result refused, the step has moved on"
+        log.warning(refused, claim.run_id, claim.path, position.attempt)
         self._outage.keep(
             lambda: self.store.record(
                 claim.run_id, claim.path, "late_result_refused", self.executor.id, attempt=position.attempt
@@ -262,10 +258,10 @@ class AttemptPipeline:
     def _deadline(self) -> float:
         return time.monotonic() + self.settings.continuation_budget
 
-    def _goes_on(self, deadline: float) -> bool:
+    def _may_continue(self, deadline: float) -> bool:
         return not self.stopping and time.monotonic() < deadline
 
-    # -- timeouts of this process's own attempts ----------------------------------------------------------
+    # -- timeouts of attempts that run in this process ----------------------------------------------------
 
     def _own_timeout(self, position: Position, timeout_token: int) -> bool:
         claim = replace(position.claim, token=timeout_token, guard="timeout_token")

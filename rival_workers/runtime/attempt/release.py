@@ -1,8 +1,8 @@
 """Releases an attempt that has ended without a committed outcome, so that its row does not stay `running`.
 
-A database that could not be used is not the attempt's fault: it is handed back and uses up nothing. Any other error on
-the way to the commit is a defect of the engine or of the schema; it counts as a loss, of which a step has a few, since
-the same step would meet it again and again.
+After an outage of the database the attempt is handed back and does not count. Any other error before the commit is a
+defect of the engine or of the schema. It counts as a lost attempt (`max_lost`), since the step would fail the same way
+again and again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rival_workers.store.interface import RunningAttempt
 
 log = logging.getLogger("rival.coordinator")
 
-#: insufficient_privilege: an operator takes it away and gives it back.
+#: insufficient_privilege: temporary, since an operator can grant the privilege again.
 _PRIVILEGE = "42501"
 
 
@@ -28,27 +28,25 @@ class AttemptRelease:
         self._transitions, self._executor = transitions, executor
 
     def release(self, attempt: Attempt, error: BaseException) -> None:
-        """Stale, and without an effect, if the outcome was committed after all."""
-        claim = attempt.claim
-        log.error("run %s step %s attempt %d: no outcome could be committed, it is released (%s: %s)", claim.run_id,
-                  claim.path, attempt.claimed.attempt, type(error).__name__, error,
-                  exc_info=None if _passes(error) else error)  # fmt: skip
+        """Has no effect if the outcome was committed after all: its token is stale."""
+        claim, why = attempt.claim, f"{type(error).__name__}: {error}"
+        released = "run %s step %s attempt %d: no outcome could be committed, it is released (%s)"
+        trace = None if _is_temporary(error) else error
+        log.error(released, claim.run_id, claim.path, attempt.claimed.attempt, why, exc_info=trace)
         try:
-            self._give_back(attempt, error)
+            self._release(attempt, error)
         except Exception as again:
-            # The heartbeat compares what the table says with what runs here, and releases it then.
+            # The executor's heartbeat compares the table with what runs here, and releases the row then.
             log.error("run %s step %s: released later (%s)", claim.run_id, claim.path, again)
         finally:
-            self._executor.claim.let_go(claim)
-            self._executor.doubt()
+            self._executor.running.remove(claim)
+            self._executor.compare_soon()
 
-    def _give_back(self, attempt: Attempt, error: BaseException) -> None:
-        claimed, definition = attempt.claimed, attempt.definition
-        running = RunningAttempt(
-            attempt.claim, claimed.attempt, claimed.lost, self._executor.id, definition.name, definition.version,
-            claimed.kind,
-        )  # fmt: skip
-        if _passes(error):
+    def _release(self, attempt: Attempt, error: BaseException) -> None:
+        claimed, workflow = attempt.claimed, attempt.definition
+        executor, number, lost = self._executor.id, claimed.attempt, claimed.lost
+        running = RunningAttempt(attempt.claim, number, lost, executor, workflow.name, workflow.version, claimed.kind)
+        if _is_temporary(error):
             self._transitions.release(running, "handed_back")
         else:
             record = error_record(error, claimed.attempt)
@@ -57,8 +55,8 @@ class AttemptRelease:
             )
 
 
-def _passes(error: BaseException) -> bool:
-    """It may be over by the next try."""
+def _is_temporary(error: BaseException) -> bool:
+    """True for outages, signals and missing privileges: the next attempt may succeed."""
     if isinstance(error, DatabaseUnavailable | DatabaseBusy | MissingTables):
         return True
     return is_from_signal(error) or (isinstance(error, DatabaseError) and error.sqlstate == _PRIVILEGE)

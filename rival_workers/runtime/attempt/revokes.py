@@ -1,7 +1,7 @@
 """Applies a revoke of a Celery task id (Flower, `celery control revoke`): the attempt that the id names fails.
 
-A worker's own memory of revoked ids plays no part: it would block every later attempt with the same id, after a rewind
-for instance. What is revoked is the attempt that the row shows now, under its token.
+It revokes the attempt that the row shows now, under its token. It does not use Celery's list of revoked ids, which
+would also block later attempts with the same id, for example after a rewind.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rival_workers.store.interface import Claim, Claimed, NamedAttempt, Store
 log = logging.getLogger("rival.revoke")
 
 BY = "revoke"
-#: A task id, `run:step:attempt+lost`, may be read in as many ways as it has colons.
-MOST_READINGS = 20
+#: A task id, `run:step:attempt+lost`, is ambiguous if run or step contain colons. At most this many readings are tried.
+MAX_READINGS = 20
 _ATTEMPT = re.compile(r"(.+):(\d{1,9})(?:\+(\d{1,9}))?", re.DOTALL | re.ASCII)
 
 
 @dataclass(frozen=True)
 class Revoked:
-    """What a revoke has done. `pid`: the process that ran the attempt, which nobody needs any more."""
+    """The effect of a revoke. `pid`: the process that runs the attempt, which can be ended."""
 
     what: Literal["run", "attempt"]
     pid: int | None = None
@@ -47,15 +47,15 @@ class Revocations:
         self._near, self._worker, self._executor = near, worker, executor
 
     def revoke(self, task_id: str, *, terminate: bool = False) -> Revoked | None:
-        """None: the id names no attempt that could be revoked here; that is harmless."""
+        """Returns None if the id names no attempt that this worker can revoke."""
         done = self._revoke_attempt(task_id, terminate) or self._revoke_start(task_id)
         if done is not None:
-            log.warning("task %s was revoked: its %s", task_id, "run is cancelled" if done.what == "run"
-                        else "attempt has failed")  # fmt: skip
+            effect = "run is cancelled" if done.what == "run" else "attempt has failed"
+            log.warning("task %s was revoked: its %s", task_id, effect)
         return done
 
     def _revoke_start(self, task_id: str) -> Revoked | None:
-        """The message that starts a run has the run's id: a run that has not begun is cancelled."""
+        """The task id of the message that starts a run is the run id: a run that has not begun is cancelled."""
         cancelled, ready = self._store.cancel_unbegun(task_id, BY)
         if not cancelled:
             return None
@@ -69,12 +69,12 @@ class Revocations:
         attempt, lost = int(named[2]), int(named[3] or 0)
         for found in self._store.attempts_named(_readings(named[1])):
             if found.lost == lost and found.attempts + (found.status != "running") == attempt:
-                return self._revoke_running(found, task_id) if found.status == "running" and terminate \
-                    else self._revoke_waiting(found, task_id)  # fmt: skip
+                is_terminated = found.status == "running" and terminate
+                return self._revoke_running(found, task_id) if is_terminated else self._revoke_waiting(found, task_id)
         return None
 
     def _revoke_running(self, found: NamedAttempt, task_id: str) -> Revoked | None:
-        """Only by the worker that runs it, which can end the process, too."""
+        """Only the worker that runs the attempt revokes it, since it can also end the process."""
         for executor in self._store.executors_on(host_name()):
             if (executor.id, executor.worker) == (found.executor, self._worker):
                 done = self._transitions.revoke(found.running(found.claim), task_id)
@@ -82,8 +82,8 @@ class Revocations:
         return None
 
     def _revoke_waiting(self, found: NamedAttempt, task_id: str) -> Revoked | None:
-        """An attempt that a message has been published for: it is claimed, so that the message is stale, and fails.
-        One that runs is left alone, as Celery does without `terminate`; so is one that is due later.
+        """An attempt whose message is published: claim it, so that the message becomes stale, and fail it. A running
+        attempt is not touched, as in Celery without `terminate`; neither is one that is due later.
         """
         if found.status == "running":
             return None
@@ -95,5 +95,5 @@ class Revocations:
 
 
 def _readings(text: str) -> list[tuple[str, str]]:
-    cuts = [found.start() for found in re.finditer(":", text)][:MOST_READINGS]
+    cuts = [found.start() for found in re.finditer(":", text)][:MAX_READINGS]
     return [(text[:cut], text[cut + 1 :]) for cut in cuts if text[:cut] and text[cut + 1 :]]

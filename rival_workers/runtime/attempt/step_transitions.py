@@ -1,6 +1,6 @@
-"""The moves of a step: decide, commit, then ring. Failure, timeout and lost executor end in the same few moves.
+"""The transitions of a step: decide, commit, then publish. Failure, timeout and lost executor share them.
 
-Nothing here runs user code, so keepers may use all of it; nothing rings before its commit.
+This module does not run user code, so keepers can use it. It never publishes before the commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("rival.transitions")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A step that is about to move: what is held, and where in its plan it stands."""
+    """A step before a transition: its claim, and its place in the plan."""
 
     claim: Claim
     workflow: str
@@ -41,7 +41,7 @@ class Position:
     plan: Plan
     attempt: int
     lost: int
-    #: What its row is: a handler of a hard failure goes on otherwise than that of a soft one.
+    #: The kind of its row. It decides, for example, whether the run continues after a handler.
     kind: str
 
     @property
@@ -62,7 +62,7 @@ class StepTransitions:
         self._plans: dict[tuple[str, str], Plan] = {}
 
     def finish(self, position: Position, end: End, *, claim_for: str | None) -> FinishResult | None:
-        """The step is over; what follows is claimed for `claim_for`, or rung. None: it had moved on before."""
+        """End the step. The next step is claimed for `claim_for`, or published. None: the step had moved on before."""
         finished = self._store.finish_step(position.claim, end, position.advance(end), claim_for=claim_for)
         if finished is None:
             return None
@@ -73,7 +73,7 @@ class StepTransitions:
         return finished
 
     def log_end(self, position: Position, finished: FinishResult | None) -> None:
-        """Log the run if a commit has failed it."""
+        """Log the run if the commit has failed it."""
         run_id = position.claim.run_id
         if finished is None or finished.ended_as != "failed":
             return
@@ -83,7 +83,7 @@ class StepTransitions:
             log.error("run %s of %s failed; its error could not be read: %s", run_id, position.workflow, error)
 
     def publish(self, position: Position, finished: FinishResult) -> None:
-        """For all that a commit has opened and nobody goes on with."""
+        """Publish messages for the rows that a commit has opened and not claimed."""
         messages = [position.message(one.path, finished.token_of(one), countdown=one.delay) for one in finished.opened]
         if finished.ready is not None:
             messages.append(finished.ready.message)
@@ -91,7 +91,7 @@ class StepTransitions:
             self._doorbell.publish(messages, changed=[position.claim.run_id] if finished.run_ended else [])
 
     def retry(self, position: Position, retry: Retry) -> bool:
-        """The step is tried again: soon by a countdown, later by the keeper."""
+        """Schedule the next attempt: by a countdown if it is near, else by the keeper."""
         near = is_near(retry.delay, self._settings.near)
         token = self._store.retry_step(position.claim, retry, rung=near)
         if token is None:
@@ -105,7 +105,7 @@ class StepTransitions:
         return True
 
     def wait_external(self, position: Position, state: Json | None) -> bool:
-        """An external step waits for its answer. False: it has moved on."""
+        """Let an external step wait for its answer. False: the step has moved on."""
         claim, config = position.claim, position.config
         token = self._store.suspend_outside(claim, position.attempt, config, state)
         if token is None:
@@ -117,31 +117,27 @@ class StepTransitions:
         return True
 
     def release(self, running: RunningAttempt, reason: ReleaseReason) -> None:
-        """Give an attempt up so that it is started again."""
-        claim = running.claim
+        """Release an attempt, so that it starts again."""
+        claim, workflow, version = running.claim, running.workflow, running.version
         token = self._store.release_step(claim, reason)
         if token is not None:
             lost = running.lost + (reason == "lost")
-            self._doorbell.publish(
-                [
-                    StepMessage(
-                        claim.run_id, claim.path, token, running.workflow, running.version, running.attempts, lost
-                    )
-                ]
-            )
+            message = StepMessage(claim.run_id, claim.path, token, workflow, version, running.attempts, lost)
+            self._doorbell.publish([message])
 
     def time_out(self, position: Position) -> bool:
-        """Apply a timeout; False when the step has moved on since."""
+        """Apply a timeout. False: the step has moved on, or a heartbeat has extended its limit."""
         config, claim = position.config, position.claim
-        # An alarm may be early, and a beat may have come at this very moment. What is over stays so: see `beat_step`.
-        pulse = None if config.heartbeat is None else self._store.pulse_of(claim.run_id, claim.path)
-        if pulse is not None and not pulse.is_over:
+        # The timer may be early, or a heartbeat may have come just now. A limit that is over stays over: see
+        # `beat_step`.
+        heartbeat = None if config.heartbeat is None else self._store.pulse_of(claim.run_id, claim.path)
+        if heartbeat is not None and not heartbeat.is_over:
             return False
-        error = timeout_error(config, position.attempt, pulse) | self._written_at(position)
+        error = timeout_error(config, position.attempt, heartbeat) | self._written_at(position)
         return self._apply(position, timed_out(config, error))
 
     def revoke(self, running: RunningAttempt, task_id: str) -> bool:
-        """An operator has revoked the attempt's task; False when it has moved on since."""
+        """Apply an operator's revoke of the attempt's task. False: the step has moved on."""
         plan = self._plan(running.workflow, running.version)
         if plan is None:
             return False
@@ -150,7 +146,7 @@ class StepTransitions:
         return self._apply(position, revoked(task_id, attempt))
 
     def _apply(self, position: Position, outcome: Failure) -> bool:
-        """A failure that was not raised by the step; False when it has moved on since."""
+        """Commit a failure that the step did not raise. False: the step has moved on."""
         config = position.config
         decision = decide(config, position.attempt, outcome, random.random())
         finished = None if isinstance(decision, Retry) else self.finish(position, decision, claim_for=None)
@@ -164,13 +160,13 @@ class StepTransitions:
         return True
 
     def _written_at(self, position: Position) -> dict[str, str]:
-        """Where the step's function is, if this worker has it."""
+        """The location of the step's function, if this worker has its code."""
         definition = self._registry.find(position.workflow, position.version)
         call = None if definition is None else definition.call_at(position.claim.path)
         found = None if call is None else function_location(call.injection.function)
         return {} if found is None else {"location": found}
 
-    # -- what the keeper finds ----------------------------------------------------------------------------
+    # -- called by the keeper -----------------------------------------------------------------------------
 
     def time_out_due(self, due: Due) -> None:
         plan = self._plan(due.workflow, due.version)
@@ -180,13 +176,14 @@ class StepTransitions:
         self.time_out(Position(claim, due.workflow, due.version, plan, due.attempts, due.lost, due.kind))
 
     def take_over(self, lost: RunningAttempt, error: dict[str, Any] | None = None) -> None:
-        """Start a lost attempt again, or fail its step when it was lost once too often: with the error, or as lost with
-        its executor."""
+        """Start a lost attempt again, or fail its step when it was lost more than `max_lost` times. `error`: why its
+        outcome could not be committed; None: its executor is dead.
+        """
         most = self._settings.max_lost
         end = decide_lost(lost.lost, most, error or _lost_error(lost, most))
-        log.warning("run %s step %s: %s; %s", lost.claim.run_id, lost.claim.path,
-                    "no outcome" if error else f"its executor {lost.executor} is gone",
-                    "failed" if end else "started again")  # fmt: skip
+        why = "no outcome" if error else f"its executor {lost.executor} is gone"
+        effect = "failed" if end else "started again"
+        log.warning("run %s step %s: %s; %s", lost.claim.run_id, lost.claim.path, why, effect)
         if end is None:
             return self.release(lost, "lost")
         plan = self._plan(lost.workflow, lost.version)
@@ -196,13 +193,13 @@ class StepTransitions:
         return None
 
     def _plan(self, workflow: str, version: str) -> Plan | None:
-        """Any plan can be read, also one whose code this worker does not have: decisions are pure."""
+        """The plan of any version. Decisions need only the plan, not the code, which this worker may not have."""
         key = (workflow, version)
         if key not in self._plans:
             definition = self._registry.find(workflow, version)
             info = None if definition else self._store.load_workflow(workflow, version)
             if definition is None and info is None:
-                log.error("workflow %s version %s is not in the database: its runs cannot be moved", *key)
+                log.error("workflow %s version %s is not in the database: its runs cannot continue", *key)
                 return None
             self._plans[key] = definition.plan if definition else Plan.load(info.plan)  # type: ignore[union-attr]
         return self._plans[key]
@@ -212,6 +209,6 @@ def _lost_error(lost: RunningAttempt, max_lost: int) -> dict[str, Any]:
     return {
         "type": "ExecutorLost",
         "message": f"the step lost its executor {lost.lost + 1} times (the last was {lost.executor}); "
-        f"at most {max_lost} are forgiven. It may be killing its workers: look at their memory and exit codes.",
+        f"at most {max_lost} losses are retried. It may be killing its workers: look at their memory and exit codes.",
         "attempt": lost.attempts,
     }

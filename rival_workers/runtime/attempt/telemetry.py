@@ -1,4 +1,4 @@
-"""Who watches attempts: Celery's task events, for those that went on in place and so are no task of their own."""
+"""Counters of this process, and the observer of attempts that run in place, without a Celery task of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Report = Callable[[str, dict[str, Any] | None], None]
 
 class AttemptObserver(Protocol):
     def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> AbstractContextManager[Report]:
-        """Around one attempt; the body reports its verdict and error."""
+        """Wraps one attempt; the body reports its verdict and error."""
 
 
 class NoObserver:
@@ -21,5 +21,5 @@ class NoObserver:
         yield lambda what, error: None
 
 
-#: What happened in this process since it started: messages, garbage, parked.
+#: Counts since the start of this process: messages, garbage, parked, mismatched.
 counters: Counter[str] = Counter()

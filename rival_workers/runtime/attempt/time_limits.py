@@ -1,39 +1,51 @@
-"""The time limits of what this process runs: an alarm for each, and for those that want it the process's own end.
+"""Time limits and heartbeats of the attempts that this process runs: a timer per attempt, which a heartbeat postpones.
 
-A step that overstays its limit goes on without its run, unless it was to be killed with its process: only a process
-that runs one attempt at a time may be (prefork).
+A step that exceeds its limit continues without its run. With `kill_on_timeout`, its process is killed instead; this
+requires a process that runs one attempt at a time (prefork).
 """
 
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
 
-from rival_workers.engine.plan import StepConfig
+from rival_client.errors import DatabaseError
+from rival_client.model.payload import Json, dump
+from rival_client.model.records import Step
+from rival_workers.engine.plan import StepConfig, shortest
+from rival_workers.errors import StepMovedOn
 from rival_workers.runtime.attempt.timers import AttemptTimers, Timer, Timers
+from rival_workers.runtime.flow.signals import OutOfReach
+from rival_workers.store.interface import Claim, Store
 
-#: Seconds after its timeout at which a process that can't even run its alarm is ended.
+log = logging.getLogger("rival.heartbeats")
+
+#: Seconds after its timeout at which the watchdog ends a process that cannot run its timer.
 KILL_SLACK = 2.0
+#: Seconds between two heartbeats that are written. Progress in between is kept for the next one.
+EVERY = 0.3
 
 
 class TimeLimits:
     def __init__(self, before_kill: Callable[[], None]) -> None:
         self._before_kill, self._watchdog = before_kill, _Watchdog()
-        #: How time is kept; a lab has ways of its own.
+        #: The testing kit replaces the timers and the monotonic clock.
         self.timers: AttemptTimers = Timers()
-        #: Seconds that only go forward; a lab has a clock that skips.
         self.clock: Callable[[], float] = time.monotonic
-        #: A process of its own per attempt: a step that overstays may be killed with it.
+        #: True if this process runs one attempt at a time, so that `kill_on_timeout` may kill it.
         self.may_kill = False
 
     @contextmanager
     def kept(self, config: StepConfig, when_over: Callable[[], bool]) -> Iterator[Timer]:
-        """Call `when_over` if the block takes too long; False from it: it has just ended, after all."""
+        """Call `when_over` if the block takes too long. It returns False if the attempt has just ended."""
         kills = self.may_kill and config.kill_on_timeout
         kill = _Kill(when_over, self._before_kill)
         within = config.timeout + KILL_SLACK if kills and config.timeout else None
@@ -46,12 +58,12 @@ class TimeLimits:
 
 
 def _ignored(_: bool) -> None:
-    """An alarm's answer does not matter where nothing is killed."""
+    """Without a kill, it does not matter whether the timeout was applied."""
 
 
 class _Kill:
-    """The end of a process whose attempt takes too long. It commits and publishes first. An attempt that ends meanwhile
-    waits for it: its process must not take another message and be killed with that.
+    """Kills a process whose attempt takes too long, after the timeout is committed and published. An attempt that ends
+    meanwhile waits for the kill: its process must not take another message that would be lost with it.
     """
 
     def __init__(self, when_over: Callable[[], bool], before_kill: Callable[[], None]) -> None:
@@ -71,8 +83,8 @@ class _Kill:
 
 
 class _Watchdog:
-    """Ends a process whose alarms can't ring, since a step holds the interpreter's lock: this one is written in C.
-    There is one in a process, so it is set to whichever limit comes first.
+    """Ends a process whose timers cannot run because a step holds the GIL. faulthandler's timer is written in C; a
+    process has only one, so it is set to the earliest limit.
     """
 
     def __init__(self) -> None:
@@ -91,12 +103,77 @@ class _Watchdog:
         finally:
             self._set(mine, None)
 
-    def _set(self, whose: object, end: float | None) -> None:
+    def _set(self, key: object, end: float | None) -> None:
         with self._lock:
-            self._ends.pop(whose, None)
+            self._ends.pop(key, None)
             if end is not None:
-                self._ends[whose] = end
+                self._ends[key] = end
             if self._ends:
                 faulthandler.dump_traceback_later(max(0.001, min(self._ends.values()) - time.monotonic()), exit=True)
             else:
                 faulthandler.cancel_dump_traceback_later()
+
+
+class Heartbeat:
+    """`ctx.heartbeat()` of one attempt. It writes to the step's row a few times per second at most."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        config: StepConfig,
+        store: Store,
+        clock: Callable[[], float],
+        max_payload: int,
+        before: Callable[[], Step | None] | None = None,
+    ) -> None:
+        """`before` reads the step's row as earlier attempts have left it; None if there were none."""
+        self._claim, self._config, self._store, self._clock = claim, config, store, clock
+        self._max_payload, self._before = max_payload, before
+        self._every = shortest(EVERY, None if config.heartbeat is None else config.heartbeat / 3) or EVERY
+        self._written_at: float | None = None
+        self._progress: Json | None = None
+        #: The timer of the attempt's limit in this process.
+        self.timer: Timer | None = None
+
+    def beat(self, progress: Any = None) -> None:
+        """Raises StepMovedOn when the step does not need this attempt any more."""
+        if progress is not None:
+            self._progress = dump(progress, what=f"the progress of {self._where}", limit=self._max_payload)
+        if self._written_at is None or self._clock() - self._written_at >= self._every:
+            self._write()
+
+    @cached_property
+    def last_progress(self) -> Any:
+        """The last progress that the attempt before this one has reported."""
+        step = None if self._before is None else self._before()
+        return None if step is None else step.progress
+
+    def flush(self) -> None:
+        """At the end of the attempt: write progress that is not written yet."""
+        if self._progress is not None:
+            try:
+                self._write()
+            except StepMovedOn:
+                log.debug("%s: its last progress came too late", self._where)
+
+    def _write(self) -> None:
+        progress = self._progress
+        self._written_at = self._clock()
+        try:
+            # Read it before it is overwritten.
+            _ = self.last_progress
+            beaten = self._store.beat_step(self._claim, self._config, progress)
+        except (DatabaseError, OutOfReach):
+            # During an outage the attempt continues; the next beat finds out whether the step has moved on.
+            return
+        if beaten is None:
+            raise StepMovedOn(
+                f"{self._where} has gone on without this attempt: it was cancelled, has timed out, or was taken over"
+            )
+        self._progress = None if self._progress is progress else self._progress
+        if self.timer is not None and beaten.left is not None:
+            self.timer.put_off(beaten.left)
+
+    @property
+    def _where(self) -> str:
+        return f"step {self._claim.path!r} of run {self._claim.run_id!r}"

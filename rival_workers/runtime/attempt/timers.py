@@ -1,6 +1,6 @@
-"""Timeouts of the attempts that this process runs: one thread, precise, and forgotten when the attempt ends.
+"""Timers for the attempts of this process: one thread calls a callback when an attempt takes too long.
 
-The row's own `timeout_at` is the truth; when this process is too stuck to keep its alarm, some keeper will.
+The row's `timeout_at` decides. If this process cannot run its timer, a keeper applies the timeout.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ log = logging.getLogger("rival.timers")
 
 class Timer(Protocol):
     def put_off(self, seconds: float) -> None:
-        """It rings so many seconds from now, and not before."""
+        """Postpone the callback to `seconds` from now."""
 
 
 class AttemptTimers(Protocol):
     def after(self, seconds: float | None, callback: Callable[[], None]) -> AbstractContextManager[Timer]:
-        """Call `ring` if the block takes longer than that, or than what it is put off to."""
+        """Call `callback` if the block takes longer than `seconds`, or than the time it is put off to."""
 
 
 class Timers:
@@ -37,7 +37,6 @@ class Timers:
 
     @contextmanager
     def after(self, seconds: float | None, callback: Callable[[], None]) -> Iterator[Timer]:
-        """Call `ring` if the block takes longer than that, or than what it is put off to."""
         timer = _Timer(self, callback)
         if seconds is None:
             yield timer
@@ -59,10 +58,10 @@ class Timers:
                 self._changed.notify()
             return number
 
-    def _forget(self, number: int) -> None:
+    def _cancel(self, number: int) -> None:
         with self._changed:
             self._cancelled.add(number)
-            # Long timeouts of quick steps would pile up until they come due.
+            # Cancelled entries with long timeouts would otherwise stay in the heap until they are due.
             if len(self._cancelled) > 100 and len(self._cancelled) * 2 > len(self._heap):
                 self._heap = [entry for entry in self._heap if entry[1] not in self._cancelled]
                 heapq.heapify(self._heap)
@@ -74,7 +73,7 @@ class Timers:
                 try:
                     callback()
                 except Exception:
-                    log.exception("a timeout could not be applied; the keeper will")
+                    log.exception("a timeout could not be applied; a keeper applies it")
 
     def _due(self) -> list[Callable[[], None]]:
         with self._changed:
@@ -91,14 +90,14 @@ class Timers:
 
 class _Timer:
     def __init__(self, timers: Timers, callback: Callable[[], None]) -> None:
-        self._timers, self._ring = timers, callback
+        self._timers, self._callback = timers, callback
         self._number: int | None = None
 
     def put_off(self, seconds: float) -> None:
         self.cancel()
-        self._number = self._timers._set(time.monotonic() + seconds, self._ring)
+        self._number = self._timers._set(time.monotonic() + seconds, self._callback)
 
     def cancel(self) -> None:
         if self._number is not None:
-            self._timers._forget(self._number)
+            self._timers._cancel(self._number)
             self._number = None

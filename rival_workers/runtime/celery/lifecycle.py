@@ -102,7 +102,7 @@ class WorkerLifecycle:
 
     def _on_shutting_down(self, **_: Any) -> None:
         self._stopping.set(True)
-        self.process.stop_going_on()
+        self.process.stop_continuing()
         self.when_leaving()
 
     def _on_shutdown(self, **_: Any) -> None:

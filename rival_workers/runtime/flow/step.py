@@ -16,7 +16,8 @@ from rival_workers.engine.decisions import Failure, Retry, Success, decide, time
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.errors import StepFailed
-from rival_workers.runtime.attempt.invoke import async_steps, ends_attempt, failure
+from rival_workers.runtime.attempt.async_loop import async_steps
+from rival_workers.runtime.attempt.invoke import ends_attempt, failure
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FlowFailures
 

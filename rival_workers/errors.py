@@ -1,20 +1,20 @@
-"""What a step can raise, and what registration can refuse.
+"""The errors of steps, flows and definitions.
 
 RivalError (rival_client)
 ├── DefinitionError      a workflow cannot be registered; `.problems` lists every reason
-├── StepError            raised by a step to say what should follow: stop, continue or retry
-│   └── EventTimeout    the event that a step waited for has not come in time
-├── InvalidResult        a step's result is not of the type that it was declared as
-├── FlowChanged          a flow has come to another checkpoint than it did before
-├── FlowStuck            a flow awaits something that no checkpoint can bring
-├── NotInFlows           a flow's own code has used what flows cannot have: I/O, threads, ctx inside a step
-├── StepFailed           raised in a flow: one of its steps has failed for good
+├── StepError            raised by a step to choose what follows: stop, continue or retry
+│   └── EventTimeout     the event that a step waited for did not arrive in time
+├── InvalidResult        a step's result does not have its declared type
+├── FlowChanged          a replayed flow reached another checkpoint than before
+├── FlowStuck            a flow awaits a future that no checkpoint completes
+├── NotInFlows           a flow's own code used I/O, threads, or ctx inside a step
+├── StepFailed           raised in a flow: one of its steps has failed finally
 │   └── ChildFailed      the same for a child run
 ├── StepTimeout          the attempt took longer than its timeout
-│   └── HeartbeatMissed  it has shown no sign of life for too long
+│   └── HeartbeatMissed  the attempt sent no heartbeat for too long
 ├── StepMovedOn          raised by `ctx.heartbeat()`: the step does not need this attempt any more
-├── TaskRevoked       the attempt's Celery task was revoked, in Flower or by `celery control revoke`
-└── ExecutorLost         the process that ran the attempt died, once too often
+├── TaskRevoked          the attempt's Celery task was revoked, in Flower or by `celery control revoke`
+└── ExecutorLost         the step lost its executor more than `max_lost` times
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BACKOFFS: tuple[str, ...] = ("none", "linear", "exponential", "jitter")
 
 
 class DefinitionError(RivalError):
-    """All that is wrong with a definition, at once."""
+    """Lists all problems of a definition."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -61,27 +61,27 @@ class StepError(RivalError):
 
 
 class EventTimeout(StepError):
-    """The event that a step waited for has not come in time."""
+    """The event that a step waited for did not arrive in time."""
 
 
 class InvalidResult(RivalError):
-    """A step's result is not of the type that it was declared as."""
+    """A step's result does not have its declared type."""
 
 
 class FlowChanged(RivalError):
-    """A flow has come to another checkpoint than it did before."""
+    """A replayed flow reached another checkpoint than before."""
 
 
 class FlowStuck(RivalError):
-    """A flow awaits something that no checkpoint can bring: a future of its own that none of its tasks sets."""
+    """A flow awaits a future that no checkpoint completes and none of its tasks sets."""
 
 
 class NotInFlows(RivalError):
-    """The code of a flow has used something that flows cannot have; the message says what to do instead."""
+    """The code of a flow used something that flows cannot use; the message says what to do instead."""
 
 
 class StepFailed(RivalError):
-    """A step of a flow has failed for good; `error` is what is kept of it: type, message, traceback."""
+    """A step of a flow has failed finally; `error` is its stored error: type, message, traceback."""
 
     def __init__(self, step: str, error: dict[str, Any]) -> None:
         super().__init__(f"{step}: {error.get('type', 'Error')}: {error.get('message', '')}")
@@ -105,12 +105,13 @@ class StepTimeout(RivalError):
 
 
 class HeartbeatMissed(StepTimeout):
-    """The attempt, or whoever works at an external step, has shown no sign of life for too long."""
+    """The attempt, or the external system that works on an external step, sent no heartbeat for too long."""
 
 
 class StepMovedOn(RivalError):
-    """Raised by `ctx.heartbeat()`: the step was cancelled, has timed out or was taken over. Whatever this attempt still
-    does is of no account, so let it pass and clean up in a `finally`."""
+    """Raised by `ctx.heartbeat()`: the step was cancelled, has timed out or was taken over. The outcome of this attempt
+    has no effect: do not catch the error, and clean up in a `finally`.
+    """
 
 
 class TaskRevoked(RivalError):
@@ -118,4 +119,4 @@ class TaskRevoked(RivalError):
 
 
 class ExecutorLost(RivalError):
-    """The process that ran the attempt died, once too often."""
+    """The step lost its executor more than `max_lost` times."""

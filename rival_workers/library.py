@@ -1,6 +1,6 @@
-"""Library mode: `embedded("app.db")` is a Rival on SQLite with a Celery worker in this very process.
+"""Library mode: `embedded("app.db")` is a Rival on SQLite with a Celery worker in the same process.
 
-For tests, small tools and notebooks. The same engine as a fleet's, the same promises, one process.
+For tests, small tools and notebooks. It has the same engine and guarantees as a fleet.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from rival_workers.store import migrations, open_store
 
 
 class LocalDoorbell(KombuDoorbell):
-    """Rings over the in-process transport; whoever waits is in this process too."""
+    """Publishes over the in-process transport; clients that wait for a run are in this process too."""
 
     def __init__(self, url: str, queue: str, run_ends: LocalRunEndNotifier) -> None:
         super().__init__(url, queue)
         self._run_ends = run_ends
 
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
-        rung = super().publish(messages)
+        is_published = super().publish(messages)
         for run_id in changed:
             self._run_ends.announce(run_id)
-        return rung
+        return is_published
 
 
 class EmbeddedRival(Rival):
-    """A Rival that carries out what it starts. Close it, or use it as a context manager."""
+    """A Rival that also runs the workflows that it starts. Close it, or use it as a context manager."""
 
     def __init__(
         self, path: str | Path | None, registry: Registry, pool: PoolName, concurrency: int, **settings: Any
@@ -76,7 +76,7 @@ class EmbeddedRival(Rival):
         return worker
 
     def _validator(self, workflow: str) -> InputValidator:
-        # Workflows may be defined after the start, in a notebook's next cell, and again when that is executed again.
+        # A later cell of a notebook may define a workflow, or define it again.
         newest = self._registry.newest(workflow)
         if newest is not None and self._registered.get(workflow) is not newest:
             self._process.register_workflows()
@@ -106,23 +106,23 @@ def embedded(
     concurrency: int = 4,
     **settings: Any,
 ) -> EmbeddedRival:
-    """A Rival on the SQLite file `path` (None: a temporary one), with a worker in this process.
+    """A Rival on the SQLite file `path` (None: a temporary file), with a worker in this process.
 
     `settings` are those of a worker: lease=…, continuation_budget=…, retention=….
     """
     global _opened
-    _make_room()
+    _close_previous()
     own = default_registry if registry is None else registry
     _opened = EmbeddedRival(path, own, pool, concurrency, **settings)
     return _opened
 
 
-#: The one that is open: a process has one worker.
+#: The open embedded Rival: a process has one worker.
 _opened: EmbeddedRival | None = None
 
 
-def _make_room() -> None:
-    """A notebook cell that is executed again closes what it has opened before."""
+def _close_previous() -> None:
+    """A notebook cell that is executed again closes the Rival that it has opened before."""
     if _opened is None:
         return
     if not in_a_notebook():

@@ -64,7 +64,7 @@ def _own(path: str) -> bool:
     return not any(part.startswith(".") or part in _INSTALLED for part in path.split(os.sep))
 
 
-def load_anew(paths: list[str], changed: Iterable[Path]) -> Registry:
+def load_again(paths: list[str], changed: Iterable[Path]) -> Registry:
     """The workflows as the files are now. DefinitionError, and the modules as they were, when they can't be loaded."""
     for file in changed:
         _forget_bytecode(file)

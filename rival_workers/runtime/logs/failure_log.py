@@ -1,5 +1,5 @@
-"""Logs failures: one line per failed attempt and per failed run in the worker's log, with the place in the user's file,
-and an entry with the traceback in the run's log. A failure to log never changes an outcome.
+"""Logs failures: one line per failed attempt and per failed run in the worker's log, with the location in the user's
+file, and an entry with the traceback in the run's log. An error while logging never changes an outcome.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ steps_log = logging.getLogger("rival.steps")
 runs_log = logging.getLogger("rival.runs")
 log = logging.getLogger("rival.logs")
 
-#: In one line of the worker's log.
+#: Characters of a message in a line of the worker's log.
 MAX_MESSAGE = 300
-#: Of a traceback as a field of a log entry, which has at most 16 KiB.
+#: Characters of a traceback in a field of a log entry, which has at most 16 KiB.
 MAX_TRACEBACK = 12_000
 
 Keep = Callable[[Callable[[], None]], None]
@@ -39,7 +39,7 @@ def at_once(operation: Callable[[], None]) -> None:
 
 @dataclass(frozen=True)
 class FailedAttempt:
-    """A failure and what follows from it, in words."""
+    """A failure and its consequence, as text."""
 
     workflow: str
     run_id: str
@@ -55,14 +55,14 @@ class FailedAttempt:
 
     @property
     def details(self) -> dict[str, Any]:
-        """Location and traceback, where there are any."""
+        """Location and traceback, if known."""
         found = {name: self.error.get(name) for name in ("location", "traceback")}
         return {name: shortened(text, MAX_TRACEBACK) for name, text in found.items() if text}
 
 
 @dataclass(frozen=True)
 class Failing:
-    """The attempt that has failed: of a step of a plan, or of a step in a flow."""
+    """The attempt that has failed, of a step of a plan or of a flow."""
 
     workflow: str
     run_id: str
@@ -74,11 +74,11 @@ class Failing:
 def failed_attempt(position: Position, outcome: Failure, decision: End | Retry) -> FailedAttempt:
     claim = position.claim
     failing = Failing(position.workflow, claim.run_id, claim.path, position.attempt, position.config)
-    return in_words(failing, outcome, decision)
+    return describe(failing, outcome, decision)
 
 
-def in_words(one: Failing, outcome: Failure, decision: End | Retry, *, in_flow: bool = False) -> FailedAttempt:
-    """`in_flow`: the flow may catch it."""
+def describe(one: Failing, outcome: Failure, decision: End | Retry, *, in_flow: bool = False) -> FailedAttempt:
+    """`in_flow`: the flow may catch the failure, so it is only a warning."""
     most = effective_max(one.config.max_attempts, outcome.max_attempts if outcome.behavior == "retry" else None)
     what = {"timed_out": "timed out", "revoked": "was revoked"}.get(outcome.outcome, "failed")
     after = _next(one, outcome, decision)
@@ -114,33 +114,32 @@ class FailureLog:
         self._append, self._redaction = append, redaction
 
     def redacted(self, outcome: Failure) -> Failure:
-        """Without secrets in the message and in the lines of source code."""
+        """Hides secrets in the message and in the source lines of the traceback."""
         return replace(outcome, error=self._redaction.value("", outcome.error))
 
     def store(self, failed: FailedAttempt, keep: Keep = at_once) -> None:
-        """In the run's log, before the outcome is committed: it is there when the run has ended."""
+        """Write to the run's log. Call it before the outcome is committed, so that the entry exists when the run ends.
+        """
         entry = LogEntry(
             dt.datetime.now(dt.UTC), failed.level, failed.path, failed.attempt, failed.message, failed.details
         )
         try:
             keep(lambda: self._append(failed.run_id, [entry], False))
         except Exception:
-            log.exception("run %s step %s: the entry of its failure could not be stored", failed.run_id, failed.path)
+            log.exception("run %s step %s: the log entry of its failure was not stored", failed.run_id, failed.path)
 
     def log_attempt(self, failed: FailedAttempt) -> None:
-        """In the worker's log, after the commit."""
+        """Write to the worker's log. Call it after the commit."""
         about = {"run": failed.run_id, "workflow": failed.workflow, "step": failed.path, "attempt": failed.attempt}
         error = {name: failed.error.get(name) for name in ("type", "message")}
         extra = {"rival": {"message": failed.message, **about, "error": error, "fields": failed.details}}
-        steps_log.log(
-            getattr(logging, failed.level.upper()), "%s.%s run=%s %s",
-            failed.workflow, failed.path, failed.run_id, failed.message, extra=extra,
-        )  # fmt: skip
+        level, step = getattr(logging, failed.level.upper()), f"{failed.workflow}.{failed.path}"
+        steps_log.log(level, "%s run=%s %s", step, failed.run_id, failed.message, extra=extra)
 
 
 @dataclass(frozen=True)
 class FlowFailures:
-    """Logs the failed attempts of the steps of one flow's attempt, before they are committed."""
+    """Logs the failed attempts of steps of one flow, before they are committed."""
 
     log: FailureLog
     workflow: str
@@ -151,7 +150,7 @@ class FlowFailures:
         return self.log.redacted(outcome)
 
     def report(self, path: str, attempt: int, config: StepConfig, outcome: Failure, decision: End | Retry) -> None:
-        failed = in_words(Failing(self.workflow, self.run_id, path, attempt, config), outcome, decision, in_flow=True)
+        failed = describe(Failing(self.workflow, self.run_id, path, attempt, config), outcome, decision, in_flow=True)
         self.log.store(failed, self.keep)
         self.log.log_attempt(failed)
 

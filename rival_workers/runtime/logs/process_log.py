@@ -1,4 +1,4 @@
-"""The process log: what a worker writes to standard error, for people (`console`) or as a JSON object per line."""
+"""The process log: written to standard error, as text (`console`) or as one JSON object per line (`json`)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ CONSOLE = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 
 class JsonLines(logging.Formatter):
-    """What a step logs keeps its parts: run, workflow, step, attempt and fields."""
+    """Entries of steps keep their parts: run, workflow, step, attempt and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
             **(getattr(record, "rival", None) or {"message": record.getMessage()}),
         }
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str, ensure_ascii=False)
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
 
 
 def start_logging(level: str, form: str) -> None:

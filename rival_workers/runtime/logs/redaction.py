@@ -1,6 +1,6 @@
-"""Takes secrets out of what is logged: by the name of a field at any depth, and by `name=value` within a text.
+"""Hides secrets in log entries: by the name of a field at any depth, and by `name=value` within a text.
 
-It rather hides too much: a hidden value can be logged under another name, a written one cannot be taken back.
+It prefers to hide too much: a hidden value can be logged under another name, a written secret cannot be removed.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import Any
 
 HIDDEN = "***"
 WORDS = (
-    "password", "passwd", "passphrase", "pwd", "secret", "token", "api_key", "access_key", "private_key",
-    "authorization", "credential", "cookie",
-)  # fmt: skip
-#: A value as it stands in a text: quoted, or up to the next space or separator.
+    *("password", "passwd", "passphrase", "pwd", "secret", "token", "credential", "cookie", "authorization"),
+    *("api_key", "access_key", "private_key"),
+)
+#: A value within a text: quoted, or up to the next space or separator.
 _VALUE = r"""(?:"[^"]*"?|'[^']*'?|[^\s,;&"')\]}]+)"""
 _URL_PASSWORD = re.compile(r"(://[^\s:/@]*:)[^\s/@]+(?=@)")
 _BEARER = re.compile(r"\b(bearer)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
-#: A number under such a name counts something: `prompt_tokens=120`.
+#: A number with this word in its name is a count, not a secret: `prompt_tokens=120`.
 _COUNTED = "token"
 
 
 class Redaction:
-    """`more` are further words: parts of names, whatever their case and punctuation (`X-API-Key` has `api_key`)."""
+    """`more`: further parts of secret names. Case and punctuation are ignored: `X-API-Key` contains `api_key`."""
 
     def __init__(self, more: Iterable[str] = ()) -> None:
         words = [*WORDS, *(word.strip() for word in more if _letters(word))]
         self._words = tuple(_letters(word) for word in words)
         named = "|".join(r"[\W_]?".join(map(re.escape, re.findall(r"[^\W_]+", word))) for word in words)
         # password=hunter2, "password": "hunter2", Authorization: Bearer hunter2. A plain colon is too common in prose.
-        # Bounded repeats only: a message must not be able to make this slow.
+        # Bounded repeats only, so that no message makes the match slow.
         self._assigned = re.compile(
             rf"""((?:{named})[\w.-]{{0,40}}(?:\s?=\s?|["']\s?[:=]\s?))({_VALUE})|(authorization:\s?)([^\s,;"']+.*)""",
             re.IGNORECASE,
@@ -38,11 +38,11 @@ class Redaction:
 
     @classmethod
     def of(cls, words: str) -> Redaction:
-        """From a setting: words with commas between them."""
+        """From the setting `redact`: words separated by commas."""
         return cls(words.split(","))
 
     def value(self, key: object, value: Any) -> Any:
-        """The value of plain JSON, or *** when its name sounds like a secret; the same within it."""
+        """A JSON value with *** instead of each value, at any depth, whose name contains a secret word."""
         if self._is_secret(str(key), value):
             return HIDDEN
         if isinstance(value, dict):
@@ -57,7 +57,7 @@ class Redaction:
         return _BEARER.sub(rf"\1 {HIDDEN}", text) if " " in text else text
 
     def _is_secret(self, key: str, value: Any) -> bool:
-        """Whether there is a password is no secret."""
+        """None and booleans are not hidden: they only say whether there is a secret."""
         if value is None or isinstance(value, bool):
             return False
         letters, counts = _letters(key), isinstance(value, int | float)
@@ -77,5 +77,5 @@ def _hide(found: re.Match[str]) -> str:
     return f"{found[1]}{quote}{HIDDEN}{quote}"
 
 
-#: Without words of one's own.
+#: The redaction without the words of the setting `redact`.
 DEFAULT = Redaction()

@@ -1,5 +1,5 @@
-"""`log` in a step: bound to its run, step and attempt. Every entry goes to the process log at once, and to the store in
-batches; see `log_stream`. Logging never fails a step, whatever is logged.
+"""`log` in a step, bound to its run, step and attempt. Each entry goes to the process log at once, and to the store in
+batches (see `stream`). Logging never fails a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rival_workers.runtime.logs.redaction import DEFAULT, Redaction
 
 logger = logging.getLogger("rival.steps")
 
-#: What the store keeps of one attempt, and of one entry. The process log gets everything.
+#: Limits of the stored log of one attempt, and of one entry. The process log has no limits.
 MAX_ENTRIES = 10_000
 MAX_BYTES = 4 * 1024 * 1024
 MAX_MESSAGE = 4000
@@ -25,12 +25,12 @@ _MAX_NAME = 200
 _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
-#: Stores entries of a run; `again`: some of them may be there already.
+#: Stores entries of a run: (run id, entries, whether some of them may be stored already).
 Append = Callable[[str, Sequence[LogEntry], bool], None]
 
 
 class Listener(Protocol):
-    """Is told that entries wait to be stored."""
+    """Called when entries wait to be stored."""
 
     def written(self, log: StepLog, waiting: int) -> None: ...
 
@@ -56,7 +56,7 @@ class StepLog:
         self._in_doubt = False
         self._count = self._bytes = self._dropped = 0
         self._last = _NEVER
-        #: True while a flow stops: what its `finally` blocks log then would be logged at each stop.
+        #: True while a flow suspends: entries of its `finally` blocks would repeat at each suspension.
         self.is_muted: Callable[[], bool] = lambda: False
 
     def debug(self, message: str, **fields: Any) -> None:
@@ -78,24 +78,24 @@ class StepLog:
             return
         text = self._redaction.text(_storable(message, str))
         shown = {name: self._redaction.value(name, value) for name, value in _plain(fields).items()}
-        self._tell_process(level, text, shown)
+        self._log_to_process(level, text, shown)
         with self._lock:
             waiting = self._keep(level, text, shown)
         if waiting and self._listener is not None:
             self._listener.written(self, waiting)
 
-    def _tell_process(self, level: str, message: str, fields: dict[str, Any]) -> None:
+    def _log_to_process(self, level: str, message: str, fields: dict[str, Any]) -> None:
         number = getattr(logging, level.upper())
         if logger.isEnabledFor(number):
             named = "".join(f" {name}={value!r}" for name, value in fields.items())
             about = {"run": self._run_id, "workflow": self._workflow, "step": self._path, "attempt": self._attempt}
-            logger.log(
-                number, "%s.%s run=%s attempt=%d %s%s", self._workflow, self._path, self._run_id, self._attempt,
-                message, named, extra={"rival": {"message": message, **about, "fields": fields}},
-            )  # fmt: skip
+            extra = {"rival": {"message": message, **about, "fields": fields}}
+            step = f"{self._workflow}.{self._path}"
+            text = "%s run=%s attempt=%d %s%s"
+            logger.log(number, text, step, self._run_id, self._attempt, message, named, extra=extra)
 
     def _keep(self, level: str, message: str, fields: dict[str, Any]) -> int:
-        """The number of entries that wait now; 0 when there was no room for this one."""
+        """Returns the number of waiting entries, or 0 if there was no room for this one."""
         size = len(message) + sum(len(name) + len(str(value)) for name, value in fields.items())
         if self._dropped or self._count >= MAX_ENTRIES or self._bytes + size > MAX_BYTES:
             self._dropped += 1
@@ -108,7 +108,7 @@ class StepLog:
         return len(self._waiting)
 
     def _add(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        # Strictly rising within an attempt, so that an entry can be told from every other one.
+        # Strictly increasing within an attempt, so that each entry has a unique time.
         self._last = max(dt.datetime.now(dt.UTC), self._last + _MICROSECOND)
         self._waiting.append(LogEntry(self._last, level, self._path, self._attempt, message, fields))
 
@@ -116,17 +116,19 @@ class StepLog:
 
     @property
     def waiting(self) -> int:
-        """How many entries are not stored yet."""
+        """The number of entries that are not stored yet."""
         return len(self._waiting)
 
     def end(self) -> None:
-        """The attempt is over: say how much was dropped."""
+        """At the end of the attempt: log how many entries were dropped."""
         if self._dropped:
             with self._lock:
                 self._add("warning", _DROPPED, {"dropped": self._dropped})
 
     def store(self, append: Append, *, wait: bool = True) -> bool:
-        """Store what waits, in order. An error leaves it waiting; False: somebody else is at it (`wait=False`)."""
+        """Store the waiting entries in order. An error leaves them waiting. Returns False if another thread stores them
+        at this moment (only with `wait=False`).
+        """
         if not self._storing.acquire(blocking=wait):
             return False
         try:
@@ -135,29 +137,29 @@ class StepLog:
                 again, self._in_doubt = self._in_doubt, True
                 append(self._run_id, batch, again)
                 self._in_doubt = False
-                self._forget(len(batch))
+                self._remove(len(batch))
         finally:
             self._storing.release()
         return True
 
     def give_up(self) -> int:
-        """What waits cannot be stored, and is let go. How many entries that were."""
+        """Drop the waiting entries, which cannot be stored. Returns their number."""
         with self._storing:
             lost = len(self._waiting)
-            self._forget(lost)
+            self._remove(lost)
             return lost
 
-    def _forget(self, count: int) -> None:
+    def _remove(self, count: int) -> None:
         with self._lock:
             del self._waiting[:count]
 
 
-_FULL = "the log of this attempt is full: what follows is in the process log only"
+_FULL = "the log of this attempt is full: further entries are in the process log only"
 _DROPPED = "entries were dropped, since the log of this attempt was full; the process log has them"
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """As JSON that can be stored. What is no JSON becomes its repr, and so does everything when it is too much."""
+    """Fields as JSON that can be stored. A value that is not JSON becomes its repr; fields beyond the limit are cut."""
     try:
         plain: dict[str, Any] = load(dump(fields, what="log fields", limit=MAX_FIELDS))
         return plain

@@ -1,7 +1,7 @@
-"""Brings what attempts log to the store while they still run: one thread per process, and only while something waits.
+"""Stores the log entries of running attempts in batches: one thread per process, which runs only while entries wait.
 
-A quick step never meets it: its entries are stored in one go at its end, by the attempt's own thread. Nothing here may
-cost an attempt its outcome: what cannot be stored is in the process log.
+The entries of a quick step are stored at its end by the attempt's own thread. Errors here never change an outcome:
+entries that cannot be stored are in the process log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rival_workers.runtime.logs.step_log import Append, StepLog
 
 log = logging.getLogger("rival.logs")
 
-#: Entries wait for at most this many seconds, or until there are so many of them.
+#: Entries are stored after this many seconds, or when BATCH of them wait.
 INTERVAL = 1.0
 BATCH = 100
 
@@ -34,12 +34,12 @@ class LogStream:
         return StepLog(run_id, workflow, path, attempt, redaction=self._redaction, listener=self)
 
     def written(self, written: StepLog, waiting: int) -> None:
-        """Called by a log: its first entry begins to wait, and a whole batch waits no longer."""
+        """Called by a log for each entry. The first waiting entry registers the log; a full batch wakes the thread."""
         if waiting == 1 or waiting % BATCH == 0:
             self._register(written, urgent=waiting >= BATCH)
 
     def finish(self, ended: StepLog, outage: OutageRetry) -> None:
-        """The last of an attempt, before its outcome is committed."""
+        """Store the last entries of an attempt, before its outcome is committed."""
         ended.end()
         if not ended.waiting:
             return
@@ -49,7 +49,7 @@ class LogStream:
             log.exception("%d log entries could not be stored", ended.give_up())
 
     def flush(self) -> None:
-        """Store whatever waits, now."""
+        """Store all waiting entries now."""
         with self._changed:
             waiting, self._waiting, self._urgent = self._waiting, set(), False
         for one in waiting:
@@ -62,7 +62,7 @@ class LogStream:
             if isinstance(error, DatabaseRefused) and error.about_values:
                 log.exception("%d log entries could not be stored", one.give_up())
             else:
-                log.warning("log entries wait for the database: %s", error)
+                log.warning("log entries are kept until the database is back: %s", error)
         except Exception:
             log.exception("%d log entries could not be stored", one.give_up())
         if one.waiting:
@@ -80,7 +80,7 @@ class LogStream:
                 self._changed.notify()
 
     def _start(self) -> None:
-        """Called in the middle of a step, which must not fail for it: without the thread, its end stores all."""
+        """Called in the middle of a step, which must not fail: without the thread, entries are stored at its end."""
         thread = threading.Thread(target=self._run, name="rival-logs", daemon=True)
         with contextlib.suppress(RuntimeError):
             thread.start()
@@ -91,7 +91,7 @@ class LogStream:
             self.flush()
 
     def _waited(self) -> bool:
-        """After the interval, or when a batch is full. False: nothing has come, and the thread may end."""
+        """Waits for the interval, or until a batch is full. Returns False if no entries wait: the thread ends."""
         with self._changed:
             self._changed.wait_for(lambda: self._urgent, self._interval)
             if not self._waiting:

@@ -1,6 +1,6 @@
-"""Formats exceptions for people: the user's frames, chained causes and exception groups, without local variables.
+"""Formats exceptions: the user's frames, chained causes and exception groups, without local variables.
 
-Frames of the engine are left out, and long runs of library frames are shortened. The text is bounded.
+It omits frames of the engine, shortens long runs of library frames, and bounds the text.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from rival_client.model.masking import storable_error
 from rival_workers.definition.returns import written_function
 
 MAX_TRACEBACK = 16_000
-#: The most of one part: the frames of one exception, or its message.
+#: Characters of one part: the frames of one exception, or its message.
 _MAX_PART = 4_000
-#: Library frames in a row that are shown: the first and the last few.
+#: The number of first and last library frames in a row that are shown.
 _FIRST, _LAST = 1, 2
 
 _ENGINE = tuple(f"{Path(package.__file__ or '').parent}/" for package in (rival_client, rival_workers))
@@ -29,7 +29,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def traceback_text(error: BaseException) -> str:
-    """The whole exception as Python would print it, with the frames that matter."""
+    """The whole exception as Python prints it, without the omitted frames."""
     summary = traceback.TracebackException.from_exception(error)
     for one in _related(summary):
         one.stack = traceback.StackSummary.from_list(_outside_the_engine(list(one.stack)))
@@ -37,7 +37,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def location(error: BaseException, function: Any = None) -> str | None:
-    """`file:line in name`: the innermost frame of the user's code. Without one, where the function was written."""
+    """`file:line in name` of the innermost frame in the user's code. Without such a frame, that of the function."""
     frames = traceback.extract_tb(error.__traceback__)
     for chosen in (_is_users, _is_outside):
         for frame in reversed(frames):
@@ -62,7 +62,7 @@ def readable_path(filename: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The beginning and the end: the end has the error, the beginning the place it started from."""
+    """The beginning and the end of the text: the end has the error, the beginning the first frames."""
     if len(text) <= limit:
         return text
     head = limit // 4
@@ -82,8 +82,8 @@ def _related(summary: traceback.TracebackException) -> Iterator[traceback.Traceb
 
 
 def _outside_the_engine(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """Without the engine's frames, and without the standard library's between them and the user's: a result that is not
-    JSON has no frames at all. A stack without the engine stays as it is.
+    """Omits frames of the engine, and frames of the standard library between those and the user's. A result that is not
+    JSON has no frames left. A stack without frames of the engine does not change.
     """
     outside = [frame for frame in frames if _is_outside(frame.filename)]
     if len(outside) == len(frames):
@@ -105,7 +105,7 @@ def _folded(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary
     return kept
 
 
-#: The file name of a frame that stands for several others; its line is their number.
+#: The file name of a frame that replaces several others; its line is their number.
 _GAP = "…"
 
 

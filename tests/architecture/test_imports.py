@@ -22,9 +22,9 @@ FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("
 KNOW_CELERY = {
     "rival_workers/runtime/celery/app.py",
     "rival_workers/runtime/celery/consumer.py",
-    "rival_workers/runtime/celery/events.py",
+    "rival_workers/runtime/celery/task_events.py",
     "rival_workers/runtime/celery/requests.py",
-    "rival_workers/runtime/celery/revokes.py",
+    "rival_workers/runtime/celery/revoke_commands.py",
     "rival_workers/runtime/celery/task_step.py",
     "rival_workers/runtime/celery/install.py",
     "rival_workers/runtime/celery/lost_messages.py",

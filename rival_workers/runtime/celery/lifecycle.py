@@ -12,9 +12,9 @@ from celery import Celery, signals
 
 from rival_workers.definition.registry import Registry
 from rival_workers.runtime.celery.app import Tasks
-from rival_workers.runtime.celery.events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
 from rival_workers.runtime.celery.lost_messages import LostMessages
-from rival_workers.runtime.celery.revokes import RevokeCommands
+from rival_workers.runtime.celery.revoke_commands import RevokeCommands
+from rival_workers.runtime.celery.task_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
 from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings

@@ -1,4 +1,4 @@
-"""`log` in a step, bound to its run, step and attempt. Each entry goes to the process log at once, and to the store in
+"""`log` in a step, for its run, step and attempt. Each entry goes to the process log at once, and to the store in
 batches (see `stream`). Logging never fails a step.
 """
 

@@ -118,7 +118,7 @@ class FailureLog:
         return replace(outcome, error=self._redaction.value("", outcome.error))
 
     def store(self, failed: FailedAttempt, keep: Keep = at_once) -> None:
-        """Write to the run's log. Call it before the outcome is committed, so that the entry exists when the run ends."""
+        """Write to the run's log, before the commit of the outcome: the entry exists when the run ends."""
         entry = LogEntry(
             dt.datetime.now(dt.UTC), failed.level, failed.path, failed.attempt, failed.message, failed.details
         )

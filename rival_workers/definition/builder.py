@@ -26,9 +26,9 @@ from rival_workers.predefined.delay import delay_step
 
 
 class WorkflowBuilder:
-    """Collects; nothing is checked before `build` or `register`, so that all problems come at once.
+    """Collects. Nothing is checked before `build` or `register`, so that all problems are reported at once.
 
-    It can be a step of another workflow: as it is, or as `workflow(it, …)`.
+    A builder can be a step of another workflow: as it is, or as `workflow(builder, …)`.
     """
 
     def __init__(self, name: str, description: str | None = None) -> None:
@@ -70,25 +70,43 @@ class WorkflowBuilder:
         return self.step(composites.parallel(name, steps, on_failure=on_failure, **options))
 
     def for_each(
-        self, name: str, *, items: Function, do: Steps, concurrency: int = 1, on_failure: OnFailure = "cancel",
-        collect: bool = True, **options: Unpack[CompositeOptions],
-    ) -> Self:  # fmt: skip
+        self,
+        name: str,
+        *,
+        items: Function,
+        do: Steps,
+        concurrency: int = 1,
+        on_failure: OnFailure = "cancel",
+        collect: bool = True,
+        **options: Unpack[CompositeOptions],
+    ) -> Self:
         each = composites.for_each(
             name, items=items, do=do, concurrency=concurrency, on_failure=on_failure, collect=collect, **options
         )
         return self.step(each)
 
     def loop(
-        self, name: str, *, do: Steps, until: Function | None = None, while_: Function | None = None,
-        max_iterations: int | None = None, **options: Unpack[CompositeOptions],
-    ) -> Self:  # fmt: skip
+        self,
+        name: str,
+        *,
+        do: Steps,
+        until: Function | None = None,
+        while_: Function | None = None,
+        max_iterations: int | None = None,
+        **options: Unpack[CompositeOptions],
+    ) -> Self:
         again = composites.loop(name, do=do, until=until, while_=while_, max_iterations=max_iterations, **options)
         return self.step(again)
 
     def workflow(
-        self, reference: Any, *, name: str | None = None, input: Function | None = None,
-        propagate_failure: bool = True, **options: Unpack[CompositeOptions],
-    ) -> Self:  # fmt: skip
+        self,
+        reference: Any,
+        *,
+        name: str | None = None,
+        input: Function | None = None,
+        propagate_failure: bool = True,
+        **options: Unpack[CompositeOptions],
+    ) -> Self:
         nested = composites.workflow(reference, name=name, input=input, propagate_failure=propagate_failure, **options)
         return self.step(nested)
 
@@ -117,7 +135,7 @@ class WorkflowBuilder:
         return self
 
     def policies(self, *rules: PolicyRule) -> Self:
-        """Options for many steps at once: `("charge", {"timeout": 5})`; the first rule that matches wins."""
+        """Options for many steps at once: `("charge", {"timeout": 5})`; the first rule that matches applies."""
         self._policies += rules
         return self
 
@@ -129,23 +147,30 @@ class WorkflowBuilder:
     def schedule(
         self, when: str | float | dt.timedelta, *, timezone: str = "UTC", catch_up: CatchUp = "none", input: Any = None
     ) -> Self:
-        """A run at each tick: of a cron expression, or every so many seconds."""
+        """A run at each time of a cron expression, or every `when` seconds."""
         self._schedule = Schedule(when, timezone, catch_up, input)
         return self
 
     def retention(self, seconds: float | dt.timedelta) -> Self:
-        """How long its ended runs are kept, whatever the workers say of others; 0: for ever."""
+        """How long its ended runs are kept, instead of the setting of the workers; 0: for ever."""
         self._retention = seconds
         return self
 
     def build(self, registry: Registry | None = None, references: References | None = None) -> WorkflowDefinition:
-        """`references`: how a workflow that this one is a step of finds others."""
+        """`references`: how the outer workflow finds others, if this one is a step of it."""
         return define_workflow(
-            self._name, self._steps, input=self._input, description=self._description, on_error=self._on_error,
-            results=self._results, policies=self._policies, schedule=self._schedule, retention=self._retention,
+            self._name,
+            self._steps,
+            input=self._input,
+            description=self._description,
+            on_error=self._on_error,
+            results=self._results,
+            policies=self._policies,
+            schedule=self._schedule,
+            retention=self._retention,
             place=self._place,
             resolve=references or References(registry_for(registry), within=[self]),
-        )  # fmt: skip
+        )
 
     def register(self, registry: Registry | None = None) -> WorkflowDefinition:
         """In a notebook, a workflow of the same name is replaced."""

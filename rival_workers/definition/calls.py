@@ -1,4 +1,6 @@
-"""How to call the functions of a workflow, by their places in its plan; and what another workflow brings along."""
+"""How to call the functions of a workflow, by their places in its plan, and what an outer workflow reads of an inner
+one.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ ReadInput = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Call:
-    """How to call what stands at one place of the plan."""
+    """How to call the function at one place of the plan."""
 
     injection: Injection
-    #: Reads the input of the workflow that the function was written for; None: that of the one around it.
+    #: Reads the input of the nested workflow that has the function; None: the input of the outer workflow.
     read_input: ReadInput | None = None
-    #: Of a flow: the policies that hold for what it calls.
+    #: Of a flow: the policies for its steps.
     rules: tuple[Rule, ...] = ()
 
 
@@ -39,5 +41,5 @@ class Assembled(Protocol):
     def returns(self) -> Mapping[str, Returns]: ...
 
 
-#: Finds the workflow that another one refers to, by file, by name or itself; ValueError says why not.
+#: Finds a workflow by file, by name or as itself. ValueError: why it cannot be found.
 Resolve = Callable[[Any], Assembled]

@@ -1,6 +1,7 @@
-"""What a list of steps may hold besides steps: branch, parallel, for_each, loop, and other workflows.
+"""The composites in a list of steps: branch, parallel, for_each, loop, and other workflows.
 
-These only collect; everything is checked when the workflow is registered, so that all problems come at once.
+These functions only collect. Everything is checked when the workflow is registered, so that all problems are reported
+at once.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ Function = Callable[..., Any]
 #: A list of steps, or one of them.
 Steps = Sequence[Any] | Function
 
-#: A loop that has a condition ends with an error after so many turns, unless it says otherwise.
+#: The limit of a loop that has a condition and no `max_iterations`: it then fails.
 DEFAULT_ITERATIONS = 1000
 
 
 @dataclass(frozen=True)
 class CompositeSpec:
-    #: What it is called in a plan.
+    #: Its type in a plan.
     kind: ClassVar[str]
 
     name: str
-    #: As for a step; they are those of the function that is asked (`when`, `items`, `until`, `input`).
+    #: Options as of a step, for its function (`when`, `items`, `until`, `input`).
     options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     #: Where it was written.
     origin: str = field(default_factory=caller, kw_only=True, compare=False, repr=False)
@@ -84,16 +85,16 @@ class WorkflowSpec(CompositeSpec):
 def branch(
     name: str, *, when: Function, then: Steps, otherwise: Steps = (), **options: Unpack[CompositeOptions]
 ) -> BranchSpec:
-    """`then` if the function `when` answers true, `otherwise` if not. Its result is that of the way it took."""
+    """Runs `then` if the function `when` returns true, else `otherwise`. Its result is that of the steps that ran."""
     return BranchSpec(name, when, then, otherwise, options=options)
 
 
 def parallel(
     name: str, steps: Sequence[Any], *, on_failure: OnFailure = "cancel", **options: Unpack[CompositeOptions]
 ) -> ParallelSpec:
-    """All at once; a list within the list is a sequence. Its result maps each one's last step to that step's result.
+    """Runs all at once; a list within the list is a sequence. Its result maps the name of each last step to its result.
 
-    When one fails: "cancel" the others and fail, "wait" for them and fail, or "continue" as if nothing had been.
+    When one fails: "cancel" the others and fail, "wait" for them and fail, or "continue" without failing.
     """
     return ParallelSpec(name, steps, on_failure, options=options)
 
@@ -108,8 +109,8 @@ def for_each(
     collect: bool = True,
     **options: Unpack[CompositeOptions],
 ) -> ForEachSpec:
-    """The steps of `do` once for each item that the function `items` gives, up to `concurrency` at a time. They may
-    ask for `item` and `index`. Its result is the list of the items' last results, unless `collect` is False.
+    """Runs the steps of `do` for each item that the function `items` returns, up to `concurrency` at a time. Steps can
+    have the parameters `item` and `index`. Its result is the list of the items' results, unless `collect` is False.
     """
     return ForEachSpec(name, items, do, concurrency, on_failure, collect, options=options)
 
@@ -123,9 +124,9 @@ def loop(
     max_iterations: int | None = None,
     **options: Unpack[CompositeOptions],
 ) -> LoopSpec:
-    """The steps of `do` again and again: `until` a function says so (asked after each turn), `while_` it does (asked
-    before each), or just `max_iterations` times. With a condition, reaching the maximum (default 1000) is a failure.
-    Steps may ask for `index`. Its result is that of the last turn.
+    """Repeats the steps of `do`: until the function `until` returns true (called after each iteration), while `while_`
+    does (called before each), or `max_iterations` times. With a condition, reaching the maximum (default 1000) is a
+    failure. Steps can have the parameter `index`. Its result is that of the last iteration.
     """
     return LoopSpec(name, do, until, while_, max_iterations, options=options)
 
@@ -140,7 +141,7 @@ def workflow(
 ) -> WorkflowSpec:
     """Another workflow as one step of this one: by file (`"./payment.py"`), by name, or itself.
 
-    It sees this one's steps, and its input, unless the function `input` makes it another. Its last result is the
-    step's. With `propagate_failure=False` its failure does not stop this workflow.
+    It can read this workflow's steps and has its input, unless the function `input` makes another one. Its last result
+    is the result of the step. With `propagate_failure=False` its failure does not stop this workflow.
     """
     return WorkflowSpec(name or "", reference, input, propagate_failure, options=options)

@@ -1,4 +1,4 @@
-"""Workflow files that change: noticed by their times, and imported anew together with what they share."""
+"""Detects changed workflow files by their times, and imports them again together with the modules that they share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OURS = ("rival_workers", "rival_client", "rival_workers.testing.pytest_plugin",
 
 
 def snapshot(paths: Iterable[str]) -> Snapshot:
-    """The workflow files below the paths, and the modules of theirs that are imported."""
+    """The workflow files below the paths, and the imported modules of these files."""
     roots = [Path(path) for path in paths]
     files = {file.resolve() for root in roots if root.exists() for file in python_files(root)}
     files |= {Path(module.__file__ or "").resolve() for module in modules_below(roots).values()}
@@ -40,7 +40,7 @@ def _seen(file: Path) -> tuple[int, int] | None:
 
 
 def modules_below(paths: Iterable[Path]) -> dict[str, ModuleType]:
-    """The imported modules of files below the paths; a file brings its neighbours, which it can import."""
+    """The imported modules of files below the paths; of a file, those of its directory, which it can import."""
     roots = [str((path if path.is_dir() else path.parent).resolve()) + os.sep for path in paths]
     return {name: module for name, module in list(sys.modules.items()) if _is_below(name, module, roots)}
 
@@ -55,19 +55,19 @@ def _is_below(name: str, module: ModuleType, roots: list[str]) -> bool:
 
 @cache
 def _real(file: str) -> str:
-    """Remembered, since all modules of the process are asked for it at every look."""
+    """Cached, since each check asks for all modules of the process."""
     return os.path.realpath(file)
 
 
 def _own(path: str) -> bool:
-    """What is installed below the path, in a .venv for example, is somebody else's."""
+    """Installed packages below the path, in a .venv for example, are not followed."""
     return not any(part.startswith(".") or part in _INSTALLED for part in path.split(os.sep))
 
 
 def load_again(paths: list[str], changed: Iterable[Path]) -> Registry:
     """The workflows as the files are now. DefinitionError, and the modules as they were, when they can't be loaded."""
     for file in changed:
-        _forget_bytecode(file)
+        _delete_bytecode(file)
     importlib.invalidate_caches()
     fresh = Registry()
     with _without_modules([Path(path) for path in paths]), registering_in(fresh):
@@ -89,7 +89,7 @@ def _without_modules(paths: list[Path]) -> Iterator[None]:
         raise
 
 
-def _forget_bytecode(file: Path) -> None:
+def _delete_bytecode(file: Path) -> None:
     """Its time is kept in whole seconds: a second change within one would not be seen."""
     with contextlib.suppress(OSError, NotImplementedError):
         Path(importlib.util.cache_from_source(str(file))).unlink()

@@ -1,5 +1,6 @@
-"""A file is a workflow: a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`, `results`,
-`schedule`, `retention`."""
+"""Loads workflow files: a file is a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`,
+`results`, `schedule`, `retention`.
+"""
 
 from __future__ import annotations
 
@@ -46,22 +47,23 @@ def register_workflows_from_directory(
 
 
 def register_paths(paths: Iterable[str | Path], registry: Registry | None = None) -> list[WorkflowDefinition]:
-    """Files and directories, mixed. One broken file does not hide the others' problems, and each is told once."""
+    """Files and directories. A broken file does not hide the problems of others, and each is reported once."""
     target = registry_for(registry)
     loaded = _load_all(map(Path, paths), target)
     references = References(target, loaded)
     problems: list[str] = []
-    defined = [references.define_file(file) for file in loaded.files if _told(problems, references.define_file, file)]
+    files = [file for file in loaded.files if _succeeds(problems, references.define_file, file)]
+    defined = [references.define_file(file) for file in files]
     for workflow in defined:
         within_another = workflow.name in references.nested
-        _told(problems, lambda one=workflow, within=within_another: target.add(one, within_another=within))
+        _succeeds(problems, lambda one=workflow, within=within_another: target.add(one, within_another=within))
     if problems:
         raise DefinitionError(problems)
     return defined
 
 
-def _told(problems: list[str], define: Callable[..., Any], *args: Any) -> bool:
-    """Whether it can be done; its problems join the others, unless they are among them."""
+def _succeeds(problems: list[str], define: Callable[..., Any], *args: Any) -> bool:
+    """Whether it succeeds; its problems are added to the others, each once."""
     try:
         define(*args)
         return True
@@ -126,7 +128,7 @@ class References:
     def define_file(self, path: Path) -> WorkflowDefinition:
         file = path.resolve()
         if file in self._broken:
-            # Told in the same words each time, so that whoever collects has it once.
+            # The same text each time, so that it is reported once.
             raise DefinitionError(self._broken[file].problems)
         if file not in self._defined:
             try:
@@ -172,7 +174,7 @@ class References:
         return self.define_file(file)
 
     def _file(self, reference: str | Path) -> Path | None:
-        """The file that a reference means, relative to the one it stands in, or that has this name."""
+        """The file of a reference: relative to the file that contains the reference, or with this name."""
         if str(reference).endswith(".py"):
             files = [one for one in self._within if isinstance(one, Path)]
             return ((files[-1].parent if files else Path()) / reference).resolve()
@@ -221,7 +223,7 @@ def _from_module(path: Path, module: ModuleType, references: References) -> Work
 
 
 def _misspelt(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """Lists of steps under a name that is almost `steps`: the file would silently be none."""
+    """Lists of steps under a name that is almost `steps`: the file would silently have no workflow."""
     names = {} if hasattr(module, "steps") else vars(module)
     for name, value in names.items():
         is_list = isinstance(value, list | tuple) and bool(value) and all(map(_is_step_like, value))
@@ -234,7 +236,7 @@ def _is_step_like(thing: Any) -> bool:
 
 
 def _lookalikes(module: ModuleType) -> Iterator[str]:
-    """A handler or an input that would silently be none, for a letter."""
+    """Names that are almost `on_error` or `Input`, and would silently have no effect."""
     names = vars(module)
     for name, value in names.items():
         if getattr(value, "__module__", None) != module.__name__:

@@ -1,4 +1,4 @@
-"""`@flow("onboarding", input=Signup)`: a function that may stop in the middle, as a workflow or as a step of one."""
+"""`@flow("onboarding", input=Signup)`: a function that can wait in the middle, as a workflow or as a step of one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ R_co = TypeVar("R_co", covariant=True, default=Any)
 
 
 class Flow(Generic[P, R_co]):
-    """A flow's function, and what it is called in a plan. `P`, `R_co`: the function's parameters, and what it returns:
-    of an async function, the awaitable."""
+    """A flow's function and its name in plans. `P`, `R_co`: the parameters of the function, and what it returns: of an
+    async function, the awaitable."""
 
     def __init__(self, function: Callable[P, R_co], name: str, version: str | None) -> None:
         self.function, self.name, self.version = function, name, version
@@ -51,10 +51,10 @@ def flow(
     register: bool = True,
     registry: Registry | None = None,
 ) -> Callable[[Callable[Q, R]], Flow[Q, R]]:
-    """Registers the function as a workflow of this name; with `register=False` it is only for the lists of others.
+    """Registers the function as a workflow of this name; with `register=False` it is only a step for lists of steps.
 
     The plan of a flow is not known before it runs, so its code is not part of its version: give another `version` when
-    you change it in a way that runs in flight must not see.
+    a change of the code must not apply to runs in flight.
     """
     if callable(name):
         raise TypeError(f"@flow needs parentheses: @flow() or @flow({name.__name__.replace('_', '-')!r})")
@@ -63,9 +63,16 @@ def flow(
         made = Flow(function, name or function.__name__.replace("_", "-"), version)
         if register:
             made.definition = define_workflow(
-                made.name, [made], input=input, description=description or function.__doc__, on_error=on_error,
-                policies=policies, schedule=schedule, retention=retention, place=calling_place(function),
-            )  # fmt: skip
+                made.name,
+                [made],
+                input=input,
+                description=description or function.__doc__,
+                on_error=on_error,
+                policies=policies,
+                schedule=schedule,
+                retention=retention,
+                place=calling_place(function),
+            )
             registry_for(registry).add(made.definition, replace=in_a_notebook())
         return made
 

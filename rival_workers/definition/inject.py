@@ -1,4 +1,4 @@
-"""A step names what it wants, the way pytest fixtures do: this turns a signature into a way to call it."""
+"""Finds out from the signature of a user's function which values to call it with, as pytest does for fixtures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 STEP_NAMES = ("ctx", "input", "steps", "last_step", "state", "log", "run")
 HANDLER_NAMES = (*STEP_NAMES, "error", "failed_step", "workflow_state", "run_continues")
-#: What undoes a step may ask for what that has returned.
+#: A compensation can have the result of its step.
 COMPENSATION_NAMES = (*HANDLER_NAMES[:-1], "result")
-#: What steps of a loop and of a for_each may ask for besides.
+#: What steps of a loop and of a for_each can have in addition.
 IN_LOOP = ("index",)
 IN_ITEM = ("item", "index")
 
@@ -24,7 +24,7 @@ class Injection:
     """How to call a user's function with a context."""
 
     function: Callable[..., Any]
-    #: Positional-only parameters come by position; everything else by name.
+    #: Positional-only parameters; all others are given by name.
     positional: tuple[str, ...]
     keywords: tuple[str, ...]
 
@@ -35,7 +35,7 @@ class Injection:
 
 
 def injection(function: Callable[..., Any], allowed: tuple[str, ...]) -> Injection:
-    """ValueError, saying which parameter and what is possible, when a parameter cannot be filled."""
+    """ValueError, with the parameter and what is possible, when a parameter has no value."""
     if not callable(function):
         raise ValueError(f"{function!r} is not a function")
     try:
@@ -63,7 +63,7 @@ def injection(function: Callable[..., Any], allowed: tuple[str, ...]) -> Injecti
 
 
 def refuse_generator(function: Any) -> None:
-    """What a generator yields has no place in a run: a step has one result."""
+    """A generator has no single result, as a step needs."""
     forms = (function, type(function).__call__)
     if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in forms):
         raise ValueError("is a generator, but a step has one result: return a list (items of a for_each may be one)")

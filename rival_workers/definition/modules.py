@@ -1,4 +1,4 @@
-"""Imports workflow files, each under a name of its own. What is in them is not looked at here."""
+"""Imports workflow files, each under a name of its own. Does not read what they define."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rival_workers.errors import DefinitionError
 
 
 def python_files(path: Path) -> list[Path]:
-    """The file itself, or all that are below the directory, in a stable order."""
+    """The file itself, or all files below the directory, in a stable order."""
     if path.is_file():
         return [path]
     return sorted(p for p in path.rglob("*.py") if not _is_hidden(p.relative_to(path)))
@@ -25,7 +25,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Its directory is importable, so that steps can be shared."""
+    """Its directory becomes importable, so that files can share steps."""
     if not path.is_file():
         raise DefinitionError([f"{path}: there is no such file"])
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
@@ -52,7 +52,7 @@ def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    # The innermost line of the user's: an error in a library is caused by the line that calls it.
+    # The innermost line of user code: the cause of an error in a library is the line that calls it.
     users = [frame for frame in frames if is_users_file(frame.filename)]
     last = (users or frames)[-1]
     called = "" if last is frames[-1] else f", in {frames[-1].name} of {Path(frames[-1].filename).name}"

@@ -1,6 +1,4 @@
-"""The options of steps, as type checkers see them. What is given at run time is checked by `checked_config`; a test
-compares both.
-"""
+"""The options of steps, for type checkers. `checked_config` checks the values at run time; a test compares both."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ Duration = float | dt.timedelta
 
 
 class RetryOptions(TypedDict, total=False):
-    """How often an attempt is repeated, and what ends one that shows no progress."""
+    """Retries, and the limits of an attempt without progress."""
 
     max_attempts: int | None
     max_retries: int

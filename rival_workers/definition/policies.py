@@ -1,6 +1,6 @@
 """Rules for many steps at once: `policies = [("charge", {"timeout": 5}), (named("send_.*"), {…}), (default, {…})]`.
 
-In a list the first rule that matches wins. A step's own options come over it, field by field.
+In a list the first rule that matches applies. A step's own options override it, field by field.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 from rival_workers.definition.options import PolicyOptions
 from rival_workers.definition.steps import overridden
 
-#: Says of a step's name and kind ("step", "branch", …) whether a rule is for it.
+#: Whether a rule applies to a step with this name and kind ("step", "branch", …).
 Matcher = Callable[[str, str], bool]
 Rule = tuple[Matcher, Mapping[str, Any]]
-#: As a user writes it: a step's name stands for a matcher.
+#: A rule as a user writes it: a string matches the step with that name.
 PolicyRule = tuple[str | Matcher, PolicyOptions]
 
 
 def named(pattern: str) -> Matcher:
-    """Steps whose whole name matches the regular expression. (Not `name`: that is a workflow file's own word.)"""
+    """Steps whose whole name matches the regular expression. (Not `name`: workflow files have such a variable.)"""
     found = re.compile(pattern)
     return lambda its_name, _: found.fullmatch(its_name) is not None
 
@@ -36,7 +36,7 @@ def default(its_name: str, its_kind: str) -> bool:
 
 
 def read_rules(policies: Any) -> list[Rule]:
-    """ValueError, saying which one and what it must be, when it is no list of rules."""
+    """ValueError, with the number of the rule and what to give, when it is not a list of rules."""
     if not isinstance(policies, Sequence) or isinstance(policies, str):
         raise ValueError("policies: give a list of (matcher, options)")
     return [_rule(number, one) for number, one in enumerate(policies)]
@@ -50,12 +50,12 @@ def _rule(number: int, one: Any) -> Rule:
         return (lambda its_name, _: its_name == matcher), options
     if not callable(matcher):
         raise ValueError(
-            f"policies[{number}]: {matcher!r} is no matcher: give a step's name, named(…), of_kind(…) or default"
+            f"policies[{number}]: {matcher!r} is not a matcher: give a step's name, named(…), of_kind(…) or default"
         )
     return matcher, options
 
 
 def ruled(rules: Sequence[Rule], its_name: str, its_kind: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The step's options over those of the first rule that is for it."""
+    """The step's options, and those of the first matching rule that they do not override."""
     rule = next((options for matches, options in rules if matches(its_name, its_kind)), {})
     return overridden(rule, own)

@@ -1,5 +1,5 @@
-"""What comes together while a list of steps becomes a plan: how to call each function, the types of results, and every
-problem with the place that it was found at. Nothing is raised before all of it has been seen.
+"""Collects, while a list of steps becomes a plan, how to call each function, the types of results, and every problem
+with its place. Nothing is raised before the whole list has been read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rival_workers.definition.waits import WaitSpec
 from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import StepConfig
 
-#: Options of what does something itself.
+#: Options that only steps have.
 NOT_IN_COMPOSITES = ("name", "execution_mode", "deadline", "compensate")
 
 
 @dataclass
 class Scope:
-    """Where a body stands: what its places begin with, and what its functions may ask for."""
+    """A body of the plan: the prefix of its places, and the parameters that its functions may have."""
 
     prefix: str = ""
     allowed: tuple[str, ...] = STEP_NAMES
@@ -46,16 +46,16 @@ class Scope:
 
 
 @dataclass
-class Gathering:
-    #: For many steps at once.
+class Collector:
+    #: The policies of the workflow.
     rules: Sequence[Rule] = ()
     calls: dict[str, Call] = field(default_factory=dict)
     #: The types of results, by place, where there are any.
     returns: dict[str, Returns] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    #: Those of other workflows that this one needs: they name their own files.
+    #: Problems of the workflows that this one contains: they name their own files.
     problems_elsewhere: list[str] = field(default_factory=list)
-    #: Something is wrong beyond having a place in the plan: what is asked of the plan may be answered wrongly.
+    #: A part of the list has no place in the plan, so that checks of the whole plan are not possible.
     incomplete: bool = False
     _where: str = ""
     _origin: str = ""
@@ -72,7 +72,7 @@ class Gathering:
             self._where, self._origin = before
 
     def _problem(self, text: str, of: Any = None) -> None:
-        """`of`: the function that it is about; otherwise it is about what is being looked at."""
+        """`of`: the function that has the problem; otherwise the part of the list that is being read has it."""
         at = location(of) or (f" ({self._origin})" if self._origin else "")
         self.problems.append(f"{self._where}: {text}{at}" if self._where else f"{text}{at}")
 
@@ -89,7 +89,7 @@ class Gathering:
             self.returns[place] = returns
 
     def _reactions(self, name: str, options: Mapping[str, Any], scope: Scope, problems: list[str]) -> dict[str, Any]:
-        """What hangs on a step: its handler, and what undoes it."""
+        """The handler and the compensation of a step."""
         place, found = scope.prefix + name, dict[str, Any]()
         asking = {"on_error": (HANDLER, scope.handlers), "compensate": (COMPENSATION, scope.compensations)}
         for option, (role, allowed) in asking.items():
@@ -101,13 +101,13 @@ class Gathering:
         return found
 
     def _common(self, spec: CompositeSpec | WaitSpec, scope: Scope) -> dict[str, Any]:
-        """What all composites have: a name, options, a handler."""
+        """The fields of all composites and waits: name, options, handler."""
         found: list[str] = []
         options = {key: value for key, value in spec.options.items() if key != "compensate"}
         options = dict(ruled(self.rules, spec.name, spec.kind, options))
         config = checked_config(options, found, not_known=NOT_IN_COMPOSITES) or StepConfig()
         if "compensate" in spec.options:
-            found.append(f"a {spec.kind} has nothing to undo by itself: give compensate to the steps that have")
+            found.append(f"a {spec.kind} has no compensation: give compensate to the steps within")
         on_error = spec.options.get("on_error")
         handler = checked_injection(on_error, scope.handlers, "on_error", found) if on_error else None
         for problem in found:
@@ -117,7 +117,7 @@ class Gathering:
         return {"name": spec.name, "config": config, "on_error": handler is not None}
 
     def _ask(self, place: str, role: str, function: Any, scope: Scope) -> None:
-        """A question is a user's function, so it is called as a step is."""
+        """The function of a composite (`when`, `items`, …) is called as a step is."""
         found: list[str] = []
         called = checked_injection(function, scope.allowed, role, found, may_yield=role == "items")
         for problem in found:

@@ -1,4 +1,4 @@
-"""The workflows that this process knows, by name: the newest version of each, and older ones that runs still need."""
+"""The workflows of this process by name: the newest version of each, and older versions for runs in flight."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ class Registry:
     def __init__(self) -> None:
         self._newest: dict[str, WorkflowDefinition] = {}
         self._versions: dict[tuple[str, str], WorkflowDefinition] = {}
-        #: Whoever follows the files looks whether something has come that is not known here yet.
+        #: Loads changed workflow files, if this process follows them; called for a version that is not known.
         self.look_again: Callable[[], object] = lambda: None
 
     def add(
         self, workflow: WorkflowDefinition, *, within_another: bool = False, replace: bool = False
     ) -> WorkflowDefinition:
-        """`within_another`: it is also a step of a workflow, which may have what this one has not. `replace`: it takes
-        the place of one of the same name that is not from a file, as when a notebook cell is executed again.
+        """`within_another`: it is also a step of a workflow, which may have the steps that this one reads. `replace`:
+        it replaces one of the same name that is not from a file, as when a notebook cell is executed again.
         """
         known = self._newest.get(workflow.name)
         replaces = replace and known is not None and known.source is None
         if known is not None and not replaces and _differ(known, workflow):
-            raise DefinitionError([_taken(known, workflow)])
+            raise DefinitionError([_refusal(known, workflow)])
         if workflow.unseen and not within_another:
             raise DefinitionError(workflow.unseen)
         return self.renew(workflow)
 
     def renew(self, workflow: WorkflowDefinition) -> WorkflowDefinition:
-        """From now on this is the newest version; the one before is kept for the runs that are on it."""
+        """Makes this the newest version; the version before is kept for its runs."""
         self._versions[workflow.name, workflow.version] = workflow
         self._newest[workflow.name] = workflow
         return workflow
 
     def find(self, name: str, version: str) -> WorkflowDefinition | None:
-        """Only the very version: a run stays on the one it started with."""
+        """Exactly this version: a run keeps the version that it started with."""
         return self._versions.get((name, version))
 
     @property
     def versions(self) -> Collection[tuple[str, str]]:
-        """Name and version of all that `find` finds."""
+        """Name and version of each definition that `find` returns."""
         return tuple(self._versions)
 
     def newest(self, name: str) -> WorkflowDefinition | None:
@@ -62,7 +62,7 @@ class Registry:
 
 
 def _differ(known: WorkflowDefinition, new: WorkflowDefinition) -> bool:
-    """Two definitions of one name. A definition that is registered again is not another one, nor is one whose file was
+    """Whether these are two definitions of one name. The same definition can be registered again, and its file can be
     loaded again."""
     if _file(known) != _file(new):
         return True
@@ -73,26 +73,26 @@ def _differ(known: WorkflowDefinition, new: WorkflowDefinition) -> bool:
     return known.version != new.version or not known.place.is_same(new.place)
 
 
-def _taken(known: WorkflowDefinition, new: WorkflowDefinition) -> str:
+def _refusal(known: WorkflowDefinition, new: WorkflowDefinition) -> str:
     here = new.source or new.place
     there = known.source or known.place
     where = f"from {there}" if there else "with other steps"
-    said = f"workflow {new.name!r} is registered already, {where}: give one of them another name"
-    return f"{here}: {said}" if here else said
+    message = f"workflow {new.name!r} is registered already, {where}: give one of them another name"
+    return f"{here}: {message}" if here else message
 
 
 def _file(workflow: WorkflowDefinition) -> Path | None:
     return None if workflow.source is None else Path(workflow.source).resolve()
 
 
-#: Where `.register()` and the file loaders put workflows unless told otherwise.
+#: The registry of `.register()` and the file loaders, unless another one is given.
 default_registry = Registry()
 
 _instead = threading.local()
 
 
 def registry_for(given: Registry | None) -> Registry:
-    """The registry that a workflow goes to: the one given, or the default one."""
+    """The given registry, or the default one."""
     if given is not None:
         return given
     instead: Registry = getattr(_instead, "registry", default_registry)
@@ -101,7 +101,7 @@ def registry_for(given: Registry | None) -> Registry:
 
 @contextmanager
 def registering_in(registry: Registry) -> Iterator[None]:
-    """In this thread it takes the place of the default registry: for files that register their workflows themselves."""
+    """Replaces the default registry in this thread: for files that register their workflows themselves."""
     before = getattr(_instead, "registry", default_registry)
     _instead.registry = registry
     try:

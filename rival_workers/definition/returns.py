@@ -1,4 +1,4 @@
-"""What a step's result is declared to be: checked when the step ends, restored when another one reads it."""
+"""The declared type of a step's result: checked when the step ends, restored when another step reads it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rival_workers.errors import InvalidResult
 
 
 class Returns:
-    """One type of result. What it stores are fields by their own names, as for any other model in a payload."""
+    """A type of result. Stored fields have their own names, not aliases, as in any other payload."""
 
     def __init__(self, type_: Any) -> None:
         self.type = type_
@@ -33,15 +33,15 @@ class Returns:
         return self.type.__name__ if isinstance(self.type, type) and not get_args(self.type) else str(self.type)
 
     def stored(self, value: Any, where: str) -> Any:
-        """What is kept of a result; InvalidResult, naming every problem, when it is not of this type."""
+        """The JSON value of a result; InvalidResult, with every problem, when it is not of this type."""
         try:
             fitting = self._adapter.validate_python(value, by_name=True, by_alias=True)
-            # A model that was changed after it was made is not validated again; the warnings tell.
+            # A model that was changed after it was made is not validated again: the warnings report that.
             return self._adapter.dump_python(fitting, mode="json", round_trip=True, by_alias=False, warnings="error")
         except ValidationError as error:
-            raise InvalidResult(f"the result of {where} is no {self.shown}: {problems_of(error)}") from None
+            raise InvalidResult(f"the result of {where} is not of type {self.shown}: {problems_of(error)}") from None
         except PydanticSerializationError as error:
-            raise InvalidResult(f"the result of {where} is no {self.shown}: {error}") from None
+            raise InvalidResult(f"the result of {where} is not of type {self.shown}: {error}") from None
 
     def restored(self, stored: Any, where: str) -> Any:
         what = f"the result of {where} as it was stored"
@@ -54,14 +54,14 @@ class Returns:
 
     def _read(self, stored: Any, what: str, cure: str) -> Any:
         try:
-            # As JSON: a strict model would take no string for a date in Python values.
+            # As JSON: a strict model does not accept a string for a date in Python values.
             return self._adapter.validate_json(json.dumps(stored), by_name=True, by_alias=True)
         except ValidationError as error:
-            raise InvalidResult(f"{what} is no {self.shown}: {problems_of(error)}. {cure}") from None
+            raise InvalidResult(f"{what} is not of type {self.shown}: {problems_of(error)}. {cure}") from None
 
 
 def problems_of(error: ValidationError) -> str:
-    """Every problem with the place of it, and no values: they may be secrets."""
+    """Every problem with its place, without values: they may be secrets."""
     return "; ".join(_problem(one) for one in error.errors(include_url=False, include_input=False))
 
 
@@ -71,12 +71,12 @@ def _problem(error: Any) -> str:
 
 
 def returns_of(function: Callable[..., Any]) -> Returns | None:
-    """By the return annotation, when there is a model or a dataclass in it; everything else is plain JSON."""
+    """The return annotation, if it contains a model or a dataclass; everything else is plain JSON."""
     try:
         annotation = _return_annotation(function)
         return Returns(annotation) if _has_a_model(annotation) else None
     except Exception:
-        # A name that only the type checker can see, or a type that pydantic can't describe: then it is plain JSON.
+        # A name that only type checkers know, or a type that pydantic cannot describe: plain JSON.
         return None
 
 
@@ -85,7 +85,7 @@ _known: WeakKeyDictionary[Any, Returns | None] = WeakKeyDictionary()
 
 
 def known_returns_of(function: Callable[..., Any]) -> Returns | None:
-    """The same, for functions that are called again and again."""
+    """The same, cached, for functions that are called often."""
     written = written_function(function)
     written = getattr(written, "__func__", written)
     if "return" not in getattr(written, "__annotations__", {}):
@@ -103,14 +103,14 @@ def returns_of_model(model: type[BaseModel]) -> Returns:
 def _return_annotation(function: Any) -> Any:
     written_by = written_function(function)
     annotation = getattr(written_by, "__annotations__", {}).get("return")
-    # Alone: a parameter whose type cannot be found is no reason to lose this one.
+    # Alone: the type of a parameter that cannot be found must not hide this one.
     alone = SimpleNamespace(__annotations__={"return": annotation})
     found = get_type_hints(alone, globalns=getattr(written_by, "__globals__", {}), include_extras=True)["return"]
     return get_args(found)[-1] if get_origin(found) in (Awaitable, Coroutine) else found
 
 
 def written_function(function: Any) -> Any:
-    """The function that a person has written: below partials, decorators and objects that can be called."""
+    """The function as written: without partials, decorators and callable objects around it."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)

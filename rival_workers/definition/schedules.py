@@ -1,4 +1,4 @@
-"""A workflow's own schedule, as its file or builder says it: `schedule = "0 2 * * *"`, or with options."""
+"""The schedule of a workflow in its file or builder: `schedule = "0 2 * * *"`, or with options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Schedule:
 def planned_schedule(
     given: Any, workflow: str, read_input: Callable[[Any], Any] | None, problems: list[str]
 ) -> Planned | None:
-    """What it says, checked; None, and what is wrong among the problems, when it makes no sense."""
+    """The checked schedule; None, and an entry in `problems`, if it is invalid."""
     if given is None:
         return None
     schedule = given if isinstance(given, Schedule) else Schedule(given)

@@ -1,4 +1,4 @@
-"""Where something was written, for a person to go there: the line of a name in a workflow file, and of a call."""
+"""Finds lines of source code for messages: of a name in a workflow file, of a call, of a definition."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _STANDARD = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-#: What takes the place of a file name for code that was typed in.
+#: File names of code that was typed in.
 _TYPED = ("<ipython-input", "<stdin>", "<python-input", "<console>")
-#: A problem begins with the name that it is about: `steps[2]…`, `on_error: …`.
+#: A problem begins with a name: `steps[2]…`, `on_error: …`.
 _PLACE = re.compile(r"(?P<name>\w+)(?:\[(?P<index>\d+)\])?")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a workflow or flow was written. `executed`: the code that defined it, of a module or a function."""
+    """Where a workflow or flow is defined. `executed`: the code that defined it, of a module or a function."""
 
     file: str
     name: str
@@ -47,17 +47,17 @@ class Place:
 
 
 def caller() -> str:
-    """The line of a workflow file (or whoever else is not Rival) that is being executed."""
+    """The line outside of Rival that is being executed, such as one of a workflow file."""
     return str(calling_place())
 
 
 def calling_place(function: Any = None) -> Place:
-    """The same as a place; of a function that is being decorated, where it was written."""
+    """The same as a `Place`; of a decorated function, the place of that function."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     code = frame.f_code
-    # A decorator's function is written elsewhere, and is the same for all that it decorates.
+    # The wrapper of another decorator has one place for all functions that it decorates.
     written = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
     if written is None:
         return Place(code.co_filename, code.co_qualname, frame.f_lineno, code)
@@ -70,20 +70,20 @@ def _is_ours(file: str) -> bool:
 
 
 def is_users_file(filename: str) -> bool:
-    """It belongs neither to Python nor to something that was installed."""
+    """It belongs neither to Python nor to an installed package."""
     if filename.startswith(("<frozen ", _PACKAGE, *_STANDARD)):
         return False
     return not any(part in filename for part in _INSTALLED)
 
 
 def in_a_notebook() -> bool:
-    """The line that is being executed was typed into a notebook or an interactive interpreter."""
+    """The line that is being executed is in a notebook or an interactive interpreter."""
     file = caller().rpartition(":")[0]
     return file.startswith(_TYPED) or "/ipykernel_" in file.replace(os.sep, "/")
 
 
 def with_line(file: str, problem: str) -> str:
-    """The file, and the line of the name that the problem begins with when it has one."""
+    """The file, and the line of the name at the beginning of the problem, if there is one."""
     place = _PLACE.match(problem)
     line = place and _line(file, place["name"], place["index"])
     return f"{file}:{line}" if line else file

@@ -38,13 +38,13 @@ class StepSpec(Generic[P, T_co]):
 
     function: Function
     options: Mapping[str, Any]
-    #: What is wrong with what the function itself was made of, for those that are made.
+    #: Problems of the arguments of a predefined step.
     problems: tuple[str, ...] = ()
     #: Its function reads the plan's steps and input, so that a flow cannot call it.
     only_in_plans: bool = False
 
 
-#: What `http_step` and the like make: a checker refuses it as an argument of `ctx.step`.
+#: The type of predefined steps (`http_step`, …): type checkers refuse it as an argument of `ctx.step`.
 PlanStep = StepSpec[[Never], Any]
 
 
@@ -126,7 +126,7 @@ def is_name(name: Any) -> bool:
 
 
 def location(function: Any) -> str:
-    """Where a function was written, for a person to go there."""
+    """The file and line of a function, for messages."""
     code = getattr(written_function(function) if callable(function) else None, "__code__", None)
     return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
@@ -166,12 +166,12 @@ def checked_config(
     if config.on_timeout == "retry" and (config.max_attempts or 1) == 1:
         problems.append('on_timeout="retry" needs more than one attempt: give max_attempts=2 or more')
     if config.deadline is not None and not config.is_external:
-        problems.append('deadline is for execution_mode="external"; a step that works itself has a timeout')
+        problems.append('deadline is for execution_mode="external"; use timeout for other steps')
     return config
 
 
 def _too_long(values: Mapping[str, Any]) -> list[str]:
-    """No database can store when these would be over."""
+    """Databases cannot store the end of such a duration."""
     numbers = {key: values[key] for key in _DURATIONS if isinstance(values.get(key), int | float)}
     return [key for key, value in numbers.items() if MAX_SECONDS < value < float("inf")]
 

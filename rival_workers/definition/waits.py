@@ -1,4 +1,4 @@
-"""Steps that wait for an event. They cost a row while they wait, and no worker."""
+"""Steps that wait for an event. While it waits, a step is a row and occupies no worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OnTimeout = Literal["stop", "continue"]
 
 @dataclass(frozen=True)
 class WaitSpec:
-    """A wait, not checked yet. `options` are those of the function that makes the key."""
+    """A wait, not checked yet. `options`: of the function that makes the key."""
 
     kind: ClassVar[str] = "wait_event"
 
@@ -29,7 +29,7 @@ class WaitSpec:
     timeout: Any
     on_timeout: OnTimeout
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: Of a typed event.
+    #: The model of a typed event.
     model: type[BaseModel] | None = None
 
 
@@ -43,8 +43,8 @@ def wait_event_step(
     name: str | None = None,
     **options: Unpack[WaitOptions],
 ) -> WaitSpec:
-    """Wait until somebody sends an event with this topic, and `key` if one is given (a string, or a function that makes
-    it), whose payload holds `where`. The event's payload is the step's result; of a typed event, the model.
+    """Wait for an event with this topic, and `key` if one is given (a string, or a function that makes it), whose
+    payload contains `where`. The event's payload is the step's result; of a typed event, the model.
 
     After `timeout` seconds (or a timedelta) it fails with EventTimeout; with on_timeout="continue" the run goes on.
     """
@@ -59,7 +59,7 @@ def _as_name(topic: str) -> str:
 
 
 def receive(topic: str, timeout: float | None, on_timeout: OnTimeout) -> Callable[[Any], Any]:
-    """A wait's function: called when the event has come, or when the time is up."""
+    """The function of a wait: called when the event has come, or when the time is up."""
 
     def received(event: Any) -> Any:
         if event is None:

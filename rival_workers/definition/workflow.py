@@ -13,17 +13,16 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
 from rival_client.model.cron import Planned
-from rival_workers.definition.assembly import Assembly
 from rival_workers.definition.calls import Call, Resolve
-from rival_workers.definition.check_references import Reading, check_reading
 from rival_workers.definition.inject import HANDLER_NAMES, Injection
+from rival_workers.definition.plan_builder import PlanBuilder
 from rival_workers.definition.policies import read_rules
 from rival_workers.definition.problems import Scope
-from rival_workers.definition.result_types import type_results
-from rival_workers.definition.results import Results
+from rival_workers.definition.results import Results, type_results
 from rival_workers.definition.returns import Returns, problems_of
 from rival_workers.definition.schedules import planned_schedule
 from rival_workers.definition.source_lines import Place, with_line
+from rival_workers.definition.step_references import Reading, check_reading
 from rival_workers.definition.steps import checked_injection, seconds
 from rival_workers.engine.paths import HANDLER, place_of
 from rival_workers.engine.plan import Body, Plan
@@ -31,7 +30,7 @@ from rival_workers.errors import DefinitionError
 
 
 class WorkflowDefinition:
-    """Everything a worker needs to run a workflow at one version."""
+    """All that a worker needs to run one version of a workflow."""
 
     def __init__(
         self,
@@ -49,19 +48,19 @@ class WorkflowDefinition:
         retention: float | None = None,
         place: Place | None = None,
     ) -> None:
-        #: Where it was written, if it is not a file.
+        #: Where it is defined, if not by a file.
         self.place = place
-        #: The file it was read from, if it was.
+        #: The file that defines it, if there is one.
         self.source = source
         #: The types of results, by place, where there are any.
         self.returns = {} if returns is None else returns
-        #: Problems, unless it is only used within a workflow that has the steps which this one reads.
+        #: Problems, unless it is only a part of a workflow that has the steps which this one reads.
         self.unseen = list(unseen)
         self.name, self.body, self.input_type, self.description = name, body, input_type, description
         self.on_error = on_error
-        #: When it is started by itself. No part of the plan: another time is no other version.
+        #: When runs start by schedule. Not part of the plan: another schedule does not change the version.
         self.schedule = schedule
-        #: Seconds for which its ended runs are kept; 0: for ever; None: as the workers say.
+        #: Seconds for which its ended runs are kept; 0: for ever; None: the setting of the workers.
         self.retention = retention
         self._own_calls = calls
 
@@ -82,12 +81,12 @@ class WorkflowDefinition:
         return None if self._input is None else self._input.json_schema()
 
     def read_input(self, value: Any) -> Any:
-        """The stored input as the type the steps expect; ValueError, naming every problem, otherwise."""
+        """The stored input as the type that the steps expect; ValueError with every problem otherwise."""
         return value if self._input is None else _validated(self._input, value)
 
     @cached_property
     def calls(self) -> Mapping[str, Call]:
-        """How to call what stands at each place; what has no reader of its input yet gets this workflow's."""
+        """How to call the function at each place; with this workflow's input, unless a nested workflow has its own."""
         found = dict(self._own_calls)
         if self.on_error is not None:
             found[HANDLER] = Call(self.on_error)
@@ -120,14 +119,14 @@ def _validated(kind: TypeAdapter[Any], value: Any) -> Any:
 
 
 def _reader_of(input: Any) -> Callable[[Any], Any] | None:
-    """How the input of a schedule is checked; None: it cannot be."""
+    """Checks the input of a schedule; None: there is no valid type to check it with."""
     if input is None or not _is_type(input):
         return None
     return partial(_validated, TypeAdapter(input))
 
 
 def only_itself(reference: Any) -> WorkflowDefinition:
-    """A nested workflow given as itself; files and names need somebody who can look them up."""
+    """A nested workflow given as itself; for files and names another `resolve` is needed."""
     if isinstance(reference, WorkflowDefinition):
         return reference
     raise ValueError(f"workflow({reference!r}): give the workflow itself here")
@@ -148,39 +147,48 @@ def define_workflow(
     place: Place | None = None,
     resolve: Resolve = only_itself,
 ) -> WorkflowDefinition:
-    """Check all of it; DefinitionError with every problem, each naming the workflow (and file), step and cure.
+    """Checks the definition; DefinitionError with every problem, each with workflow (and file), step and what to do.
 
-    `source` is the file that it is; `place` says where else it was written.
+    `source`: the file of the workflow; `place`: where else it is defined.
     """
-    assembly = _ruled_by(policies, resolve)
-    body = _body(assembly, steps)
-    problems = assembly.problems
+    builder = _builder_with(policies, resolve)
+    body = _body(builder, steps)
+    problems = builder.problems
     handler = None if on_error is None else checked_injection(on_error, HANDLER_NAMES, "on_error", problems)
     kept = seconds(retention)
     problems += _what_is_wrong(name, input, kept)
     planned = planned_schedule(schedule, name, _reader_of(input), problems)
-    reading = _look_through(assembly, body, results)
+    reading = _check_plan(builder, body, results)
 
-    def told(problem: str) -> str:
+    def located(problem: str) -> str:
         where = with_line(source, problem) if source else place
         return f"{where}: workflow {name!r}: {problem}" if where else f"workflow {name!r}: {problem}"
 
-    if problems or assembly.problems_elsewhere:
-        raise DefinitionError([*assembly.problems_elsewhere, *map(told, [*problems, *reading.unseen])])
+    if problems or builder.problems_elsewhere:
+        raise DefinitionError([*builder.problems_elsewhere, *map(located, [*problems, *reading.unseen])])
     return WorkflowDefinition(
-        name, body, assembly.calls, input_type=input, description=description, on_error=handler, source=source,
-        returns=assembly.returns, unseen=[told(problem) for problem in reading.unseen],
-        schedule=planned, retention=kept, place=place,
-    )  # fmt: skip
+        name,
+        body,
+        builder.calls,
+        input_type=input,
+        description=description,
+        on_error=handler,
+        source=source,
+        returns=builder.returns,
+        unseen=[located(problem) for problem in reading.unseen],
+        schedule=planned,
+        retention=kept,
+        place=place,
+    )
 
 
-def _ruled_by(policies: Any, resolve: Resolve) -> Assembly:
-    assembly = Assembly(resolve=resolve)
+def _builder_with(policies: Any, resolve: Resolve) -> PlanBuilder:
+    builder = PlanBuilder(resolve=resolve)
     try:
-        assembly.rules = read_rules(policies)
+        builder.rules = read_rules(policies)
     except ValueError as error:
-        assembly.problems.append(str(error))
-    return assembly
+        builder.problems.append(str(error))
+    return builder
 
 
 def _problem_of_name(name: str) -> str | None:
@@ -202,14 +210,14 @@ def _what_is_wrong(name: Any, input: Any, retention: Any) -> Iterator[str]:
         yield f"retention: give seconds or a timedelta (0: for ever), not {retention!r}"
 
 
-def _look_through(assembly: Assembly, body: Body, results: Any) -> Reading:
-    """What only the whole plan can tell: whether steps read what there is, and what the results are."""
-    if assembly.incomplete:
+def _check_plan(builder: PlanBuilder, body: Body, results: Any) -> Reading:
+    """Checks of the whole plan: that steps read existing steps, and the types of results."""
+    if builder.incomplete:
         return Reading()
     plan = Plan(nodes=body)
-    assembly.problems += type_results(plan, assembly.returns, results)
-    reading = check_reading(plan, assembly.calls)
-    assembly.problems += reading.out_of_order
+    builder.problems += type_results(plan, builder.returns, results)
+    reading = check_reading(plan, builder.calls)
+    builder.problems += reading.out_of_order
     return reading
 
 
@@ -217,12 +225,12 @@ def _is_duration(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-def _body(assembly: Assembly, steps: Any) -> Body:
+def _body(builder: PlanBuilder, steps: Any) -> Body:
     if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
-        assembly.incomplete = True
-        assembly.problems.append("a workflow needs at least one step: steps = [first, second, …]")
+        builder.incomplete = True
+        builder.problems.append("a workflow needs at least one step: steps = [first, second, …]")
         return ()
-    return assembly.body(steps, Scope(), "steps")
+    return builder.body(steps, Scope(), "steps")
 
 
 def _is_type(value: Any) -> bool:
@@ -231,6 +239,6 @@ def _is_type(value: Any) -> bool:
     try:
         TypeAdapter(value).json_schema()
     except Exception:
-        # pydantic raises many kinds for what it can't describe; any of them means the same here.
+        # pydantic raises many kinds of errors for types that it cannot describe.
         return False
     return True

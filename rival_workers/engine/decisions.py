@@ -1,4 +1,6 @@
-"""What follows from an attempt's outcome: pure functions. A failure, a timeout and a lost executor go the same way."""
+"""Decides what follows from an attempt's outcome: the end of the step, or a retry. Pure. Failures, timeouts and lost
+executors go through the same function.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ class Success:
     result: Json
     state: Json | None = None
     skipped: bool = False
-    #: What a for_each is to go through, when this was the question after it.
+    #: The items of a for_each, when this was the call of its `items`.
     items: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An attempt that failed, and what its error asked for."""
+    """A failed attempt, and what its error asks for."""
 
     error: dict[str, Any]
     behavior: Behavior = "stop"
@@ -65,7 +67,7 @@ def effective_max(config_max: int | None, error_max: int | None) -> int:
 
 
 def retry_delay(config: StepConfig, backoff: Backoff | None, attempt: int, chance: float) -> float:
-    """Seconds before the try after `attempt`. `chance` in [0, 1) is the jitter's dice."""
+    """Seconds between `attempt` and the next one. `chance` in [0, 1) is the random number of the jitter."""
     strategy = backoff or config.backoff or "linear"
     if strategy == "none":
         return 0.0
@@ -77,7 +79,7 @@ def retry_delay(config: StepConfig, backoff: Backoff | None, attempt: int, chanc
 
 
 def decide(config: StepConfig, attempt: int, outcome: Success | Failure, chance: float = 0.0) -> End | Retry:
-    """The one place where an outcome becomes a decision."""
+    """The only function that turns an outcome into a decision."""
     if isinstance(outcome, Success):
         status: EndStatus = "skipped" if outcome.skipped else "completed"
         return End(status, outcome.result, outcome.state, items=outcome.items)
@@ -94,13 +96,13 @@ def decide(config: StepConfig, attempt: int, outcome: Success | Failure, chance:
 
 
 def timed_out(config: StepConfig, error: dict[str, Any], state: Json | None = None) -> Failure:
-    """A timeout is a failure whose behavior the step's `on_timeout` has chosen."""
+    """A timeout is a failure whose behavior is the step's `on_timeout`."""
     behavior: Behavior = "retry" if config.on_timeout == "retry" else "stop"
     return Failure(error, behavior, state=state, outcome="timed_out")
 
 
 def revoked(task_id: str, attempt: int) -> Failure:
-    """An operator has ended the attempt, not the step: its `max_attempts` says whether another follows."""
+    """An operator ended the attempt, not the step: the step's `max_attempts` decides whether another one follows."""
     message = (
         f"task {task_id!r} was revoked (in Flower, or by `celery control revoke`). The step's max_attempts decides "
         "whether it is tried again; `rival cancel` ends a run."
@@ -109,5 +111,5 @@ def revoked(task_id: str, attempt: int) -> Failure:
 
 
 def decide_lost(lost: int, max_lost: int, error: dict[str, Any]) -> End | None:
-    """None: start it again. A step that kills its workers must not eat the fleet."""
+    """None: start it again. A step that kills its workers is started at most `max_lost` times."""
     return None if lost < max_lost else End("failed", error=error, hard=True, outcome="lost")

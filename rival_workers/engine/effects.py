@@ -1,7 +1,7 @@
-"""What follows from a step's end, as a list of effects that a store applies in order, in one transaction.
+"""What follows from the end of a step: a list of effects that a store applies in order, in one transaction.
 
-While it does, a store carries an outcome along: the ended step's result or error at first, then that of each composite
-that ends with it. Only a join has to look into the tables to know which way it goes, so it brings both ways.
+While it applies them, a store carries an outcome: first the ended step's result or error, then that of each composite
+that ends with it. Only a join reads the tables to decide how it continues, so it has the effects of both cases.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class WaitFor:
 
 @dataclass(frozen=True)
 class OpenRow:
-    """A row to be opened: a leaf is claimed at once by whoever finished, or scheduled; a composite waits."""
+    """A row to open. The attempt that has ended claims a leaf at once, or the leaf is scheduled; a composite waits."""
 
     path: str
     kind: LeafKind | CompositeKind
     config: StepConfig = _NO_OPTIONS
-    #: How many ways a parallel composite has to wait for.
+    #: The number of branches that a parallel composite waits for.
     lanes: int | None = None
     #: Seconds before a leaf may start.
     delay: float = 0.0
-    #: It may start when this has come, or when its time is up.
+    #: The leaf starts when this event has come, or when its time is up.
     wait: WaitFor | None = None
-    #: What its tokens begin with, if there was a row in its place before; otherwise the run says that.
+    #: Its first token, if its path had a row before; otherwise the run has it.
     token: int | None = None
 
     @property
@@ -52,38 +52,38 @@ class OpenRow:
         return self.is_leaf and not self.delay and self.wait is None
 
     def at_item(self, of: str, index: int) -> OpenRow:
-        """A template of one item's steps, for the item with this index."""
+        """The row for the item with this index, made from the template for all items."""
         return replace(self, path=self.path.replace(f"{of}[]", f"{of}[{index}]", 1))
 
 
-# -- where a composite's result comes from ----------------------------------------------------------------
+# -- sources of a composite's result       ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Carried:
-    """From what ended just before."""
+    """The result that the store carries."""
 
 
 @dataclass(frozen=True)
 class Nothing:
-    """There is none."""
+    """No result."""
 
 
 @dataclass(frozen=True)
 class ResultOf:
-    """From another step's row."""
+    """The result of another step."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class ResultsOfItems:
-    """A list, in the order of the items."""
+    """The list of the items' results, in the order of the items."""
 
 
 @dataclass(frozen=True)
 class ResultsByName:
-    """A mapping: (name, path) of each."""
+    """A mapping of names to results; `of` has (name, path) of each."""
 
     of: tuple[tuple[str, str], ...]
 
@@ -96,7 +96,7 @@ ResultSource = Carried | Nothing | ResultOf | ResultsOfItems | ResultsByName
 
 @dataclass(frozen=True)
 class Close:
-    """A composite is over; "failed" with the error that is carried along."""
+    """A composite ends; a "failed" one with the error that the store carries."""
 
     path: str
     status: Literal["completed", "skipped", "failed"]
@@ -105,29 +105,29 @@ class Close:
 
 @dataclass(frozen=True)
 class CancelBelow:
-    """Whatever is open below this composite is cancelled."""
+    """Cancels all open rows below this composite."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class FanOut:
-    """The ended step's items become rows, and the first of them are begun."""
+    """Makes a row for each item of the ended step, and begins the first of them."""
 
     path: str
     concurrency: int
-    #: What opens for an item.
+    #: The rows that open for one item.
     each: tuple[OpenRow, ...]
 
 
 @dataclass(frozen=True)
 class Join:
-    """One lane of a composite is over. The next item is begun, or the composite ends when it was the last one."""
+    """One lane of a composite has ended. Begins the next item, or ends the composite after the last lane."""
 
     path: str
-    #: What opens for the next item; nothing in a parallel composite.
+    #: The rows that open for the next item; none in a parallel composite.
     each: tuple[OpenRow, ...]
-    #: The lane failed, and with it the composite will: nothing new begins.
+    #: The lane has failed, and the composite will fail: no other item begins.
     stops: bool
     completes: tuple[Effect, ...]
     fails: tuple[Effect, ...]
@@ -135,14 +135,14 @@ class Join:
 
 @dataclass(frozen=True)
 class ErrorOf:
-    """The error that is carried along is that of the step at this path."""
+    """Carry the error of the step at this path."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class NewError:
-    """The error that is carried along is this one."""
+    """Carry this error."""
 
     error: dict[str, Any]
     step: str
@@ -150,7 +150,7 @@ class NewError:
 
 @dataclass(frozen=True)
 class FailRun:
-    """The run is now bound to fail with the error that is carried along; its handlers may come first."""
+    """The run will fail with the error that the store carries; its handlers may run first."""
 
 
 @dataclass(frozen=True)
@@ -160,22 +160,22 @@ class EndRun:
 
 @dataclass(frozen=True)
 class Compensate:
-    """What was completed within a scope that has failed is undone, one step after the other, the last one first."""
+    """Undo what was completed within a scope that has failed: one step after the other, the last one first."""
 
     #: A workflow that keeps its failure to itself, or the run ("").
     scope: str
-    #: The places of what can be undone, and how that is run.
+    #: The places of the steps that have compensations, and the options of those.
     compensations: Mapping[str, StepConfig]
-    #: What comes after it.
+    #: The effects after the last compensation.
     then: tuple[Effect, ...]
 
 
 @dataclass(frozen=True)
 class CompensationEnded:
-    """A compensation is over: the next one begins, or what comes after the last."""
+    """A compensation has ended: begin the next one, or continue after the last one."""
 
     compensations: Mapping[str, StepConfig]
-    #: For each unwinding that it can be part of. One of them is under way.
+    #: The effects after the last one, for each scope that the compensation can be part of: the rows know which.
     then: Mapping[str, tuple[Effect, ...]]
 
 
@@ -196,13 +196,13 @@ Effect = (
 
 @dataclass(frozen=True)
 class Advance:
-    """What follows from a step's end."""
+    """The effects of a step's end."""
 
     effects: tuple[Effect, ...]
 
     @cached_property
     def next_leaf(self) -> OpenRow | None:
-        """The one step that opens, when nothing else follows: the way most steps end."""
+        """The one step that opens, if nothing else follows, as after most steps."""
         [only, *more] = self.effects
         return only if not more and isinstance(only, OpenRow) and only.starts_at_once else None
 

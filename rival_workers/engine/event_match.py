@@ -1,4 +1,4 @@
-"""Which event fits which wait. Pure."""
+"""Whether an event matches the `where` of a wait. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rival_client.model.payload import same_scalar
 
 
 def holds(payload: Any, wanted: Any) -> bool:
-    """The payload has all that is wanted, and may have more: objects by their keys, lists by their members."""
+    """Whether the payload contains `wanted`: of objects all keys, of lists all members. It may contain more."""
     if isinstance(wanted, dict):
         return isinstance(payload, dict) and all(key in payload and holds(payload[key], wanted[key]) for key in wanted)
     if isinstance(wanted, list):

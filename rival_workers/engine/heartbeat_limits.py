@@ -1,4 +1,4 @@
-"""Which of its limits a step has overstepped, and what is said of it. Pure; the times are the database's."""
+"""Says which of its time limits a step has exceeded, and makes the error. Pure; all times are the database's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ROUNDING = 0.001
 
 @dataclass(frozen=True)
 class HeartbeatState:
-    """What is known of a step's signs of life when its limit has come, or is to come."""
+    """A step's heartbeats and its time limit, as read from its row."""
 
-    #: The last sign of life; the start, when there was none.
+    #: The last heartbeat; the start, if there was none.
     last: dt.datetime
     limit: dt.datetime
     now: dt.datetime
@@ -28,12 +28,12 @@ class HeartbeatState:
         return self.limit <= self.now
 
     def missed(self, heartbeat: float) -> bool:
-        """It is the heartbeat that was missed; otherwise the whole time is up."""
+        """The limit is that of the heartbeat, not that of the whole attempt."""
         return (self.limit - self.last).total_seconds() >= heartbeat - _ROUNDING
 
 
 def timeout_error(config: StepConfig, attempt: int, pulse: HeartbeatState | None) -> dict[str, Any]:
-    """Of an attempt that ran for too long, or has not beaten for too long."""
+    """The error of an attempt that ran for too long, or had no heartbeat for too long."""
     if pulse is not None and config.heartbeat is not None and pulse.missed(config.heartbeat):
         return _missed(config.heartbeat, attempt, pulse)
     limit = f" of {config.timeout:g} s" if config.timeout else ""
@@ -41,11 +41,11 @@ def timeout_error(config: StepConfig, attempt: int, pulse: HeartbeatState | None
 
 
 def deadline_error(config: StepConfig, attempt: int, pulse: HeartbeatState | None) -> dict[str, Any]:
-    """Of an external step that nobody has completed."""
+    """The error of an external step that was not completed in time."""
     if pulse is not None and config.heartbeat is not None and pulse.missed(config.heartbeat):
         return _missed(config.heartbeat, attempt, pulse)
     within = f" within its deadline of {config.deadline:g} s" if config.deadline else " in time"
-    return _error("StepTimeout", f"nobody outside has completed attempt {attempt}{within}", attempt)
+    return _error("StepTimeout", f"no external system has completed attempt {attempt}{within}", attempt)
 
 
 def _missed(heartbeat: float, attempt: int, pulse: HeartbeatState) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Reads a plan: what comes first, and what opens or ends when a step has ended. Pure; no store, no Celery.
+"""Reads a plan: which rows open first, and which open or end when a step has ended. Pure: no store, no Celery.
 
-User code is always a step of its own: a handler hangs on what failed (`charge!on_error`; the workflow's `!on_error`),
-a question on the composite that asks it (`valid?!when`, `lines!items`, `pages[2]!until`, `payment!input`).
+Each function of a user is a row of its own: the handler of a step or workflow (`charge!on_error`, `!on_error`), and the
+functions of a composite (`valid?!when`, `lines!items`, `pages[2]!until`, `payment!input`).
 
 A failure goes up from composite to composite until one of them absorbs it or it reaches the run; at each level its
-handler comes first. Where it ends, what was completed there is undone (`charge!compensate`) before anything else.
+handler runs first. Where the failure ends, the compensations of the completed steps run first (`charge!compensate`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Effects = tuple[Effect, ...]
 
 
 def config_of(plan: Plan, path: str) -> StepConfig:
-    """A question has the options of whoever asks it; a wait that is over has none."""
+    """A function of a composite has the options of the composite; a wait that has ended has none."""
     if paths.is_handler(path):
         return HANDLER_CONFIG
     if paths.is_compensation(path):
@@ -73,12 +73,12 @@ def first(plan: Plan) -> Advance:
 
 
 def opening(plan: Plan, path: str) -> tuple[OpenRow, ...]:
-    """What opens when the node at this path begins."""
+    """The rows that open when the node at this path begins."""
     return _Reading(plan)._open(plan.place(path).node, path)
 
 
 def advance(plan: Plan, path: str, end: End, kind: str) -> Advance:
-    """`kind` tells the handler of a hard failure from that of a soft one, which does not stop the run."""
+    """`kind`: the handler of a hard failure, or of a soft one, which does not stop the run."""
     base, role = paths.role_of(path)
     reading = _Reading(plan)
     if role == "on_error":
@@ -116,13 +116,13 @@ class _Reading:
         return (ErrorOf(base), *self._failed(place, base)) if hard else self._go_on(place, base)
 
     def compensated(self, base: str) -> Effects:
-        """However it has ended. The rows know which unwinding it is part of."""
+        """Whether it has completed or failed. The rows know which scope is being compensated."""
         around = absorbing(self.plan, base)
         then = {path + COMPENSATION: (ErrorOf(path), *self._handle(self.plan.place(path), path)) for path in around}
         return (CompensationEnded(self.plan.compensations, {**then, COMPENSATION: self._fail_run()}),)
 
     def answered(self, base: str, role: str, end: End) -> Effects:
-        """A question's answer decides; one that cannot be answered fails whoever asked."""
+        """The result of a composite's function decides how the composite continues; its failure fails the composite."""
         place = self.plan.place(base)
         path, iteration = paths.iteration_of(base) if role in ("until", "while") else (base, None)
         if isinstance(place.node, WaitNode):
@@ -138,7 +138,7 @@ class _Reading:
                 return self._condition(place, place.node, path, iteration or 0, bool(load(end.result)))
             case WorkflowNode():
                 return self.open_body(place.node.body, f"{path}/")
-        raise AssertionError(f"{path}: a {place.node.type} asks nothing")
+        raise AssertionError(f"{path}: a {place.node.type} has no function")
 
     # -- opening ------------------------------------------------------------------------------------------
 
@@ -179,10 +179,10 @@ class _Reading:
             return (OpenRow(f"{path}[{iteration}]!while", kinds.CONDITION, loop.config),)
         return self.open_body(loop.do, f"{path}[{iteration}]/")
 
-    # -- going on -----------------------------------------------------------------------------------------
+    # -- continuing ---------------------------------------------------------------------------------------
 
     def _go_on(self, place: Place, path: str) -> Effects:
-        """The node at this path is over, and the plan goes on behind it."""
+        """The node at this path has ended, and the plan continues after it."""
         if place.after is not None:
             return self._open(place.after, paths.scope_of(path) + place.after.name)
         if place.parent is None:
@@ -198,7 +198,7 @@ class _Reading:
         return Close(up, "completed"), *self._go_on(place.parent, up)
 
     def _keyed(self, place: Place, node: WaitNode, path: str, end: End) -> Effects:
-        """The key is known, and the wait begins; without one there is nothing to wait for."""
+        """The wait begins when its key is known; it fails if the function of the key has failed."""
         if end.status == "failed":
             return self._fail(place, path)
         return (_waiting(node, path, str(load(end.result))),)
@@ -240,14 +240,14 @@ class _Reading:
         return self._too_many(place, loop, path)
 
     def _loop_over(self, place: Place, loop: LoopNode, path: str, last: int) -> Effects:
-        """Its result is that of its last turn."""
+        """Its result is that of its last iteration."""
         result = ResultOf(f"{path}[{last}]/{loop.do[-1].name}") if last >= 0 else Nothing()
         return Close(path, "completed", result), *self._go_on(place, path)
 
     def _too_many(self, place: Place, loop: LoopNode, path: str) -> Effects:
         message = (
             f"loop {path!r} did not end within {loop.max_iterations} iterations: "
-            f"its {loop.mode!r} never said so. Look at the condition, or raise max_iterations."
+            f"its {loop.mode!r} never ended it. Check the condition, or raise max_iterations."
         )
         return NewError({"type": "LoopLimit", "message": message}, path), *self._close_failed(place, path)
 
@@ -274,7 +274,7 @@ class _Reading:
         return Close(path, "failed"), *self._fail(place, path)
 
     def _fail(self, place: Place, path: str) -> Effects:
-        """The node at this path has failed for good; where the failure ends, what was done there is undone first."""
+        """The node at this path has finally failed; where the failure ends, compensations run first."""
         if _absorbs(place):
             return self._compensate(path, self._handle(place, path))
         mark: Effects = (FailRun(),) if place.parent is None else ()
@@ -286,7 +286,7 @@ class _Reading:
         return self._failed(place, path)
 
     def _failed(self, place: Place, path: str) -> Effects:
-        """After its handler: the failure goes up, or ends here."""
+        """After the handler: the failure goes up, or ends here."""
         if _absorbs(place):
             return self._go_on(place, path)
         if place.parent is None:
@@ -304,7 +304,7 @@ class _Reading:
         return (handler,) if self.plan.on_error else (EndRun("failed"),)
 
     def _compensate(self, scope: str, then: Effects) -> Effects:
-        """What can be undone within a scope comes before all else that follows from its failure."""
+        """Compensations within a scope run before everything else that follows from its failure."""
         begin = f"{paths.place_of(scope)}/" if scope else ""
         if any(place.startswith(begin) for place in self.plan.compensations):
             return (Compensate(scope, self.plan.compensations, then),)
@@ -324,5 +324,5 @@ def _items_result(node: ForEachNode) -> ResultsOfItems | Nothing:
 
 
 def _results_by_name(node: ParallelNode, path: str) -> ResultsByName:
-    """Each way's result is that of its last step, under that step's name."""
+    """The result of each branch is that of its last step, under that step's name."""
     return ResultsByName(tuple((body[-1].name, f"{path}/{body[-1].name}") for body in node.branches))

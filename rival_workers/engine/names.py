@@ -1,6 +1,6 @@
-"""What a step can see of its run from where it stands: which step a name means, what came before it, its item.
+"""What a step can read of its run: which step a name means, the step before it, its item, its input.
 
-Pure: it gives paths, and whoever needs what is there reads it.
+Pure: the functions return paths; the callers read the rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NameScope:
         return iter(dict.fromkeys(name for scope in self._scopes() for name in names_in(self._plan, scope)))
 
     def find(self, name: str) -> tuple[str, ...]:
-        """The paths that a name may mean, the likeliest first; none: there is no such step."""
+        """The paths that a name may mean, the most likely one first; none: there is no such step."""
         if "/" in name or "[" in name:
             return (name,) if paths.place_of(name) in self._plan.places else ()
         found = self.scope_of(name)
@@ -72,7 +72,7 @@ class NameScope:
                 return
 
     def _iterations(self, scope: str) -> Iterator[str]:
-        """The scope in this run: in a loop this turn's, then that of the turn before."""
+        """The scope in this run: in a loop that of this iteration, then that of the iteration before."""
         if not scope:
             yield ""
             return
@@ -121,7 +121,7 @@ def _before_condition(plan: Plan, base: str, role: str) -> str | None:
 
 
 def _before_body(plan: Plan, place: Place, path: str) -> str | None:
-    """The first of a body comes after what came before the composite, or after the turn before."""
+    """The first step of a body comes after the step before the composite, or after the iteration before."""
     if place.parent is None:
         return None
     up, iteration = paths.above(path)
@@ -137,7 +137,7 @@ def _last_of_iteration(plan: Plan, loop: str, iteration: int) -> str:
 
 
 def item_of(plan: Plan, path: str) -> str | None:
-    """The row of the innermost item that the step is about."""
+    """The row of the innermost item that the step belongs to."""
     for place in plan.place(path).lineage():
         if isinstance(place.node, ForEachNode):
             return paths.enclosing(path, f"{place.path}[]")
@@ -163,7 +163,7 @@ def _keeps_failures(node: Any, own: bool = False) -> bool:
 
 
 def index_of(plan: Plan, path: str) -> int | None:
-    """The number of the innermost turn, of a loop or of a for_each."""
+    """The number of the innermost iteration of a loop, or of the innermost item of a for_each."""
     base, role = paths.role_of(path)
     if role in ("until", "while"):
         return paths.iteration_of(base)[1]
@@ -174,7 +174,7 @@ def index_of(plan: Plan, path: str) -> int | None:
 
 
 def input_of(plan: Plan, path: str) -> str | None:
-    """The step whose result is the input here; None: it is the run's."""
+    """The step whose result is the input at this path; None: the input of the run."""
     if not paths.role_of(path)[0]:
         return None
     place = plan.place(path)

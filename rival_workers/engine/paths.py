@@ -1,8 +1,8 @@
 """The address of a step in its run: `charge`, `notify/send_email`, `batches[3]/process`, `charge!on_error`.
 
-A composite's children are below it (`/`), those of a repeated one below the number of their turn (`[3]/`), and what is
-asked on its behalf hangs on it (`!when`, `!items`), as what undoes a step hangs on that (`charge!compensate`). A path
-without its numbers is a place in the plan.
+A composite's children are below it (`/`), those of a loop or for_each below the number of their iteration or item
+(`[3]/`). The functions of a composite have its path and a role (`!when`, `!items`), and so have the handler and the
+compensation of a step (`charge!compensate`). A path without its numbers is a place in the plan.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 
 HANDLER = "!on_error"
-#: Of a step: what undoes it. Of a workflow or the run: the undoing of all that was done in it.
+#: Of a step: its compensation. Of a workflow or the run: the row that waits for all compensations in it.
 COMPENSATION = "!compensate"
-#: What may not be part of a name, since it is part of a path.
+#: Characters that names cannot have, because paths use them.
 RESERVED = "/[]!"
 
 _NUMBER = re.compile(r"\[\d+\]")
-#: An operator may ask for any path: `f[]` and a number of thousands of digits are not turns.
+#: An operator can give any path: `f[]` and a number of thousands of digits are not iterations.
 _ITERATION = re.compile(r"(.*)\[(\d{1,18})\]", re.ASCII | re.DOTALL)
 
 
@@ -32,23 +32,23 @@ def role_of(path: str) -> tuple[str, str]:
 
 
 def scope_of(path: str) -> str:
-    """What the path's siblings begin with: `batches[3]/process` → `batches[3]/`; at the top, nothing."""
+    """The prefix of the path and its siblings: `batches[3]/process` → `batches[3]/`; at the top, nothing."""
     return path[: path.rfind("/") + 1]
 
 
 def above(path: str) -> tuple[str, int | None]:
-    """The composite that a step is in, and in which of its turns: `batches[3]/process` → (`batches`, 3)."""
+    """The composite that a step is in, and the iteration or item: `batches[3]/process` → (`batches`, 3)."""
     return iteration_of(scope_of(path)[:-1])
 
 
 def iteration_of(path: str) -> tuple[str, int | None]:
-    """`pages[2]` → (`pages`, 2); a path that does not end in a number is no turn."""
+    """`pages[2]` → (`pages`, 2); without a number at the end, the path itself and None."""
     found = _ITERATION.fullmatch(path)
     return (found[1], int(found[2])) if found else (path, None)
 
 
 def enclosing(path: str, place: str) -> str:
-    """The beginning of a path that stands at the given place: (`a[3]/b/c`, `a[]/b`) → `a[3]/b`."""
+    """The part of a path that is at the given place: (`a[3]/b/c`, `a[]/b`) → `a[3]/b`."""
     parts = path.split("/")[: place.count("/") + 1]
     found = "/".join(parts).partition("!")[0]
     return found if place.endswith("]") or not found.endswith("]") else iteration_of(found)[0]
@@ -63,5 +63,5 @@ def is_compensation(path: str) -> bool:
 
 
 def is_reaction(path: str) -> bool:
-    """It is called because something has failed."""
+    """A handler or a compensation: it runs because something has failed."""
     return path.endswith((HANDLER, COMPENSATION))

@@ -1,4 +1,4 @@
-"""The plan: what a workflow does, as pure data. Stored once per version; its hash is the version."""
+"""The plan: the nodes of a workflow as data. It is stored once per version, and its hash is the version."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from rival_workers.errors import Backoff
 
 OnFailure = Literal["cancel", "wait", "continue"]
 LoopMode = Literal["until", "while", "count"]
-#: More turns than this are more likely a mistake than a wish.
+#: The largest limits that a definition can have; more is probably a mistake.
 MAX_ITERATIONS = 1_000_000
 MAX_CONCURRENCY = 1000
 
 
 class StepConfig(BaseModel):
-    """How one step is run. Durations are seconds."""
+    """The options of one step. Durations are seconds."""
 
-    # An infinite duration is no interval in any database.
+    # No database stores an infinite duration.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     timeout: float | None = Field(default=None, gt=0)
     on_timeout: Literal["stop", "retry"] = "stop"
-    #: Kill the process that is still at it after its timeout (prefork only).
+    #: Kill the process that still runs the attempt after its timeout (prefork only).
     kill_on_timeout: bool = False
     max_attempts: int | None = Field(default=None, ge=1)
     backoff: Backoff | None = None
     base_delay: float = Field(default=0.5, ge=0)
     max_delay: float = Field(default=30.0, ge=0)
-    #: Seconds without a heartbeat after which it is timed out.
+    #: Seconds without a heartbeat after which the attempt times out.
     heartbeat: float | None = Field(default=None, gt=0)
-    #: "external": its function only begins it, and somebody outside completes it.
+    #: "external": its function only begins it, and an external system completes it.
     execution_mode: Literal["durable", "external"] = "durable"
-    #: Seconds that somebody outside has for it, from when the function has returned.
+    #: Seconds that the external system has, from the return of the function.
     deadline: float | None = Field(default=None, gt=0)
 
     @property
@@ -48,20 +48,20 @@ class StepConfig(BaseModel):
 
     @property
     def limit(self) -> float | None:
-        """Seconds after its start at which an attempt is timed out, unless it has beaten before. An external step's
-        beats are those of the outside: they count from when its function has returned."""
+        """Seconds after its start at which an attempt times out, without a heartbeat. The heartbeats of an external
+        step are those of the external system: they count from the return of its function."""
         if self.heartbeat is None or self.is_external:
             return self.timeout
         return shortest(self.timeout, self.heartbeat)
 
     @property
     def of_compensation(self) -> StepConfig:
-        """How what undoes the step is run: as often and as long as the step, and by a worker."""
+        """The options of the step's compensation: retries and timeout of the step, run by a worker."""
         return self.model_copy(update={"execution_mode": "durable", "heartbeat": None, "deadline": None})
 
     @property
     def patience(self) -> float | None:
-        """Seconds that an external step waits without hearing from outside."""
+        """Seconds that an external step waits without a heartbeat or completion."""
         return shortest(self.deadline, self.heartbeat)
 
 
@@ -70,7 +70,7 @@ def shortest(*durations: float | None) -> float | None:
 
 
 class _Node(BaseModel):
-    """`config` is that of the step, or of the function that is asked on a composite's behalf."""
+    """`config`: the options of the step, or of the function of a composite (`when`, `items`, …)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -80,46 +80,46 @@ class _Node(BaseModel):
 
 
 class StepNode(_Node):
-    # A default, so that plans of steps alone keep the version they have always had.
+    # A default, so that the version of plans that have only steps stays the same.
     type: Literal["step"] = "step"
-    #: It can be undone.
+    #: It has a compensation.
     compensate: bool = False
 
 
 class SleepNode(_Node):
-    """Nothing, for a while. Costs a row and no worker."""
+    """Waits for some time. Costs a row and no worker."""
 
     type: Literal["sleep"]
     seconds: float = Field(ge=0, allow_inf_nan=False)
 
 
 class WaitNode(_Node):
-    """Until an event comes. `config` is that of the function that makes its key."""
+    """Waits for an event. `config`: the options of the function that makes its key."""
 
     type: Literal["wait_event"]
     topic: str
     key: str | None = None
-    #: Its key is made by a function.
+    #: A function makes its key.
     own_key: bool = False
-    #: The event's payload must hold this.
+    #: The event's payload must contain this.
     where: dict[str, Any] | None = None
-    #: Seconds after which nobody waits any more.
+    #: Seconds after which the wait ends.
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     on_timeout: Literal["stop", "continue"] = "stop"
 
 
 class FlowNode(_Node):
-    """A function that may stop in the middle; what it does is known only when it does it."""
+    """A function that can wait in the middle; its checkpoints are known only when it runs."""
 
     type: Literal["flow"]
-    #: What its author calls the version of its code.
+    #: The version of its code, as its author gives it.
     code: str | None = None
-    #: It can be undone.
+    #: It has a compensation.
     compensate: bool = False
 
 
 class BranchNode(_Node):
-    """One of two ways, chosen by `when`."""
+    """One of two sequences, chosen by `when`."""
 
     type: Literal["branch"]
     then: Body
@@ -127,7 +127,7 @@ class BranchNode(_Node):
 
 
 class ParallelNode(_Node):
-    """Several ways at once; it ends when all of them have."""
+    """Several sequences at once; it ends when all of them have ended."""
 
     type: Literal["parallel"]
     branches: tuple[Body, ...]
@@ -135,18 +135,18 @@ class ParallelNode(_Node):
 
 
 class ForEachNode(_Node):
-    """The same for each of a list of items, so many at a time."""
+    """The same sequence for each item of a list, up to `concurrency` at a time."""
 
     type: Literal["for_each"]
     do: Body
     concurrency: int = Field(default=1, ge=1, le=MAX_CONCURRENCY)
     on_failure: OnFailure = "cancel"
-    #: Its result is the list of the items' results.
+    #: Whether its result is the list of the items' results.
     collect: bool = True
 
 
 class LoopNode(_Node):
-    """The same again, until or while a condition holds, or a number of times."""
+    """The same sequence again, until or while a condition is true, or a number of times."""
 
     type: Literal["loop"]
     do: Body
@@ -160,7 +160,7 @@ class WorkflowNode(_Node):
     type: Literal["workflow"]
     workflow: str
     body: Body
-    #: Its input is made by a function; otherwise it is that of the workflow around it.
+    #: A function makes its input; otherwise it has the input of the workflow around it.
     own_input: bool = False
     propagate_failure: bool = True
 
@@ -176,7 +176,7 @@ for _node in (BranchNode, ParallelNode, ForEachNode, LoopNode, WorkflowNode):
 
 
 def bodies(node: AnyNode) -> tuple[Body, ...]:
-    """The sequences of which a composite consists; a step has none."""
+    """The sequences of a composite; a leaf has none."""
     match node:
         case BranchNode():
             return (node.then, node.otherwise)
@@ -191,13 +191,13 @@ def bodies(node: AnyNode) -> tuple[Body, ...]:
 
 
 def repeats(node: AnyNode) -> bool:
-    """Its children have a number in their paths."""
+    """Whether the paths of its children have a number."""
     return isinstance(node, ForEachNode | LoopNode)
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A node where it stands in its plan. `path` has no numbers: `batches[]/process`."""
+    """A node and its position in the plan. `path` has no numbers: `batches[]/process`."""
 
     node: AnyNode
     path: str
@@ -207,7 +207,7 @@ class Place:
 
     @property
     def scope(self) -> str:
-        """What the places of its children begin with."""
+        """The prefix of the places of its children."""
         return f"{self.path}[]/" if repeats(self.node) else f"{self.path}/"
 
     @property
@@ -244,7 +244,7 @@ class Plan(BaseModel):
 
     @cached_property
     def scopes(self) -> dict[str, dict[str, Place]]:
-        """The nodes of each scope by name: what a step can see at once."""
+        """The nodes of each scope by name."""
         found: dict[str, dict[str, Place]] = {"": {}}
         for place in self.places.values():
             found.setdefault(paths.scope_of(place.path), {})[place.node.name] = place
@@ -252,7 +252,7 @@ class Plan(BaseModel):
 
     @cached_property
     def compensations(self) -> dict[str, StepConfig]:
-        """The places of the steps that can be undone, and how what undoes them is run."""
+        """The places of the steps that have compensations, and the options of those."""
         found = ((path, place.node) for path, place in self.places.items())
         return {
             path: node.config.of_compensation
@@ -261,7 +261,7 @@ class Plan(BaseModel):
         }
 
     def place(self, path: str) -> Place:
-        """Where the step at this path stands; for what hangs on it or is a turn of it, the node."""
+        """The place of the node at this path; of a role, an iteration or an item, that of its node."""
         return self.places[paths.place_of(paths.role_of(path)[0]).removesuffix("[]")]
 
     @property

@@ -1,20 +1,20 @@
-"""What a flow did in earlier attempts, and which checkpoint it reaches now. Pure: no I/O.
+"""Replays a flow: what it did in earlier attempts, and which checkpoint it reaches now. Pure: no I/O.
 
 A lane is one task of an async flow; a sync flow has one lane, the root. A checkpoint is identified by its lane, its
 name and how often the name occurred in that lane: `send`, `send~2`, `#2.1:send`. It also has a number in its lane, so
-that a flow whose code changed under its run is found out. `end_order` says in which order the flow received the ends: a
-replay delivers them in the same order.
+that a flow whose code has changed is detected. `end_order` is the order in which the flow received the ends: a replay
+delivers them in the same order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rival_client.model.kinds import CHILD, CHILD_RESULT, VALUE
-from rival_client.model.payload import Json
+from rival_client.model.payload import Json, load
 from rival_workers.errors import FlowChanged
 
 _HISTORY_NAMES = {"waiting_retry": "retried", "cancelled": "given_up"}
@@ -22,7 +22,7 @@ _HISTORY_NAMES = {"waiting_retry": "retried", "cancelled": "given_up"}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One as it is stored."""
+    """A stored checkpoint."""
 
     path: str
     kind: str
@@ -31,13 +31,13 @@ class Checkpoint:
     attempts: int
     result: Any = None
     error: dict[str, Any] | None = None
-    #: Seconds until its time has come.
+    #: Seconds until it is due.
     due_in: float | None = None
     #: The position of its end among all ends that the flow has received; None: not received yet.
     end_order: int | None = None
     #: When it ended, by the database's clock.
     ended_at: float | None = None
-    #: The child that it waits for.
+    #: The run id of the child that it waits for.
     child: str | None = None
     #: How many ends the flow had received when it reached the checkpoint.
     begun_after: int | None = None
@@ -48,13 +48,13 @@ class Checkpoint:
 
     @property
     def ends_at_once(self) -> bool:
-        """A value or a spawn: the flow goes on without waiting."""
+        """A value or a spawn: the flow continues without waiting."""
         return self.kind == VALUE or (self.kind == CHILD and self.is_over and self.end_order is None)
 
 
 @dataclass(frozen=True)
 class CheckpointRef:
-    """The checkpoint that a flow has come to; `found` if it has been here before."""
+    """A checkpoint that a flow has reached. `found`: the stored one, if an earlier attempt has reached it."""
 
     path: str
     kind: str
@@ -66,31 +66,42 @@ class CheckpointRef:
 
 @dataclass(frozen=True)
 class CheckpointWrite:
-    """How a checkpoint stands after what a flow has just done."""
+    """The new status of a checkpoint, to be stored."""
 
     ref: CheckpointRef
     status: str
     result: Json | None = None
     error: dict[str, Any] | None = None
     attempts: int = 1
-    #: Seconds until it is looked at again.
+    #: Seconds until it is due.
     delay: float | None = None
     end_order: int | None = None
-    #: Seconds since it ended: ends from elsewhere are ordered before or after it by their time.
+    #: Seconds since it ended: its position among events and ends of children follows from that time.
     ago: float = 0.0
+
+    def stored(self, ended_at: float | None = None) -> Checkpoint:
+        """The checkpoint after this write."""
+        ref, result = self.ref, load(self.result)
+        stored = Checkpoint(ref.path, ref.kind, self.status, ref.number, self.attempts, result, self.error)
+        return replace(stored, end_order=self.end_order, ended_at=ended_at)
 
     @property
     def what(self) -> str:
-        """What the history calls it."""
+        """Its name in the history."""
         return _HISTORY_NAMES.get(self.status, self.status)
 
     @property
     def detail(self) -> dict[str, Any]:
-        """For the history."""
+        """Its detail in the history."""
         return {
-            "kind": self.ref.kind, "attempts": self.attempts, "result": self.result, "error": self.error,
-            "delay": self.delay, "end_order": self.end_order, "begun_after": self.ref.begun_after,
-        }  # fmt: skip
+            "kind": self.ref.kind,
+            "attempts": self.attempts,
+            "result": self.result,
+            "error": self.error,
+            "delay": self.delay,
+            "end_order": self.end_order,
+            "begun_after": self.ref.begun_after,
+        }
 
 
 class Replay:
@@ -119,7 +130,7 @@ class Replay:
     def come_to(self, name: str, kind: str, lane: str = "", begun_after: int | None = None) -> CheckpointRef:
         """The next checkpoint of a lane. FlowChanged: the lane reached another one here in an earlier attempt."""
         if name.startswith("#"):
-            raise ValueError(f"{name!r}: the name of a checkpoint cannot begin with #, which marks lanes")
+            raise ValueError(f"{name!r}: the name of a checkpoint cannot begin with #, the sign of lanes")
         path = self._path(name, lane)
         number = self._next[lane]
         self._next[lane] += 1

@@ -1,8 +1,8 @@
-"""What an operator's retry or rewind undoes, and what it opens again: a cut through the rows of a run. Pure.
+"""Plans an operator's retry or rewind: which rows of a run are deleted, and which open again. Pure.
 
-A retry goes down from composite to composite to where each way has stopped, and opens that again. A rewind first takes
-away what came after a step, and is a retry from there: ways beside it that a failure has cancelled go on, too. Both go
-back to the steps that have been undone, in every lane.
+A retry goes down from composite to composite to where each sequence has stopped, and opens that step again. A rewind
+first deletes the rows after a step, and is a retry from there: other branches that a failure has cancelled continue,
+too. Both go back to the steps that compensations have undone, in every lane.
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ from rival_workers.engine.plan import (
     WorkflowNode,
     bodies,
 )
-from rival_workers.engine.rewind_compensations import compensated_steps
 from rival_workers.engine.rewind_flows import kept_by_retry, kept_by_rewind
-from rival_workers.engine.rewind_range import Downstream
+from rival_workers.engine.rewind_range import Downstream, compensated_steps
 
 _DONE = ("completed", "skipped")
 _STOPPED = ("failed", "cancelled")
 
 
 class NotPossible(Exception):
-    """Why a run cannot be opened again like this."""
+    """The reason why a run cannot be opened again in this way."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What there is to know of a step's row."""
+    """What the plan needs of a step's row."""
 
     path: str
     kind: str
     status: str
-    #: Its function has been called, or was about to be.
+    #: An attempt has claimed it.
     started: bool = True
     #: Of a flow's checkpoint: the position of its end among those that the flow received, and how many of them the
     #: flow had received when it reached the checkpoint.
@@ -60,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Revived:
-    """A composite or item that waits again; with counts, if it joins lanes."""
+    """A composite or item that waits again; with counts, if it has lanes."""
 
     path: str
     total: int | None = None
@@ -70,25 +69,25 @@ class Revived:
 
 @dataclass
 class RewindPlan:
-    #: Rows that are taken away.
+    #: Paths of the rows that are deleted.
     deleted: list[str] = field(default_factory=list)
     revived: list[Revived] = field(default_factory=list)
     opens: list[OpenRow] = field(default_factory=list)
 
     @property
     def runs_again(self) -> tuple[str, ...]:
-        """Steps that had begun, and those that begin now. What has undone them is only forgotten."""
+        """Steps that had begun, and those that begin now; not the compensations, which are only deleted."""
         begun = [path for path in self.deleted if not paths.is_compensation(path)]
         return tuple(dict.fromkeys([*begun, *(one.path for one in self.opens)]))
 
 
 def retry(plan: Plan, rows: Iterable[Row]) -> RewindPlan:
-    """From where the run has stopped."""
+    """Continue where the run has stopped."""
     return _plan_rewind(plan, {row.path: row for row in rows})
 
 
 def rewind(plan: Plan, rows: Iterable[Row], path: str) -> RewindPlan:
-    """From the step at this path on, whether or not it has ended. The path may be that of an item or iteration
+    """Continue with the step at this path, whether or not it has ended. The path may be that of an item or iteration
     (`f[1]`), which begins with its first step, or that of a checkpoint of a flow."""
     all_rows = {row.path: row for row in rows}
     flow = _flow_of(plan, all_rows, path)
@@ -110,15 +109,15 @@ def _first_of_item(plan: Plan, path: str) -> str:
 
 
 def _flow_of(plan: Plan, rows: Mapping[str, Row], path: str) -> str | None:
-    """The flow that the path is a checkpoint of. A checkpoint's name may have slashes of its own."""
+    """The flow whose checkpoint the path is. The name of a checkpoint can contain slashes."""
     parts = path.split("/")
     above = ("/".join(parts[:count]) for count in range(1, len(parts)))
     return next((one for one in above if path in rows and one in rows and rows[one].kind == FLOW), None)
 
 
 def _plan_rewind(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collection[str] = ()) -> RewindPlan:
-    """Back to these steps and to those that have been undone; then on from where each way has stopped. `kept`: rows of
-    a flow that stay, although the flow goes back."""
+    """Go back to these steps and to those that compensations have undone; then continue where each sequence has
+    stopped. `kept`: rows of a flow that stay, although the flow goes back."""
     found = compensated_steps(plan, rows, targets)
     after = Downstream(plan, [*targets, *found.steps])
     deleted = {at for at in rows if at in found.rows or (after.earliest and at in after and at not in kept)}
@@ -133,21 +132,21 @@ def _plan_rewind(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Colle
 
 
 def _begins_item(plan: Plan, path: str) -> bool:
-    """With it an item is as if nobody had begun it: it waits for its turn, as the others do."""
+    """It is the first step of an item: the item waits again, like those that have not begun."""
     place = plan.place(path)
     return place.position == 0 and place.parent is not None and isinstance(place.parent.node, ForEachNode)
 
 
 def _check_target(plan: Plan, rows: Mapping[str, Row], path: str) -> None:
     if "!" in path:
-        raise NotPossible(f"{path!r} is no step of its own: rewind to {paths.role_of(path)[0] or 'a step'!r} instead")
+        raise NotPossible(f"{path!r} is not a step: rewind to {paths.role_of(path)[0] or 'a step'!r} instead")
     if paths.place_of(path) not in plan.places or not _begun(rows, path):
         known = ", ".join(row.path for row in rows.values() if "!" not in row.path and row.kind != ITEM)
         raise NotPossible(f"there is no step {path!r} that has begun (known: {known or 'none yet'})")
 
 
 def _begun(rows: Mapping[str, Row], path: str) -> bool:
-    """A wait that makes its own key has no row of its own before it has it."""
+    """A wait whose key is made by a function has no row before the key is known."""
     return path in rows or f"{path}!key" in rows
 
 
@@ -164,13 +163,13 @@ class _Planner:
             self._delete(HANDLER)
         self._sequence(self.plan.nodes, "")
         if not self.result.opens:
-            raise NotPossible("no step of it has stopped: rewind it to the step from which it shall run again")
+            raise NotPossible("none of its steps has stopped: rewind it to the step from which it should run again")
         return self.result
 
-    # -- ways ---------------------------------------------------------------------------------------------
+    # -- sequences ----------------------------------------------------------------------------------------
 
     def _sequence(self, body: Body, scope: str, *, forgives: bool = False) -> bool:
-        """Go on where a sequence has stopped; whether it is open again. `forgives`: its failure is no reason."""
+        """Continue where a sequence has stopped; whether it is open again. `forgives`: a failed one stays failed."""
         reached = [node for node in body if _begun(self.rows, scope + node.name)]
         if not reached:
             return False
@@ -191,7 +190,7 @@ class _Planner:
         return True
 
     def _handles(self, node: AnyNode, path: str) -> bool:
-        """A soft failure: the plan goes on behind its handler."""
+        """A soft failure: the plan continues after its handler."""
         handler = self.rows.get(path + HANDLER)
         return handler is not None and handler.kind == SOFT_HANDLER
 
@@ -199,7 +198,7 @@ class _Planner:
         return forgives or (isinstance(node, WorkflowNode) and not node.propagate_failure)
 
     def _handler_again(self, path: str) -> bool:
-        """What has failed stays so; its handler may have been stopped on the way, or what it does is still undone."""
+        """The step stays failed; its handler may have been stopped, or compensations still run."""
         if path + COMPENSATION in self.rows and self.rows[path + COMPENSATION].status == "waiting":
             return True
         handler = self.rows.get(path + HANDLER)
@@ -249,7 +248,7 @@ class _Planner:
             self._delete(f"{one}/{first}")
         lanes = [row.path for row in items if row.path in begun and self._item(node, row)]
         waiting = [row.path for row in items if row.path not in begun]
-        # Their turns go by number: what stands before an item that has begun cannot wait for its own.
+        # Items begin in the order of their numbers: one before an item that has begun cannot wait.
         reached = 1 + max((_number(one) for one in begun), default=-1)
         late = [one for one in waiting if _number(one) < reached]
         free = max(0, node.concurrency - len(lanes) - len(late))
@@ -263,7 +262,7 @@ class _Planner:
         )
 
     def _restarts(self, node: ForEachNode, item: Row) -> bool:
-        """It has stopped at its very first step, so it can wait for its turn as if nobody had begun it."""
+        """It has stopped at its first step, so it can wait again, like an item that has not begun."""
         first, *others = node.do
         path = f"{item.path}/{first.name}"
         if item.status == "failed" and node.on_failure == "continue":
@@ -274,7 +273,7 @@ class _Planner:
         return row is not None and row.status in _STOPPED and not self._handles(first, path)
 
     def _item(self, node: ForEachNode, row: Row) -> bool:
-        """Whether the item is open again. One that has failed stays so where failures do not matter."""
+        """Whether the item is open again. With on_failure="continue" a failed one stays failed."""
         if row.status in _DONE or (row.status == "failed" and node.on_failure == "continue"):
             return False
         is_open = self._sequence(node.do, f"{row.path}/")
@@ -283,7 +282,7 @@ class _Planner:
 
     def _must_be_left(self, lanes: int, path: str) -> None:
         if lanes == 0:
-            raise NotPossible(f"{path!r} has failed although all of its parts are over: rewind it to a step")
+            raise NotPossible(f"{path!r} has failed although all of its parts have ended: rewind it to a step")
 
     def _loop(self, node: LoopNode, path: str) -> None:
         iteration = max(_iterations(self.rows, path))
@@ -296,12 +295,12 @@ class _Planner:
     # -- leaves -------------------------------------------------------------------------------------------
 
     def _again(self, path: str) -> None:
-        """From its very beginning."""
+        """From its beginning."""
         self._delete(path)
         self.result.opens += interpreter.opening(self.plan, path)
 
     def _flow_again(self, path: str) -> None:
-        """What it has done it has done; it goes on from there. Sleeps and waits keep their time."""
+        """A flow keeps its checkpoints and continues after them. Sleeps and waits keep the time that is left."""
         kept = kept_by_retry(path, self.rows)
         self.result.revived += [Revived(at) for at in sorted(kept.revived)]
         stay = kept.paths | kept.revived

@@ -2,7 +2,7 @@
 
 A checkpoint knows of an end if the flow had received that end before it reached the checkpoint, in whichever lane: the
 lanes may have passed values to one another. When a checkpoint is done again, all that know of its end are done again,
-so that the replay meets nothing that follows from the forgotten end.
+so that the replay finds nothing that follows from the deleted end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CheckpointRow(Protocol):
 class Kept:
     #: Checkpoints that stay as they are.
     paths: frozenset[str]
-    #: Sleeps and waits that go on with the time that is left of them.
+    #: Sleeps and waits that continue with the time that is left.
     revived: frozenset[str] = frozenset()
 
 
@@ -50,7 +50,7 @@ def kept_by_rewind(flow: str, rows: Mapping[str, CheckpointRow], target: str) ->
 
 
 def kept_by_retry(flow: str, rows: Mapping[str, CheckpointRow]) -> Kept:
-    """All but the failures that ended the flow, and what the flow did after it had received them."""
+    """All checkpoints but the failures that ended the flow, and those that the flow reached after them."""
     below = _below(flow, rows)
     culprits = [row for row in below if row.path in rows[flow].culprits and row.status == "failed"]
     before = [row for row in below if not any(_knows(row, one, flow) for one in culprits)]
@@ -69,7 +69,7 @@ def _is_received(row: CheckpointRow, flow: str) -> bool:
 
 
 def _ends_at_once(row: CheckpointRow, flow: str) -> bool:
-    """A value or a spawn: the flow has its result when it reaches it, and no end is delivered later."""
+    """A value or a spawn: the flow has its result at once, and receives no end later."""
     return row.kind == VALUE or (row.kind == CHILD and _lane_and_leaf(row, flow)[1].startswith("spawn:"))
 
 
@@ -80,7 +80,7 @@ def _lane_and_leaf(row: CheckpointRow, flow: str) -> tuple[str, str]:
 
 
 def _known_from(row: CheckpointRow, flow: str) -> float:
-    """The number of received ends from which on the flow knows of this one's."""
+    """The number of received ends from which on the flow knows of the end of this one."""
     if row.end_order is not None:
         return row.end_order + 1
     return row.begun_after or 0 if _ends_at_once(row, flow) else math.inf
@@ -92,13 +92,13 @@ def _knows(row: CheckpointRow, other: CheckpointRow, flow: str) -> bool:
         return True
     if begun != known_from or other.end_order is not None:
         return begun >= known_from
-    # Between the same two ends: what its own lane reached before it does not know of it.
+    # Between the same two ends: checkpoints that its own lane reached before do not know of it.
     same_lane = _lane_and_leaf(row, flow)[0] == _lane_and_leaf(other, flow)[0]
     return not same_lane or (row.number or 0) > (other.number or 0)
 
 
 def _was_caught(row: CheckpointRow, last: int, flow: str) -> bool:
-    """Its failure did not stop the flow, which reached others after it had received it."""
+    """Its failure did not stop the flow: the flow reached other checkpoints after it."""
     return row.status == "failed" and _known_from(row, flow) <= last
 
 

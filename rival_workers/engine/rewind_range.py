@@ -1,45 +1,49 @@
-"""Some steps of a run and all that came after them, at each level of the plan: what goes when the run goes back there.
-Pure. Each row is looked at once, however many steps there are: a run may go back in thousands of lanes.
+"""Computes which rows a rewind deletes: the target steps and everything after them, at every nesting level, and the
+steps whose compensations have begun, as if they had not been done. Pure.
+
+Each row is visited once, however many targets there are: a run may go back in thousands of lanes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from rival_workers.engine import paths
-from rival_workers.engine.paths import HANDLER
+from rival_client.model import kinds
+from rival_workers.engine import interpreter, paths
+from rival_workers.engine.paths import COMPENSATION, HANDLER
 from rival_workers.engine.plan import LoopNode, Plan
 
-#: A sequence of the plan in this run: the scope, and the first of its nodes.
+#: A sequence of the plan in this run: the scope, and the name of its first node.
 Sequence = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Level:
-    """Where a path stands in one of the sequences that it is in."""
+    """The position of a path in one of the sequences that contain it."""
 
     path: str
     sequence: Sequence
     position: int
-    #: Of the loop that it is, if it goes on in one of its turns.
+    #: The iteration of the loop, or the item of the for_each, that the path is in.
     iteration: int | None
 
 
 class Downstream:
     def __init__(self, plan: Plan, steps: Iterable[str]) -> None:
         self._plan = plan
-        #: From which position on a sequence goes; half a position after a composite that stays itself.
+        #: The first position of each sequence that is deleted; half a position more after a composite that stays.
         self._from: dict[Sequence, float] = {}
-        #: The last turn of a loop that stays, in part.
+        #: The last iteration of each loop that stays, in part.
         self._iterations: dict[str, int] = {}
         #: The composites and items around the steps.
         self.around: set[str] = set()
         given = tuple(dict.fromkeys(steps))
         for path in given:
             self._begin_at(path)
-        #: Those that do not come after another one.
+        #: The steps that do not come after another one.
         self.earliest = tuple(path for path in given if not self._is_after_another(path))
 
     def __contains__(self, row: str) -> bool:
@@ -75,13 +79,13 @@ class Downstream:
         )
 
     def _is_later_iteration(self, level: Level, *, asked: bool) -> bool:
-        """Or what is asked when the turn in which a step is has ended."""
+        """`asked`: it is the condition at the end of the iteration."""
         if level.iteration is None or level.path not in self._iterations:
             return False
         return level.iteration >= self._iterations[level.path] + (not asked)
 
     def _levels(self, path: str) -> Iterator[Level]:
-        """From the top down, as far as the plan goes: what a flow does is not part of it."""
+        """From the top down, as far as the plan reaches: checkpoints of flows are not part of it."""
         parts = path.split("/")
         for depth in range(1, len(parts) + 1):
             here, iteration = paths.iteration_of("/".join(parts[:depth]))
@@ -92,3 +96,55 @@ class Downstream:
 
     def _is_loop(self, path: str) -> bool:
         return isinstance(self._plan.place(path).node, LoopNode)
+
+
+class StepRow(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def started(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class CompensatedSteps:
+    #: Steps whose compensation has begun: they count as not done.
+    steps: tuple[str, ...] = ()
+    #: Rows of compensations, and of the scopes that waited for them, which are deleted.
+    rows: frozenset[str] = frozenset()
+    #: Workflows that were compensating when the run was stopped.
+    stopped: frozenset[str] = frozenset()
+
+
+def compensated_steps(plan: Plan, rows: Mapping[str, StepRow], targets: Collection[str]) -> CompensatedSteps:
+    """`targets`: the steps that the run goes back to. A workflow that has kept its failure to itself stays as it is,
+    with all that was undone in it, unless the run goes back into it or its compensations were stopped."""
+    if not plan.compensations:
+        return CompensatedSteps()
+    scopes = {path.removesuffix(COMPENSATION): row for path, row in rows.items() if row.kind == kinds.COMPENSATING}
+    stopped = frozenset(scope for scope, row in scopes.items() if scope and row.status == "cancelled")
+    entered = {scope for path in targets for scope in interpreter.absorbing(plan, path)}
+    stay = {scope for scope in scopes if scope and scope not in stopped | entered}
+    gone = {
+        path: row
+        for path, row in rows.items()
+        if row.kind == kinds.COMPENSATION and stay.isdisjoint(_scope_of(plan, path, scopes, stopped))
+    }
+    steps = tuple(path.removesuffix(COMPENSATION) for path, row in gone.items() if _is_undone(row))
+    return CompensatedSteps(
+        steps, frozenset({*gone, *(scope + COMPENSATION for scope in scopes.keys() - stay)}), stopped
+    )
+
+
+def _scope_of(plan: Plan, path: str, scopes: Mapping[str, StepRow], stopped: Collection[str]) -> tuple[str, ...]:
+    """The workflow whose failure a compensation followed; none: the run's. Compensations of a workflow that was stopped
+    belong to the scope around it.
+    """
+    around = interpreter.absorbing(plan, path)
+    return next(((scope,) for scope in around if scope in scopes and scope not in stopped), ())
+
+
+def _is_undone(compensation: StepRow) -> bool:
+    """It has begun, or an operator has set its result. One that was skipped before it began has undone nothing."""
+    return compensation.started or compensation.status == "completed"

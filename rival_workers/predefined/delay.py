@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Never
 
-from rival_workers.definition.leaves import Sleep
+from rival_workers.definition.leaf_nodes import Sleep
 
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 #: Longer ones are more likely a mistake than a wish, and some are beyond what a database calls a time.

@@ -47,7 +47,7 @@ INTERNAL = {
         "token",
         "undoes",
     },
-    "FlowContext": {"call_function", "calls", "find_workflow", "of", "port", "rules", "scheduler"},
+    "FlowContext": {"call_function", "calls", "find_workflow", "of", "commits", "rules", "scheduler"},
     "StepLog": {"end", "give_up", "is_muted", "store", "waiting"},
     "Steps": {"at"},
     "Handle": {"operation"},

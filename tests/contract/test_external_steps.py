@@ -291,7 +291,7 @@ def test_an_answer_after_the_deadline_is_refused_even_before_the_keeper_has_look
     keep(inline)
     error = inline.rival.result("r").error or {}
     assert error["type"] == "StepTimeout"
-    assert error["message"] == "nobody outside has completed attempt 1 within its deadline of 3600 s"
+    assert error["message"] == "no external system has completed attempt 1 within its deadline of 3600 s"
     assert not inline.rival.complete_step(token, 1)
     assert whats(inline).count("late_answer_refused") == 2
 

@@ -97,7 +97,7 @@ def test_a_result_of_another_shape_fails_the_step_as_in_a_plan(inline: Inline) -
     define(inline, lambda ctx: ctx.step(wrong))
     error = run(inline).error
     assert error["type"] == "StepFailed"
-    assert "InvalidResult: the result of step 'f/wrong' is no Tree: kind: Field required" in error["message"]
+    assert "InvalidResult: the result of step 'f/wrong' is not of type Tree: kind: Field required" in error["message"]
 
 
 def test_a_step_without_a_declared_type_gives_plain_json(inline: Inline) -> None:
@@ -234,7 +234,7 @@ def test_a_payload_that_does_not_fit_the_type_is_an_error_that_names_the_problem
     inline.define("plan", wait_event_step(Approved, name="answer"))
     error = run(inline, ("order.approved", {"bye": 1}), workflow=workflow).error
     assert error["type"] == "InvalidResult"
-    assert "is no Approved: by: Field required" in error["message"]
+    assert "is not of type Approved: by: Field required" in error["message"]
 
 
 def test_an_event_without_a_payload_is_not_a_timeout(inline: Inline) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from rival_client import ConfigurationError, InvalidInput, Rival, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_workers import StepError, create_workflow, step
-from rival_workers.definition.leaves import Sleep
+from rival_workers.definition.leaf_nodes import Sleep
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.engine.plan import Plan, StepNode
 from rival_workers.testing import Lab, LabError, NeverEnds, TimelineEntry

@@ -61,7 +61,7 @@ def test_a_matcher_chooses_by_name_kind_or_predicate_also_within_composites(matc
     [
         ("charge", "give a list"),
         ([("charge",)], r"policies\[0\]: give \(matcher, options\)"),
-        ([(3, {})], "is no matcher"),
+        ([(3, {})], "is not a matcher"),
         ([(default, {"timeuot": 1})], "unknown option 'timeuot'"),
     ],
 )

@@ -158,7 +158,7 @@ def test_a_dict_that_fits_will_do() -> None:
 def test_a_model_that_was_spoilt_after_it_was_made_does_not_pass() -> None:
     tree = Tree(tree_id="oak")
     tree.height = "high"  # type: ignore[assignment]
-    with pytest.raises(Exception, match="the result of step 'x' is no Tree"):
+    with pytest.raises(Exception, match="the result of step 'x' is not of type Tree"):
         Returns(Tree).stored(tree, "step 'x'")
 
 
@@ -193,7 +193,12 @@ def test_a_result_that_does_not_fit_fails_the_step_naming_it_and_every_problem(i
     inline.define("w", step(wrong, max_attempts=1), look)
     state = run(inline, "w")
     assert (state.status, state.failed_step, state.error["type"]) == ("failed", "wrong", "InvalidResult")
-    for words in ("step 'wrong' of run", "is no Tree", "tree_id: Field required", "height: Input should be greater"):
+    for words in (
+        "step 'wrong' of run",
+        "is not of type Tree",
+        "tree_id: Field required",
+        "height: Input should be greater",
+    ):
         assert words in state.error["message"]
     assert seen == []
 
@@ -225,7 +230,7 @@ def test_a_stored_result_that_no_longer_fits_is_the_readers_error_and_only_then(
     state = run(inline, "w")
     assert state.steps[1].result == ["completed"]
     assert (state.failed_step, state.error["type"]) == ("reads", "InvalidResult")
-    assert "step 'find_tree' as it was stored is no Plank: length: Field required" in state.error["message"]
+    assert "step 'find_tree' as it was stored is not of type Plank: length: Field required" in state.error["message"]
 
 
 def test_types_go_through_nested_workflows_loops_and_items(inline: Inline) -> None:

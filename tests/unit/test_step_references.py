@@ -174,7 +174,7 @@ def test_all_of_them_are_reported_at_once_with_the_other_problems() -> None:
 
 def test_what_is_around_or_elsewhere_at_the_same_time_does_not_come_before() -> None:
     other_way = branch("way", when=lambda: True, then=[reads_last], otherwise=[last])
-    assert "is on the other way of 'way'" in problems(other_way)[0]
+    assert "is in the other branch of 'way'" in problems(other_way)[0]
     at_once = parallel("both", [reads_last, last])
     assert "runs at the same time: read it after 'both'" in problems(at_once)[0]
 

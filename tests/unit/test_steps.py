@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rival_workers import step
-from rival_workers.definition.assembly import Assembly
 from rival_workers.definition.inject import Injection
+from rival_workers.definition.plan_builder import PlanBuilder
 from rival_workers.definition.problems import Scope
 from rival_workers.definition.steps import OPTIONS, as_spec, checked_config, name_of
 from rival_workers.definition.workflow import only_itself
@@ -30,7 +30,7 @@ class Defined:
 
 def define_step(thing: Any) -> Defined:
     """A step as a workflow would have it; ValueError with every problem, one per line."""
-    assembly = Assembly(resolve=only_itself)
+    assembly = PlanBuilder(resolve=only_itself)
     [*nodes] = assembly.body([thing], Scope(), "steps")
     if assembly.problems:
         raise ValueError("\n".join(assembly.problems))

@@ -16,8 +16,7 @@ from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError
 from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.attempt.interrupts import is_from_signal, visible_interrupts
-from rival_workers.runtime.flow.failed_checkpoints import failed_checkpoints
-from rival_workers.runtime.flow.signals import Killed, Moved, Suspend
+from rival_workers.runtime.flow.signals import Killed, Moved, Suspend, failed_checkpoints
 from rival_workers.runtime.logs.tracebacks import MAX_TRACEBACK, location, traceback_text
 
 #: Calls a user's function: (injection, context, limit of a result in bytes, kind of the row, declared result type).

@@ -1,7 +1,7 @@
 """`ctx` of an async flow: the methods that are checkpoints are awaited.
 
-What they return is declared as a coroutine, although it may be awaited more than once: so a type checker reports a
-missing `await`, and accepts it where asyncio wants a coroutine, as `create_task` does.
+Their results are declared as coroutines, although they can be awaited more than once: so a type checker reports a
+missing `await`, and accepts them where asyncio needs a coroutine, as `create_task` does.
 """
 
 from __future__ import annotations

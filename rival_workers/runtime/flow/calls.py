@@ -1,5 +1,5 @@
-"""Makes the operations that a flow's calls on `ctx` ask for. Nothing is started here: sync and async flows,
-`ctx.start`, `ctx.gather` and `ctx.first` all begin with one of these.
+"""Makes the operations of a flow's calls on `ctx`, with checked arguments. Does not start them: that is done by sync
+and async contexts, `ctx.start`, `ctx.gather` and `ctx.first`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rival_workers.runtime.flow.step import FlowStep
 from rival_workers.runtime.flow.step_options import NOT_IN_FLOWS, StepCall, checked_options, step_call
 from rival_workers.runtime.logs.failure_log import FlowFailures
 
-#: A checkpoint that waits for very many topics has a shorter name than all of them make.
+#: The longest name of a checkpoint that waits for many topics.
 MAX_CHECKPOINT = 400
 _SIGNS_OF_PATHS = "~:#[]!"
 #: The methods of ctx that `ctx.start`, `ctx.gather` and `ctx.first` can begin.
@@ -55,7 +55,7 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
-#: What `ctx.gather` and `ctx.first` take beside handles: a function, or a tuple of one and its arguments.
+#: An argument of `ctx.gather` and `ctx.first` beside handles: a function, or a tuple of one and its arguments.
 Callee = Callable[..., Any] | StepSpec | tuple[Callable[..., Any] | StepSpec, *tuple[Any, ...]]
 #: The newest version of a workflow by its name, if this worker has it.
 FindWorkflow = Callable[[str], WorkflowDefinition | None]
@@ -63,7 +63,7 @@ FindWorkflow = Callable[[str], WorkflowDefinition | None]
 
 @dataclass(frozen=True)
 class Received:
-    """What `await_event` gives when it waits for several topics, or when the event came without a payload."""
+    """The result of `await_event` for several topics, and for an event without a payload."""
 
     topic: str
     key: str | None
@@ -72,10 +72,16 @@ class Received:
 
 class FlowCalls:
     def __init__(
-        self, scheduler: FlowScheduler, flow: str, run_id: str, rules: Sequence[Rule], max_payload: int,
-        failures: FlowFailures, find_workflow: FindWorkflow = lambda name: None,
-    ) -> None:  # fmt: skip
-        """`rules`: the policies of the workflow, which hold for the flow's steps, too."""
+        self,
+        scheduler: FlowScheduler,
+        flow: str,
+        run_id: str,
+        rules: Sequence[Rule],
+        max_payload: int,
+        failures: FlowFailures,
+        find_workflow: FindWorkflow = lambda name: None,
+    ) -> None:
+        """`rules`: the policies of the workflow, which apply to the flow's steps, too."""
         self.scheduler, self._flow, self._run_id = scheduler, flow, run_id
         self._rules, self._max_payload, self._failures = rules, max_payload, failures
         self._find_workflow = find_workflow
@@ -121,7 +127,7 @@ class FlowCalls:
         return self._configs[name]
 
     def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
-        """What no flow's step can have is for the other steps that the rule is for."""
+        """Options of a rule that a flow's step cannot have are for other steps, and are left out."""
         rule = ruled(self._rules, name, "step", options)
         return checked_options({key: value for key, value in rule.items() if key in options or key not in NOT_IN_FLOWS})
 
@@ -136,9 +142,13 @@ class FlowCalls:
         return self.sleep(max(0.0, left.total_seconds()))
 
     def await_event(
-        self, topic: Topic | Sequence[Topic], *, key: str | None = None, where: Mapping[str, Any] | None = None,
+        self,
+        topic: Topic | Sequence[Topic],
+        *,
+        key: str | None = None,
+        where: Mapping[str, Any] | None = None,
         timeout: Duration | None = None,
-    ) -> EventOperation:  # fmt: skip
+    ) -> EventOperation:
         several = not isinstance(topic, str | type)
         given = arguments.several("topic", topic) if several else [topic]
         topics = _topics(given)
@@ -156,7 +166,7 @@ class FlowCalls:
         return ChildOperation(self.scheduler, ref, self.child_id(ref), name, payload, returns=self.returns_of(workflow))
 
     def returns_of(self, workflow: Any) -> Returns | None:
-        """The type of a workflow's result: of the workflow itself, or of what this worker has under its name."""
+        """The type of a workflow's result: of the workflow itself, or of the one that this worker has by its name."""
         its_own = getattr(workflow, "definition", workflow)
         known = its_own if isinstance(its_own, WorkflowDefinition) else self._find_workflow(workflow_name(workflow))
         return None if known is None else known.its_returns
@@ -174,8 +184,8 @@ class FlowCalls:
         return dump(value, what="the input of a child run", limit=self._max_payload)
 
     def one_of(self, call: Any, context: object, options: Mapping[str, Any], argument: str) -> Operation:
-        """What `gather` and `first` take: a function, a tuple of one and its arguments, `ctx.call` and the like in
-        place of the function, an operation."""
+        """The operation of an argument of `gather` or `first`: a function, a tuple of one and its arguments, `ctx.call`
+        and the like in place of the function, or an operation."""
         if isinstance(call, Operation):
             return call
         function, *args = call if isinstance(call, tuple | list) and call else (call,)
@@ -214,7 +224,7 @@ def _not_a_call(argument: str, value: object) -> InvalidArgument:
 
 
 def _step_name(given: Any) -> str:
-    """Other characters are parts of paths: with them a step could take the place of another checkpoint."""
+    """Paths use the other characters: with them a step could have the path of another checkpoint."""
     checked = arguments.name("name", given)
     if any(sign in checked for sign in _SIGNS_OF_PATHS):
         raise arguments.invalid("name", given, f"a name without any of {' '.join(_SIGNS_OF_PATHS)}")
@@ -236,7 +246,7 @@ def workflow_name(workflow: Any) -> str:
 
 
 def sleep_length(duration: Duration, units: SleepUnits) -> float:
-    """In seconds. What is over already is no time at all."""
+    """In seconds. A negative length ends at once."""
     try:
         more = dt.timedelta(**units).total_seconds()
     except (TypeError, ValueError, OverflowError) as error:
@@ -248,15 +258,15 @@ def sleep_length(duration: Duration, units: SleepUnits) -> float:
 
 
 def bounded(text: str, most: int) -> str:
-    """A text that is part of an index entry: a longer one is cut, and stays different from others by its hash. The
-    slash stays: by it the stores know the id of a child run."""
+    """A text of at most `most` characters, as index entries need: a longer one is cut, and its hash keeps it unique.
+    The stores recognise the id of a child run by its slash."""
     if len(text) <= most:
         return text
     return f"{text[: most - 17]}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _read_event(models: Mapping[str, Returns], several: bool, event: dict[str, Any] | None) -> Any:
-    """None only when no event has come: one without a payload is a `Received`."""
+    """None only if no event has come: an event without a payload is a `Received`."""
     if event is None:
         return None
     topic, payload = event["topic"], event["payload"]

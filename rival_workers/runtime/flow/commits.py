@@ -1,5 +1,5 @@
-"""A flow's attempt and its run: commits what the flow does, under the token of its step, and rings after. Each raises
-Moved when the attempt does not count any more.
+"""Commits what a flow does, under the token of its step, and publishes messages afterwards. Raises Moved when the
+attempt is stale.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
-from rival_client.model.payload import Json
+from rival_client.model.payload import Json, dump, serialise
 from rival_client.model.timers import is_near
 from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
@@ -21,7 +21,6 @@ from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow.operations import ChildOperation, EventOperation, Operation, SleepOperation
 from rival_workers.runtime.flow.signals import Again, Moved, OutOfReach, Suspend
-from rival_workers.runtime.flow.state import FlowState
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FailureLog, FlowFailures
 from rival_workers.settings import WorkerSettings
@@ -43,9 +42,15 @@ T = TypeVar("T")
 
 class FlowCommits:
     def __init__(
-        self, position: Position, store: Store, doorbell: Doorbell, outage: OutageRetry, limits: TimeLimits,
-        settings: WorkerSettings, failures: FailureLog,
-    ) -> None:  # fmt: skip
+        self,
+        position: Position,
+        store: Store,
+        doorbell: Doorbell,
+        outage: OutageRetry,
+        limits: TimeLimits,
+        settings: WorkerSettings,
+        failures: FailureLog,
+    ) -> None:
         self._position, self._store, self._doorbell = position, store, doorbell
         self._outage, self._limits, self._settings = outage, limits, settings
         self.max_payload, self.clock = settings.max_payload, limits.clock
@@ -56,7 +61,7 @@ class FlowCommits:
         self.state = FlowState(dict, "the state", self.max_payload)
 
     def checkpoints(self, state: Callable[[], Mapping[str, Any]]) -> list[Checkpoint]:
-        """Those of earlier attempts. `state`: what the flow's state is, which each commit stores if it has changed."""
+        """Those of earlier attempts. `state` returns the flow's state, which each commit stores if it has changed."""
         claim = self._position.claim
         stored = StoredFlow()
         if self.was_claimed_before:
@@ -69,7 +74,7 @@ class FlowCommits:
         return self._kept(lambda: self._store.flow_began_at(self._position.claim))
 
     def record(self, write: CheckpointWrite) -> float:
-        """When it ended, by the database's clock."""
+        """Returns when it ended, by the database's clock."""
         state = self.state.unstored()
         ended_at = self._kept(lambda: self._store.record_checkpoint(self._position.claim, write, state))
         if ended_at is None:
@@ -79,21 +84,34 @@ class FlowCommits:
         return ended_at
 
     def suspend(self, write: CheckpointWrite | None, seconds: float | None, state: Json | None) -> None:
-        """The flow waits for so many seconds, or without a time; with how a checkpoint stands now. `state`: that of the
-        flow, if it is not stored."""
+        """Suspend the flow for `seconds`, or without a time, and store one checkpoint. `state`: that of the flow, if it
+        has changed."""
         token = self._kept(lambda: self._store.suspend_step(self._position.claim, write, seconds, state))
         self._suspended(token, seconds)
 
     def commit(
-        self, next_order: int, writes: Sequence[CheckpointWrite], waiting: Sequence[Operation],
-        given_up: Sequence[Operation], *, suspend: bool, retry_in: float | None, may_stop: bool = False,
-    ) -> FlowProgress:  # fmt: skip
-        """What the lanes have done, and what has ended for them."""
+        self,
+        next_order: int,
+        writes: Sequence[CheckpointWrite],
+        waiting: Sequence[Operation],
+        given_up: Sequence[Operation],
+        *,
+        suspend: bool,
+        retry_in: float | None,
+        may_stop: bool = False,
+    ) -> FlowProgress:
+        """Store what the lanes have done; returns what has ended for them."""
         commit = FlowCommit(
-            next_order, writes, given_up=[one.ref for one in given_up],
-            open_paths=[one.ref.path for one in waiting if one.is_stored], suspend=suspend, retry_in=retry_in,
-            may_stop=may_stop, state=self.state.unstored(), **_begun([one for one in waiting if not one.is_stored]),
-        )  # fmt: skip
+            next_order,
+            writes,
+            given_up=[one.ref for one in given_up],
+            open_paths=[one.ref.path for one in waiting if one.is_stored],
+            suspend=suspend,
+            retry_in=retry_in,
+            may_stop=may_stop,
+            state=self.state.unstored(),
+            **_begun([one for one in waiting if not one.is_stored]),
+        )
         progress = self._kept(lambda: self._store.commit_flow(self._position.claim, commit))
         if progress is None:
             raise Moved
@@ -127,7 +145,7 @@ class FlowCommits:
         raise Again(token)
 
     def limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> AbstractContextManager[None]:
-        """Call `when_over` if the step that the block is takes too long."""
+        """Call `when_over` if the block exceeds the time limits of the step."""
         return nullcontext() if config.limit is None else self._limited(config, when_over)
 
     @contextmanager
@@ -138,17 +156,17 @@ class FlowCommits:
             try:
                 when_over(limit)
             except Moved:
-                return False  # the step has ended in this very moment
+                return False  # the step ended at the same time
             return True
 
         with self._limits.kept(config, over) as limit.timer, limit.is_current():
             yield
 
-    # -- committing and ringing ---------------------------------------------------------------------------
+    # -- committing and publishing ------------------------------------------------------------------------
 
     def _kept(self, operation: Callable[[], T]) -> T:
-        """Each is guarded by the token, so that it may be tried again when the database was away. If it was
-        away for too long, that is not the flow's failure."""
+        """The token guards each operation, so that it can be repeated after an outage of the database. An outage that
+        is too long is not a failure of the flow."""
         try:
             return self._outage.keep(operation)
         except DatabaseError as away:
@@ -172,7 +190,7 @@ class FlowCommits:
 
 
 def _begun(new: Sequence[Operation]) -> dict[str, list[Any]]:
-    """The parts of a commit that begin to wait."""
+    """The parts of a commit that begin waits."""
     children = [one for one in new if isinstance(one, ChildOperation)]
     return {
         "sleeps": [
@@ -181,7 +199,30 @@ def _begun(new: Sequence[Operation]) -> dict[str, list[Any]]:
         "waits": [EventWait(one.ref, one.waits_for, one.timeout) for one in new if isinstance(one, EventOperation)],
         "children": [
             ChildStart(one.ref, ChildRun(one.run_id, one.workflow, one.input))
-            for one in children if one.workflow is not None and one.input is not None
+            for one in children
+            if one.workflow is not None and one.input is not None
         ],
         "child_waits": [ChildWait(one.ref, one.run_id) for one in children if one.workflow is None],
-    }  # fmt: skip
+    }
+
+
+_EMPTY = Json("{}")
+
+
+class FlowState:
+    def __init__(
+        self, read: Callable[[], Mapping[str, Any]], what: str, limit: int, stored: Mapping[str, Any] | None = None
+    ) -> None:
+        """`read` returns the flow's current state. `what`: its name in errors. `stored`: by earlier attempts."""
+        self._read, self._what, self._limit = read, what, limit
+        self._stored = Json(serialise(stored)) if stored else _EMPTY
+
+    def unstored(self) -> Json | None:
+        """Its JSON; None: it has not changed. InvalidPayload when it is not JSON."""
+        state = self._read()
+        text = dump(dict(state), what=self._what, limit=self._limit) if state else _EMPTY
+        return None if text == self._stored else text
+
+    def is_stored(self, state: Json | None) -> None:
+        """The state that `unstored` returned is committed."""
+        self._stored = state or self._stored

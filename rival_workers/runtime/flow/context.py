@@ -1,16 +1,17 @@
-"""What `ctx` of sync and async flows share. Each call is a checkpoint: what earlier attempts did is read, what is new
-is done and committed, and what must be waited for suspends the flow: its attempt ends at once, and another one replays
-it up to here.
+"""The base of `ctx` of sync and async flows, and the check of what a flow returns. Each call is a checkpoint: results
+of earlier attempts are read, new work is done and committed, and a wait suspends the flow: its attempt ends at once,
+and another one replays the flow up to here.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import threading
 import uuid
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from random import Random
@@ -23,15 +24,13 @@ from rival_client.model.payload import dump
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import Rule
 from rival_workers.engine.replay import CheckpointWrite, Replay
-from rival_workers.errors import ChildFailed
+from rival_workers.errors import ChildFailed, NotInFlows
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.flow import step_limit
 from rival_workers.runtime.flow.calls import FindWorkflow, FlowCalls, workflow_name
-from rival_workers.runtime.flow.handles import ChildHandle, First, Handle
+from rival_workers.runtime.flow.handles import ChildHandle, First, Handle, Start
 from rival_workers.runtime.flow.operations import Operation, State, StepOperation
-from rival_workers.runtime.flow.results import returned
 from rival_workers.runtime.flow.scheduler import FlowScheduler
-from rival_workers.runtime.flow.start import Start
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class BaseFlowContext(Context):
-    """What sync and async flows share."""
+    """The base of `FlowContext` and `AsyncFlowContext`."""
 
     _is_async: ClassVar[bool] = False
     commits: FlowCommits = field(kw_only=True)
-    #: The policies of the workflow, which hold for the flow's steps, too.
+    #: The policies of the workflow, which apply to the flow's steps, too.
     rules: Sequence[Rule] = ()
     find_workflow: FindWorkflow = lambda name: None
     #: The thread that runs the flow's function.
@@ -54,8 +53,8 @@ class BaseFlowContext(Context):
         self.log.is_muted = self._has_logged
 
     def _has_logged(self) -> bool:
-        """An earlier attempt has logged what the flow's code logs now; or the flow stops, and its `finally` blocks
-        would log at each stop."""
+        """An earlier attempt has logged what the flow's code logs now; or the flow is stopping, and its `finally`
+        blocks would log at each stop."""
         if not self._has_begun and not self._may_replay:
             return False
         return self.scheduler.is_interrupted or self.scheduler.is_replaying
@@ -72,9 +71,14 @@ class BaseFlowContext(Context):
     @cached_property
     def calls(self) -> FlowCalls:
         return FlowCalls(
-            self.scheduler, self.run.step, self.run.run_id, self.rules, self.commits.max_payload, self.commits.failures,
+            self.scheduler,
+            self.run.step,
+            self.run.run_id,
+            self.rules,
+            self.commits.max_payload,
+            self.commits.failures,
             self.find_workflow,
-        )  # fmt: skip
+        )
 
     @classmethod
     def of(
@@ -84,12 +88,12 @@ class BaseFlowContext(Context):
         rules: Sequence[Rule] = (),
         find_workflow: FindWorkflow = lambda name: None,
     ) -> Self:
-        """A step's context with a flow's abilities; `rules`: the workflow's policies."""
+        """A flow's context, made of that of a step; `rules`: the workflow's policies."""
         values = {one.name: getattr(context, one.name) for one in fields(Context)}
         return cls(**values, commits=commits, rules=rules, find_workflow=find_workflow)
 
     def call_function(self, injection: Injection) -> Any:
-        """A flow that was suspended has no result, whatever its `finally` or `except` blocks made."""
+        """A flow that was suspended has no result, also if its `finally` or `except` blocks return one."""
         self._thread = threading.get_ident()
         try:
             value = self._run(injection)
@@ -115,8 +119,8 @@ class BaseFlowContext(Context):
 
     @property
     def random(self) -> Random:
-        """Chance that is the same in every replay."""
-        # In a step it would be used the first time only, and give other values from then on.
+        """A random generator that has the same sequence in every replay."""
+        # A step is called once: a replay would continue with other values.
         self.scheduler.check()
         return self._random
 
@@ -126,12 +130,12 @@ class BaseFlowContext(Context):
 
     @property
     def start(self) -> Start:
-        """`ctx.start.call("billing", …)` begins, and gives a handle: `handle.result()` waits for it."""
+        """`ctx.start.call("billing", …)` begins a child and returns a handle: `handle.result()` waits for it."""
         return Start(self.calls)
 
     def heartbeat(self, progress: Any = None) -> None:
-        """The flow is alive, and so is the step of it that calls this; the progress is the flow's. StepMovedOn when the
-        run has gone on without this attempt."""
+        """A heartbeat of the flow, and of the step of it that calls this; the progress is the flow's. StepMovedOn: the
+        run has continued without this attempt."""
         self.scheduler.check_not_stopped()
         super().heartbeat(progress)
         step_limit.beat()
@@ -186,7 +190,7 @@ class BaseFlowContext(Context):
         operations = [self._operation(one, options, f"calls[{index}]") for index, one in enumerate(calls)]
         if options and not any(isinstance(one, StepOperation) for one in operations):
             raise InvalidArgument(
-                ", ".join(options), "options of ctx.gather and ctx.first are for steps, and none is here."
+                ", ".join(options), "options of ctx.gather and ctx.first are for steps, and there is no step."
             )
         return operations
 
@@ -210,12 +214,49 @@ class BaseFlowContext(Context):
 
 
 def is_decided(operations: Sequence[Operation]) -> bool:
-    """One has ended, or none of them can end any more."""
+    """One has ended, or all were cancelled."""
     return any(one.state is State.OVER for one in operations) or not any(one.is_open for one in operations)
 
 
 def check_first(calls: Sequence[Any], cancel_others: object) -> bool:
-    """The arguments of `ctx.first`; whether the others are cancelled."""
+    """Checks the arguments of `ctx.first`; returns whether the others are cancelled."""
     if not calls:
         raise InvalidArgument("calls", "ctx.first needs something to wait for.")
     return arguments.flag("cancel_others", cancel_others)
+
+
+#: Coroutines of ctx whose names are not those of its methods.
+_METHODS = {"_gathered": "gather", "_first": "first"}
+_CALLS = {"step": "step", "sleep": "sleep", "flow_wait": "await_event", "child": "call"}
+
+
+def returned(value: Any, flow: str, *, is_async: bool) -> Any:
+    """The flow's result. NotInFlows: the value cannot be one."""
+    if isinstance(value, ChildHandle):
+        return str(value)  # it can be awaited; as a result it is the run's id
+    if isinstance(value, First):
+        raise _refused(flow, "what ctx.first gives", "first.result()")
+    if isinstance(value, Context):
+        raise _refused(flow, "ctx", "values")
+    if isinstance(value, Handle) and not is_async:
+        raise _refused(flow, "a handle", "handle.result()")
+    if isinstance(value, Operation | Handle) or (is_async and inspect.isawaitable(value)):
+        what = _name(value)
+        if isinstance(value, Coroutine):
+            value.close()
+        raise NotInFlows(f"flow {flow!r} returned {what} without awaiting it: write return await {what}")
+    return value
+
+
+def _refused(flow: str, what: str, instead: str) -> NotInFlows:
+    return NotInFlows(f"flow {flow!r} returned {what}, which is not a value: return {instead}")
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, Operation):
+        return f"ctx.{_CALLS.get(value.ref.kind, value.ref.kind)}(…)"
+    if not isinstance(value, Coroutine):
+        return "handle" if isinstance(value, Handle) else f"a {type(value).__name__}"
+    name = getattr(value, "__name__", "coroutine")
+    is_of_ctx = str(getattr(value, "__qualname__", "")).startswith("AsyncFlowContext.")
+    return f"ctx.{_METHODS.get(name, name)}(…)" if is_of_ctx else f"{name}(…)"

@@ -1,5 +1,5 @@
-"""Says whether a flow's function may still use `ctx`. When the attempt has ended (suspended, moved, failed, returned),
-every call raises, whatever the `finally` and `except` blocks of the flow try to do.
+"""Checks that a flow's function may use `ctx`. When the attempt has ended (suspended, moved, failed, returned), every
+call raises, also in the `finally` and `except` blocks of the flow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FlowGuard:
         self.stopped: BaseException | None = None
 
     def check(self) -> None:
-        """Before anything that a flow asks for."""
+        """Called before each call on ctx has an effect."""
         self.check_not_stopped()
         if not self.is_own_code:
             raise NotInFlows(
@@ -61,7 +61,7 @@ class FlowGuard:
         return threading.get_ident() == self._thread and not self._in_step
 
     def guarded(self, action: Callable[[], T], *harmless: type[Exception]) -> T:
-        """What fails here ends the attempt, also if the flow catches it; unless it is `harmless`."""
+        """An error of the action ends the attempt, also if the flow catches it, unless it is `harmless`."""
         try:
             return action()
         except harmless:
@@ -80,17 +80,17 @@ class FlowGuard:
             self._in_step = False
 
     def end(self) -> None:
-        """The attempt is over: from now on its ctx can do nothing."""
+        """The attempt has ended: calls on its ctx raise from now on."""
         if self.stopped is None:
             self._has_ended = True
             self.stopped = NotInFlows(
-                "the flow has ended: its ctx can do nothing any more. Is an await missing, or is the flow's function "
-                "not an async one?"
+                "the flow has ended, so its ctx cannot be used. Is an await missing, or is the flow's function not an "
+                "async one?"
             )
 
     @property
     def is_interrupted(self) -> bool:
-        """The attempt has ended before the flow's function could."""
+        """The attempt ended before the flow's function did."""
         return self.stopped is not None and not self._has_ended
 
     def raise_interruption(self) -> None:

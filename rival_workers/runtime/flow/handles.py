@@ -1,26 +1,33 @@
-"""What a flow holds of something that it has begun: a handle of `ctx.start`, a spawned child, the winner of
-`ctx.first`.
-"""
+"""`ctx.start` and the handles of what a flow has begun: an operation, a spawned child, the winner of `ctx.first`."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import datetime as dt
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVarTuple, Unpack, overload
 
+from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from rival_workers.definition.flows import Flow
+from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
 from rival_workers.definition.returns import Returns
+from rival_workers.definition.steps import StepSpec
 from rival_workers.engine.replay import CheckpointRef
 from rival_workers.errors import NotInFlows
-from rival_workers.runtime.flow.calls import FlowCalls
+from rival_workers.runtime.flow.calls import FlowCalls, Named, Received, Topic
 from rival_workers.runtime.flow.operations import Operation, State
 
+P = ParamSpec("P")
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+Ts = TypeVarTuple("Ts")
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
 class Handle(Generic[T_co]):
-    """Something that a flow has begun. `handle.result()` waits for it; in an async flow, `await handle`."""
+    """An operation that a flow has begun. `handle.result()` waits for it; in an async flow, `await handle`."""
 
     _why_not_json = "it holds a handle: take its result, handle.result() or await handle"
 
@@ -33,7 +40,7 @@ class Handle(Generic[T_co]):
         return self.operation.state in (State.OVER, State.GIVEN_UP)
 
     def result(self) -> T_co:
-        """What it gave. A sync flow stops until it has ended. StepFailed or ChildFailed if it has failed."""
+        """Its result. A sync flow waits until it has ended. StepFailed or ChildFailed if it has failed."""
         if self.operation.state is State.GIVEN_UP:
             raise NotInFlows(f"{self.operation.ref.path} was cancelled, so it has no result")
         if self.operation.state is State.OVER:
@@ -41,7 +48,7 @@ class Handle(Generic[T_co]):
         return self.operation.scheduler.wait_here(self.operation)  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
-        """Do not wait for it any more; a child of `ctx.start.call` is cancelled. False: it has ended before."""
+        """Stop waiting for it; a child of `ctx.start.call` is cancelled. False: it ended before."""
         return self.operation.cancel()
 
     def __await__(self) -> Generator[Any, None, T_co]:
@@ -59,7 +66,7 @@ class Handle(Generic[T_co]):
 
 class ChildHandle(str, Generic[T_co]):
     """The run id of a spawned child, as a string. `handle.result()` waits for the child; in an async flow, `await
-    handle`. The child goes its own way all the same: it is not cancelled with its parent's wait."""
+    handle`. The child is independent of that wait: cancelling the wait does not cancel the child."""
 
     _calls: FlowCalls
     _spawn: CheckpointRef
@@ -86,7 +93,7 @@ class ChildHandle(str, Generic[T_co]):
         return operation.value() if operation.state is State.OVER else wait(operation)  # type: ignore[no-any-return]
 
     def wait_for_it(self) -> Operation:
-        """The checkpoint that waits for it: the one whose end the flow has received, or a new one."""
+        """The operation that waits for it: the one whose end the flow has received, or a new one."""
         if self._last is None or self._last.state is not State.OVER:
             self._last = self._calls.result_of(self._spawn, self.run_id, self._returns)
         return self._last
@@ -97,7 +104,7 @@ class ChildHandle(str, Generic[T_co]):
 
 @dataclass(frozen=True)
 class First(Generic[T_co]):
-    """What `ctx.first` gives: the one whose end the flow received first."""
+    """The result of `ctx.first`: the operation whose end the flow received first."""
 
     _why_not_json: ClassVar[str] = "it holds what ctx.first gives: take its result()"
 
@@ -109,3 +116,79 @@ class First(Generic[T_co]):
 
     def result(self) -> T_co:
         return self.handle.result()
+
+
+class Start:
+    def __init__(self, calls: FlowCalls) -> None:
+        self._calls = calls
+
+    @overload
+    def step(self, function: StepSpec[P, T], /, *args: P.args, **keywords: P.kwargs) -> Handle[T]: ...
+    @overload
+    def step(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **keywords: P.kwargs) -> Handle[T]: ...
+    @overload
+    def step(self, function: Callable[P, T], /, *args: P.args, **keywords: P.kwargs) -> Handle[T]: ...
+    @overload
+    def step(
+        self, function: Callable[[Unpack[Ts]], Awaitable[T]], /, *args: *Ts, **options: Unpack[FlowStepOptions]
+    ) -> Handle[T]: ...
+    @overload
+    def step(
+        self, function: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[FlowStepOptions]
+    ) -> Handle[T]: ...
+    def step(  # type: ignore[misc]
+        self,
+        function: Any,
+        *args: Any,
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> Any:
+        return self._begun(self._calls.step(function, *args, name=name, options=options, **keywords))
+
+    @overload
+    def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> Handle[T]: ...
+    @overload
+    def call(self, workflow: Flow[..., T], input: Any = None) -> Handle[T]: ...
+    @overload
+    def call(self, workflow: str | Named, input: Any = None) -> Handle: ...
+    def call(self, workflow: Any, input: Any = None) -> Handle:
+        return self._begun(self._calls.call(workflow, input))
+
+    def sleep(self, duration: Duration = 0.0, **units: Unpack[SleepUnits]) -> Handle[None]:
+        return self._begun(self._calls.sleep(duration, **units))
+
+    def sleep_until(self, when: dt.datetime) -> Handle[None]:
+        return self._begun(self._calls.sleep_until(when))
+
+    @overload
+    def await_event(self, topic: type[M], *, timeout: None = None, **which: Unpack[EventFilter]) -> Handle[M]: ...
+    @overload
+    def await_event(
+        self, topic: type[M], *, timeout: Duration | None, **which: Unpack[EventFilter]
+    ) -> Handle[M | None]: ...
+    @overload
+    def await_event(
+        self, topic: str, *, timeout: Duration | None = None, **which: Unpack[EventFilter]
+    ) -> Handle[Any]: ...
+    @overload
+    def await_event(
+        self, topic: Sequence[Topic], *, timeout: None = None, **which: Unpack[EventFilter]
+    ) -> Handle[Received]: ...
+    @overload
+    def await_event(
+        self, topic: Sequence[Topic], *, timeout: Duration | None, **which: Unpack[EventFilter]
+    ) -> Handle[Received | None]: ...
+    def await_event(
+        self,
+        topic: Topic | Sequence[Topic],
+        *,
+        key: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+    ) -> Handle:
+        return self._begun(self._calls.await_event(topic, key=key, where=where, timeout=timeout))
+
+    def _begun(self, operation: Operation) -> Handle:
+        self._calls.scheduler.start(operation)
+        return Handle(operation)

@@ -1,7 +1,7 @@
-"""The event loop of one attempt of an async flow. It runs what is ready, in order; when nothing is ready, the scheduler
-delivers one more end to the flow, or suspends it.
+"""The event loop of one attempt of an async flow. It runs the ready callbacks in order; when none is ready, the
+scheduler delivers one more end to the flow, or suspends it.
 
-Timers (`asyncio.sleep`, `timeout`, `wait_for`) are checkpoints. There is no I/O: that belongs into steps.
+Timers (`asyncio.sleep`, `timeout`, `wait_for`) are checkpoints. The loop has no I/O: that belongs in steps.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
     # -- running ------------------------------------------------------------------------------------------
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """As `asyncio.run`: when the flow's function has ended, what it left running is cancelled and awaited."""
+        """As `asyncio.run`: when the flow's function has ended, its other tasks are cancelled and awaited."""
         try:
             self._main = LaneTask(coroutine, loop=self, parent=None)
             self._main.add_done_callback(self._end_round)
@@ -76,8 +76,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._round_is_last = True
 
     def _run_ready(self) -> None:
-        """Until all tasks wait. Tasks in a busy wait never do: after so many rounds, the same in every replay, they
-        receive the next end all the same."""
+        """Run until all tasks wait. Tasks in a busy wait never do: they receive the next end after a number of rounds,
+        which is the same in every replay."""
         rounds = 0
         with self._is_running():
             while self._ready and not self._round_is_last and (rounds < BUSY_ROUNDS or not self.scheduler.open):
@@ -101,12 +101,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
             events._set_running_loop(before)
 
     def _close_generator(self, generator: Any) -> None:
-        """An async generator that nothing refers to any more: its `finally` runs in a lane of its own."""
+        """An async generator was dropped: its `finally` runs in a lane of its own."""
         if self.scheduler.stopped is None:
             self.create_task(generator.aclose(), name="generator")
 
     def _abandon(self) -> None:
-        """Nothing of the flow runs any more, and what its `finally` blocks ask of ctx is refused."""
+        """Close all coroutines of the flow. Calls on ctx in their `finally` blocks are refused."""
         self.scheduler.end()
         with self._is_running():
             for lane in self.lanes:
@@ -131,7 +131,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         # A callback of `loop.call_soon` runs outside of any task.
         return task.lane if isinstance(task, LaneTask) else "callback"
 
-    # -- what asyncio asks of a loop ----------------------------------------------------------------------
+    # -- methods of an event loop -------------------------------------------------------------------------
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None, **options: Any) -> LaneTask:
         if any(options.values()):
@@ -202,7 +202,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         return None
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An error of a task that nothing awaits: as in any loop, it does not end the flow."""
+        """An error of a task that is never awaited: as in any loop, it does not end the flow."""
 
     default_exception_handler = call_exception_handler
 
@@ -234,7 +234,7 @@ def _close(coroutine: Any) -> None:
             coroutine.close()
         except RuntimeError:
             continue  # it awaits something in a `finally`
-        except BaseException:  # what it tried was refused
+        except BaseException:  # its call on ctx was refused
             pass
         return
 

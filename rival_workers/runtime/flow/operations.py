@@ -1,5 +1,5 @@
 """The operations of a flow: a step, a sleep, an event, a child. An operation gets its checkpoint when it is made, in
-the lane that made it, and starts when the flow first waits for it. These classes only hold state; `flow_scheduler`
+the lane that made it, and starts when the flow first waits for it. These classes only have state; the scheduler
 decides.
 """
 
@@ -30,7 +30,7 @@ class State(enum.Enum):
 
 
 class Operation:
-    """Something that takes time. In an async flow it is awaited."""
+    """A call on ctx that takes time. In an async flow it is awaited."""
 
     _why_not_json = "it holds a call on ctx that was not awaited"
 
@@ -58,12 +58,12 @@ class Operation:
 
     @property
     def ends_in_table(self) -> bool:
-        """Its end is found in the database, not made by this attempt."""
+        """Its end is read from the database, not made by this attempt."""
         return True
 
     @property
     def has_ended_unseen(self) -> bool:
-        """By its row, as this attempt has read it: it is over or due, and the flow has not received that."""
+        """Its row, as this attempt has read it, has ended or is due, and the flow has not received that."""
         found = self.ref.found
         if found is None or found.end_order is not None or self.was_given_up:
             return False
@@ -75,7 +75,7 @@ class Operation:
         return self.ref.found is not None and self.ref.found.status == "cancelled"
 
     def value(self) -> Any:
-        """What the flow gets of it. Raises if it has failed."""
+        """Its result for the flow. Raises if it has failed."""
         assert self.end is not None, f"{self.ref.path} has not ended"
         return self._read(self.end)
 
@@ -83,7 +83,7 @@ class Operation:
         return end.result
 
     def cancel(self) -> bool:
-        """The flow does not wait for it any more."""
+        """Stop waiting for it."""
         return self.scheduler.give_up(self)
 
     def add_done_callback(self, *_: Any, **__: Any) -> None:
@@ -98,7 +98,7 @@ class StepOperation(Operation):
         self.step = step
         #: When it is tried again, by the attempt's timer.
         self.due: float | None = None
-        #: What its function sees of the lane that called it.
+        #: The context variables of the lane that called it.
         self.context = contextvars.copy_context()
 
     @property
@@ -125,12 +125,16 @@ class SleepOperation(Operation):
 
 class EventOperation(Operation):
     def __init__(
-        self, scheduler: FlowScheduler, ref: CheckpointRef, waits_for: Sequence[WaitFor], timeout: float | None,
+        self,
+        scheduler: FlowScheduler,
+        ref: CheckpointRef,
+        waits_for: Sequence[WaitFor],
+        timeout: float | None,
         read: Callable[[dict[str, Any] | None], Any],
-    ) -> None:  # fmt: skip
-        """`read` makes the flow's value of the event; of None when it has not come in time."""
+    ) -> None:
+        """`read` makes the flow's value from the event, or from None if it has not come in time."""
         super().__init__(scheduler, ref)
-        # A retry keeps a wait with its time, and the flow waits again when it comes here.
+        # A retry keeps a wait and the time that is left: the flow waits again when it reaches it.
         self.is_stored = ref.found is not None and ref.found.status != "pending"
         self.waits_for, self.timeout, self._read_event = waits_for, timeout, read
 
@@ -142,9 +146,14 @@ class ChildOperation(Operation):
     """A child that is started and waited for; or, without `workflow`, one that was spawned earlier."""
 
     def __init__(
-        self, scheduler: FlowScheduler, ref: CheckpointRef, run_id: str, workflow: str | None = None,
-        input: Json | None = None, returns: Returns | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        scheduler: FlowScheduler,
+        ref: CheckpointRef,
+        run_id: str,
+        workflow: str | None = None,
+        input: Json | None = None,
+        returns: Returns | None = None,
+    ) -> None:
         """`returns`: the type of the child's result."""
         super().__init__(scheduler, ref)
         self.run_id, self.workflow, self.input, self._returns = run_id, workflow, input, returns

@@ -1,8 +1,8 @@
-"""Which operations of a flow are open, and which end the flow receives next. The same for sync and async flows.
+"""Runs the open operations of a flow, and decides which end the flow receives next. The same for sync and async flows.
 
 `advance` delivers exactly one end to the flow: first those that earlier attempts delivered, in the same order; then new
-ones, each of which is committed with its `end_order` before the flow knows of it. When nothing is left that this
-attempt can do, the flow is suspended by the commit that finds that nothing has ended.
+ones, each of which is committed with its `end_order` before the flow receives it. When the attempt has nothing else to
+do, the commit that finds no new end suspends the flow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rival_client.model.payload import load
 from rival_client.model.timers import EARLY
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite, Replay
 from rival_workers.errors import FlowStuck, NotInFlows
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     # A workflow's file is imported without the store.
     from rival_workers.runtime.flow.commits import FlowCommits
 
-#: How many steps of one flow run at a time.
+#: The number of steps of one flow that run at a time.
 AT_ONCE = 8
-#: Seconds between two looks for events and children while a step runs: the first, and the longest.
+#: Seconds between two reads of events and children while a step runs: the first, and the longest.
 FIRST_LOOK, LONGEST_LOOK = 0.05, 0.5
 
 
@@ -36,9 +35,9 @@ class FlowScheduler(FlowGuard):
     def __init__(self, commits: FlowCommits, replay: Replay, salt: int, thread: int) -> None:
         super().__init__(thread, replay.flow, replay.run_id)
         self._commits, self.replay = commits, replay
-        #: Where the hashes of this run's operations and tasks begin.
+        #: The first hash of this run's operations and tasks.
         self.salt = salt
-        #: Ends that are committed, and not delivered.
+        #: Ends that are committed, but not delivered.
         self._received = deque(replay.received)
         #: How many ends the flow has received: the order of the next one.
         self.next_order = 0
@@ -52,12 +51,12 @@ class FlowScheduler(FlowGuard):
         self._look = FIRST_LOOK
         self._clock: float | None = None
         self._is_paused = False
-        #: Which lane is running, and how one waits: an async flow's loop says so.
+        #: The running lane, and how to await an operation: set by the loop of an async flow.
         self.current_lane: Callable[[], str] = lambda: ""
         self.future_of: Callable[[Operation], Any] = _refuse_await
         self.is_async = False
 
-    # -- what the flow asks for ---------------------------------------------------------------------------
+    # -- calls of the flow --------------------------------------------------------------------------------
 
     def come_to(self, name: str, kind: str) -> CheckpointRef:
         """The next checkpoint of the running lane."""
@@ -70,14 +69,14 @@ class FlowScheduler(FlowGuard):
         return len(self._made)
 
     def time(self) -> float:
-        """The flow's clock: when the end that it received last happened."""
+        """The flow's clock: the time of the end that it received last."""
         if self._clock is None:
             self._clock = self.guarded(self._commits.began_at)
         return self._clock
 
     @property
     def is_replaying(self) -> bool:
-        """The flow's own code does what an earlier attempt has done."""
+        """The flow's code repeats what an earlier attempt has done."""
         return self.is_own_code and self.replay.has_been_here(self.next_order)
 
     def start(self, operation: Operation) -> None:
@@ -94,7 +93,7 @@ class FlowScheduler(FlowGuard):
                 operation.due = self._commits.clock() + (waiting.delay or 0.0)
 
     def wait_here(self, operation: Operation) -> Any:
-        """Stop a sync flow until the operation has ended; its value."""
+        """Suspend a sync flow until the operation has ended; returns its value."""
         if self.is_async:
             raise NotInFlows(f"{operation.ref.path} has not ended: an async flow awaits it")
         self.start(operation)
@@ -106,7 +105,7 @@ class FlowScheduler(FlowGuard):
             self.advance()
 
     def give_up(self, operation: Operation) -> bool:
-        """The flow does not wait for it any more. That follows from the ends it has received, so it has no order."""
+        """Stop waiting for it. That follows from the ends that the flow has received, so it has no order."""
         if self.stopped is not None or operation.state in (State.OVER, State.GIVEN_UP):
             return False
         was, operation.state = operation.state, State.GIVEN_UP
@@ -124,7 +123,7 @@ class FlowScheduler(FlowGuard):
         return True
 
     def finish(self) -> None:
-        """The flow has returned: what it left open is not waited for any more."""
+        """The flow has returned: gives up its open operations."""
         self.check()
         if self._received and self._received[0].path not in self._started:
             raise self._not_reached(self._received[0], "has ended without it")
@@ -173,13 +172,13 @@ class FlowScheduler(FlowGuard):
         return self.replay.changed(f"the flow received the end of {end.kind} {end.path!r} before, and {what}.")
 
     def _make_progress(self) -> None:
-        """Do what can be done now, until something has ended or the flow is suspended."""
+        """Run steps and commit, until something has ended or the flow is suspended."""
         self._stop_if_asked("flow_before_commit")
         self._queue_retries()
         if self._is_alone():
             return self._call_here(self._to_run.popleft())
         if (nap := self._only_nap()) is not None:
-            return self._end_here(nap, CheckpointWrite(nap.ref, "completed"))
+            return self._end_here(CheckpointWrite(nap.ref, "completed"))
         writes = self._ended_steps()
         idle = not (self._to_run or self._threads or writes)
         if idle and not self.open:
@@ -211,11 +210,11 @@ class FlowScheduler(FlowGuard):
         return [one for one in self.open.values() if one.ends_in_table]
 
     def _is_alone(self) -> bool:
-        """One step, and nothing else can happen meanwhile: it needs no thread."""
+        """One step, and no other operation: it needs no thread."""
         return len(self._to_run) == 1 and len(self.open) == 1 and not self._threads and not self._given_up
 
     def _only_nap(self) -> SleepOperation | None:
-        """A new sleep that is over at once, with nothing beside it."""
+        """A new sleep that ends at once, and no other operation."""
         one = next(iter(self.open.values())) if len(self.open) == 1 and not self._given_up else None
         is_nap = isinstance(one, SleepOperation) and not one.is_stored and one.seconds <= 0
         return one if is_nap else None  # type: ignore[return-value]
@@ -227,7 +226,7 @@ class FlowScheduler(FlowGuard):
         return any(not one.is_stored or one.has_ended_unseen for one in self._waiting())
 
     def _commit(self, writes: list[CheckpointWrite], *, suspend: bool) -> bool:
-        """Whether there is something to deliver. Raises Suspend when the flow waits now."""
+        """Whether there is an end to deliver. Raises Suspend when the flow is suspended."""
         now = self._commits.clock()
         retries = [one.due - now for one in self._open_steps() if one.due is not None]
         waiting = self._waiting()
@@ -236,9 +235,14 @@ class FlowScheduler(FlowGuard):
                 "the flow waits for checkpoints that it gave up in an earlier attempt: has its code changed?"
             )
         progress = self._commits.commit(
-            self.next_order, writes, waiting, self._given_up, suspend=suspend,
-            retry_in=min(retries) if retries else None, may_stop=not self._threads,
-        )  # fmt: skip
+            self.next_order,
+            writes,
+            waiting,
+            self._given_up,
+            suspend=suspend,
+            retry_in=min(retries) if retries else None,
+            may_stop=not self._threads,
+        )
         self._is_paused = progress.is_paused
         self._given_up = []
         self._threads.committed()
@@ -254,8 +258,8 @@ class FlowScheduler(FlowGuard):
     # -- steps --------------------------------------------------------------------------------------------
 
     def _call_here(self, operation: StepOperation) -> None:
-        """In the flow's own thread, with one statement for its end: what flows do most."""
-        # Before the call: what is not JSON fails the flow, and not the thread that finds the step over its time.
+        """In the flow's own thread, with one statement for its end: the most frequent case."""
+        # Before the call: a state that is not JSON fails the flow here, not in the thread of the timeout.
         state = self._commits.state.unstored()
         with self.in_step():
             write = call_here(self._commits, operation, self.next_order, state)
@@ -263,31 +267,24 @@ class FlowScheduler(FlowGuard):
         if write.delay is not None:
             self._commits.suspend(write, write.delay, state)
             raise Suspend
-        return self._end_here(operation, write)
+        return self._end_here(write)
 
-    def _end_here(self, operation: Operation, write: CheckpointWrite) -> None:
-        ended_at = self._commits.record(replace(write, end_order=self.next_order))
-        ref = operation.ref
-        self._received.append(
-            Checkpoint(
-                ref.path, ref.kind, write.status, ref.number, write.attempts, load(write.result), write.error,
-                end_order=self.next_order, ended_at=ended_at,
-            )
-        )  # fmt: skip
+    def _end_here(self, write: CheckpointWrite) -> None:
+        numbered = replace(write, end_order=self.next_order)
+        ended_at = self._commits.record(numbered)
+        self._received.append(numbered.stored(ended_at))
 
     def _ended_steps(self) -> list[CheckpointWrite]:
         writes = []
         for operation, write in self._threads.writes():
             if write.delay is not None:
-                ref = operation.ref
-                tried = Checkpoint(ref.path, "step", write.status, ref.number, write.attempts, error=write.error)
-                operation.tried(tried, self._commits.clock() + write.delay)
+                operation.tried(write.stored(), self._commits.clock() + write.delay)
             writes.append(write)
         return writes
 
     def _wait_for_a_step(self) -> None:
-        """Until a step has ended, or the time of something else has come. Nothing tells this process of an event or a
-        child's end, so it looks."""
+        """Wait until a step has ended, or another operation is due. Events and ends of children are polled: this
+        process is not notified of them."""
         ends = [one.due for one in self._open_steps() if one.due is not None]
         if self._next_due is not None:
             ends.append(self._next_due)
@@ -301,7 +298,7 @@ class FlowScheduler(FlowGuard):
             self._next_due, self._look = self._commits.clock(), min(self._look * 2, LONGEST_LOOK)
 
     def _stop_if_asked(self, where: str) -> None:
-        """A test lets the attempt end here, as if the flow had been suspended and resumed at once."""
+        """Used by tests: the attempt ends here, as if the flow had been suspended and resumed at once."""
         if asks_to_stop(where, self._commits.run_id):
             self._commits.suspend(None, 0.0, self._commits.state.unstored())
             raise Suspend

@@ -1,14 +1,20 @@
-"""How a flow's attempt may end without an outcome. No Exceptions, so that a flow's own `except` lets them pass."""
+"""How a flow's attempt ends: signals that end it without an outcome, and the checkpoints whose failures an exception
+comes from. Signals are not Exceptions, so that `except Exception` in a flow does not catch them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from rival_workers.errors import StepFailed
+
 
 class Suspend(BaseException):
-    """The flow waits; that is committed already."""
+    """The flow waits; its commit has succeeded."""
 
 
 class Again(Suspend):
-    """The flow begins anew, under this token; whoever has carried it so far may go on with it."""
+    """The flow starts over, under this token; the same worker may continue with it."""
 
     def __init__(self, token: int) -> None:
         super().__init__(token)
@@ -16,12 +22,33 @@ class Again(Suspend):
 
 
 class Moved(BaseException):
-    """The flow has gone on without this attempt: timed out, cancelled, taken over."""
+    """The attempt is stale: the flow timed out, was cancelled, or was taken over."""
 
 
 class OutOfReach(Moved):
-    """The database was away for longer than the attempt could wait: what it has done last may have landed or not."""
+    """An outage of the database was longer than the attempt could wait: its last commit may have succeeded or not."""
 
 
 class Killed(BaseException):
-    """Stands for the end of the process at this point, in tests: nothing is committed or released after it."""
+    """Simulates the end of the process at this point, in tests: nothing is committed or released after it."""
+
+
+#: The number of causes and members of groups that are searched.
+_MOST = 1000
+
+
+def failed_checkpoints(error: BaseException) -> list[str]:
+    """Paths, each once: of the exception itself, of the members of a group, or else of its cause or context."""
+    return list(dict.fromkeys(_failed(error)))
+
+
+def _failed(error: BaseException) -> Iterator[str]:
+    left, seen = [error], 0
+    while left and seen < _MOST:
+        one, seen = left.pop(0), seen + 1
+        if issubclass(type(one), StepFailed):
+            yield str(one.step)  # type: ignore[attr-defined]
+        elif issubclass(type(one), BaseExceptionGroup):
+            left += one.exceptions  # type: ignore[attr-defined]
+        elif (cause := one.__cause__ or one.__context__) is not None:
+            left.append(cause)

@@ -1,4 +1,4 @@
-"""A step of a flow: what has become of it before, and what comes of calling it now."""
+"""A step of a flow: its stored checkpoint, and the call of its function."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FlowStep:
 
     @property
     def waiting(self) -> CheckpointWrite | None:
-        """It is to be tried again, and its time has not come."""
+        """It waits for a retry that is not due yet."""
         found = self.ref.found
         if found is None or is_due(found.due_in):
             return None
@@ -52,11 +52,11 @@ class FlowStep:
         return self._write(self._called())
 
     def over_time(self, limit: FlowStepLimit) -> CheckpointWrite:
-        """What becomes of it if it still runs now."""
+        """Its checkpoint after a timeout now."""
         return self._write(timed_out(self.config, limit.error(self.attempt)))
 
     def result_of(self, end: Checkpoint) -> Any:
-        """What it has returned, now or before; StepFailed if it has failed for good."""
+        """Its result; StepFailed if it has finally failed."""
         if end.status != "failed" or end.error is None:
             return self._restored(end.result)
         if end.error.get("soft"):
@@ -64,7 +64,7 @@ class FlowStep:
         raise StepFailed(end.path, end.error)
 
     def _restored(self, result: Any) -> Any:
-        """As in a plan: a step that was skipped has no result, whatever its type."""
+        """As in a plan, a step that was skipped has no result, whatever its type."""
         returns = None if result is None else known_returns_of(self.function)
         return result if returns is None else returns.restored(result, self._where)
 

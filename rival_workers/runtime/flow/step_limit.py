@@ -1,4 +1,4 @@
-"""How long one step of a flow may still take: its timeout at the most, and a heartbeat's length since its last beat."""
+"""The time limit of one step of a flow: its timeout, and the time since its last heartbeat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _current: ContextVar[FlowStepLimit | None] = ContextVar("rival_flow_step_limit",
 
 
 class FlowStepLimit:
-    """A flow's step has no row while it runs, so its beats are kept here."""
+    """A flow's step has no row while it runs, so its heartbeats are kept here."""
 
     def __init__(self, config: StepConfig, clock: Callable[[], float]) -> None:
         self.config, self._clock = config, clock
@@ -25,7 +25,7 @@ class FlowStepLimit:
 
     @contextmanager
     def is_current(self) -> Iterator[None]:
-        """Within the block, and in what it calls, beats are this step's."""
+        """Heartbeats within the block are those of this step."""
         before = _current.set(self)
         try:
             yield
@@ -38,7 +38,7 @@ class FlowStepLimit:
             self.timer.put_off(self._limit() - self._last)
 
     def error(self, attempt: int) -> dict[str, Any]:
-        """What is said of it when its time is up."""
+        """The error of the step when its time is up."""
         return timeout_error(self.config, attempt, self._pulse())
 
     def _limit(self) -> float:
@@ -56,7 +56,7 @@ class FlowStepLimit:
 
 
 def beat() -> None:
-    """Whichever step of a flow is running here."""
+    """A heartbeat of the step that runs in this context, if there is one."""
     limit = _current.get()
     if limit is not None:
         limit.beat()

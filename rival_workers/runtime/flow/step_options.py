@@ -99,8 +99,8 @@ _INSTEAD = {
 def split_keywords(
     function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any], options: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the step, and the function's keywords. With `options` the function has all that it takes.
-    ValueError when it cannot be known."""
+    """The options of the step, and the function's keywords. With `options`, keywords are the function's if it takes
+    them. ValueError for a keyword that could be either."""
     if not keywords:
         return dict(options or {}), {}
     named, takes_any = _parameters(function, len(args))
@@ -114,11 +114,12 @@ def split_keywords(
 
 
 def _parameters(function: Callable[..., Any], given: int) -> tuple[set[str], bool]:
-    """Those that can be given by name, beside the first ones, which are given by position; and whether any name can."""
+    """The parameters that can be given by name, without the first ones, which are given by position; and whether the
+    function takes any name."""
     try:
         found = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
-        return set(), True  # a builtin that does not tell
+        return set(), True  # a builtin without a signature
     takes_any = any(one.kind is one.VAR_KEYWORD for one in found)
     positional = [one for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     by_name = [one for one in positional[given:] if one.kind is one.POSITIONAL_OR_KEYWORD]

@@ -1,5 +1,5 @@
-"""Calls the steps of a flow: one alone in the flow's own thread, several beside one another in threads of their own. A
-step that is over its time, or that the flow gave up, is left behind in its thread, and its result is dropped.
+"""Calls the steps of a flow: a single one in the flow's own thread, several in threads of their own. A step that times
+out, or that the flow gives up, continues in its thread, and its result is dropped.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     # A workflow's file is imported without the store.
     from rival_workers.runtime.flow.commits import FlowCommits
 
-#: Seconds for which the alarm of a step that is over its time waits for the commit of that.
+#: Seconds that the alarm of a step that has timed out waits for the commit of that.
 COMMIT_WAIT = 10.0
 
 
 def call_here(commits: FlowCommits, operation: StepOperation, end_order: int, state: Json | None) -> CheckpointWrite:
-    """In the flow's own thread. If the step is over its time, the flow goes on without this attempt. `state`: that of
-    the flow, if it is not stored."""
+    """In the flow's own thread. If the step times out, the flow continues without this attempt. `state`: that of the
+    flow, if it has changed."""
     step = operation.step
 
     def over_time(limit: FlowStepLimit) -> None:
@@ -76,13 +76,13 @@ class StepThreads:
         threading.Thread(target=context.run, args=(self._run, running), name=name, daemon=True).start()
 
     def drop(self, operation: StepOperation) -> None:
-        """The flow does not wait for it any more."""
+        """The flow has given it up."""
         running = self._running.pop(operation, None)
         if running is not None:
             running.settle()
 
     def wait(self, seconds: float | None) -> bool:
-        """Until a step has ended. False: none has in that time."""
+        """Wait until a step has ended. False: none has in that time."""
         try:
             self._taken.append(self._ended.get(timeout=None if seconds is None else max(0.001, seconds)))
         except queue.Empty:
@@ -90,7 +90,7 @@ class StepThreads:
         return True
 
     def writes(self) -> list[tuple[StepOperation, CheckpointWrite]]:
-        """Of the steps that have ended since the last time. Raises what a step has raised in place of an outcome."""
+        """The ends of steps since the last call. Raises what a step raised instead of an outcome."""
         found: list[tuple[StepOperation, CheckpointWrite]] = []
         while self._taken or not self._ended.empty():
             running = self._taken.pop(0) if self._taken else self._ended.get_nowait()
@@ -106,7 +106,7 @@ class StepThreads:
         return found
 
     def committed(self) -> None:
-        """What `endings` has given is in the database."""
+        """What `writes` returned is in the database."""
         for running in self._uncommitted:
             running.committed.set()
         self._uncommitted.clear()
@@ -127,7 +127,7 @@ class StepThreads:
         self._end(running, lambda: write)
 
     def _end(self, running: Running, how: Callable[[], CheckpointWrite | BaseException]) -> bool:
-        """False: it has ended before."""
+        """False: it ended before."""
         if not running.settle():
             return False
         running.ended_at, running.end = self._commits.clock(), how()

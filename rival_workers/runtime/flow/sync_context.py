@@ -1,4 +1,4 @@
-"""`ctx` of a flow that is a plain function: each call waits.
+"""`ctx` of a sync flow: each call waits.
 
 The overloads are for type checkers: they keep a function's parameters and result. A call with keywords of the function
 and options of the step cannot be described: such options are given by `ctx.step(step(function, …), …)`.
@@ -30,12 +30,12 @@ T4 = TypeVar("T4")
 M = TypeVar("M", bound=BaseModel)
 Ts = TypeVarTuple("Ts")
 
-#: What a flow has begun, with its result.
+#: Handles, with the type of the result.
 AnyHandle = Handle[T] | ChildHandle[T]
 
 
 class FlowContext(BaseFlowContext):
-    """What a flow may ask for, and what it can do."""
+    """`ctx` of a flow: the values of a step, and the calls that are checkpoints."""
 
     def _run(self, injection: Injection) -> Any:
         value = injection.call(self)
@@ -101,18 +101,18 @@ class FlowContext(BaseFlowContext):
         self, *calls: AnyHandle[Any] | Callee, cancel_others: bool = False, **options: Unpack[FlowStepOptions]
     ) -> First[Any]: ...
     def first(self, *calls: Any, cancel_others: bool = False, **options: Any) -> First[Any]:
-        """The same, until one of them has ended. The others go on, unless they are cancelled."""
+        """As `gather`, but only until one of them has ended. The others continue, unless they are cancelled."""
         cancels = check_first(calls, cancel_others)
         operations = self._begin_all(calls, options)
         self.scheduler.advance_while(lambda: not is_decided(operations))
         return self._first_of(operations, cancel_others=cancels)
 
     def sleep(self, duration: Duration = 0.0, **units: Unpack[SleepUnits]) -> None:
-        """Stop for a while, from milliseconds to years: `ctx.sleep(days=3)`."""
+        """Wait for some time, from milliseconds to years: `ctx.sleep(days=3)`."""
         self.scheduler.wait_here(self.calls.sleep(duration, **units))
 
     def sleep_until(self, when: dt.datetime) -> None:
-        """Stop until that moment, which needs a time zone."""
+        """Wait until that time, which needs a time zone."""
         self.scheduler.wait_here(self.calls.sleep_until(when))
 
     @overload
@@ -137,8 +137,8 @@ class FlowContext(BaseFlowContext):
         where: Mapping[str, Any] | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        """Stop until an event comes; its payload, as the model if the topic is one. None only when the time is up: an
-        event without a payload is a `Received`, and so is the first that comes of several topics."""
+        """Wait for an event; returns its payload, as the model if the topic is one. None only when the time is up: an
+        event without a payload is a `Received`, and so is the first event of several topics."""
         return self.scheduler.wait_here(self.calls.await_event(topic, key=key, where=where, timeout=timeout))
 
     @overload
@@ -148,7 +148,7 @@ class FlowContext(BaseFlowContext):
     @overload
     def call(self, workflow: str | Named, input: Any = None) -> Any: ...
     def call(self, workflow: Any, input: Any = None) -> Any:
-        """Start a child run and stop until it has ended; its result. ChildFailed when it failed or was cancelled."""
+        """Start a child run and wait for it; returns its result. ChildFailed when it failed or was cancelled."""
         return self.scheduler.wait_here(self.calls.call(workflow, input))
 
     @overload
@@ -158,18 +158,19 @@ class FlowContext(BaseFlowContext):
     @overload
     def spawn(self, workflow: str | Named, input: Any = None) -> ChildHandle[Any]: ...
     def spawn(self, workflow: Any, input: Any = None) -> ChildHandle[Any]:
-        """Start a child run that goes its own way. Its run id, which is also a handle: `result()` waits for it."""
+        """Start a child run without waiting for it. Returns its run id, which is also a handle: `result()` waits for
+        it."""
         return self._spawn(workflow, input)
 
     def now(self) -> dt.datetime:
-        """The time, as it was when the flow first came here."""
+        """The time at which the flow first reached this call."""
         return self._now()
 
     def uuid(self) -> uuid.UUID:
-        """A new one, the same in every replay."""
+        """A new UUID, the same in every replay."""
         return self._uuid()
 
     def continue_as(self, input: Any = None) -> NoReturn:
-        """Begin again with another input, under the same run id: earlier checkpoints are forgotten, so loops may be
+        """Start over with another input, under the same run id: earlier checkpoints are deleted, so a loop can be
         endless."""
         self._continue_as(input)

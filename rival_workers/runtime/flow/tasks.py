@@ -19,14 +19,14 @@ _LANE_NAME = re.compile(r"[A-Za-z_][\w-]{0,63}", re.ASCII)
 
 
 class LaneTask(asyncio.Task[Any]):
-    """A task is a lane: it is called by its name, or by its number among the unnamed tasks of its parent."""
+    """A task is a lane. The lane has the name of the task, or its number among the unnamed tasks of its parent."""
 
     def __init__(self, coroutine: Any, *, loop: FlowLoop, parent: LaneTask | None, **options: Any) -> None:
         # Small numbers without gaps: a set of tasks is then mostly iterated in the order of their creation.
         self._hash = loop.scheduler.salt + len(loop.lanes)
         self._parent, self._lane, self._name_of_lane = parent, "", ""
         self._unnamed, self._named = 0, Counter[str]()
-        #: A checkpoint or a task of it has been named after it: its lane stays as it is.
+        #: A checkpoint or a task has a path in this lane, so that it keeps its name.
         self._is_used = False
         if parent is not None:
             parent._unnamed += 1
@@ -48,8 +48,8 @@ class LaneTask(asyncio.Task[Any]):
         return self._lane
 
     def set_name(self, value: object) -> None:
-        """asyncio may name a task after it has made it. Named tasks have no number, so that a new one in front of
-        others does not change theirs."""
+        """asyncio may name a task after it has made it. Named tasks have no number, so that a new one before others
+        does not change their numbers."""
         super().set_name(value)
         parent, name = self._parent, str(value)
         if parent is None or self._is_used or self._name_of_lane or not _LANE_NAME.fullmatch(name):
@@ -71,7 +71,7 @@ class FlowFuture(asyncio.Future[Any]):
 
 
 class OperationFuture(asyncio.Future[Any]):
-    """What a lane waits for when it awaits an operation."""
+    """The future of an operation that a lane awaits."""
 
     def __init__(self, operation: Operation, loop: FlowLoop) -> None:
         self._operation = operation
@@ -88,7 +88,7 @@ class OperationFuture(asyncio.Future[Any]):
         return cancelled
 
     def settle(self) -> None:
-        """The operation is over, or was given up."""
+        """The operation has ended, or was given up."""
         if self.done():
             return
         if self._operation.state is State.GIVEN_UP:

@@ -1,4 +1,4 @@
-"""Steps, flows, waits and delays: what a user writes in a list of steps becomes a leaf of the plan."""
+"""Makes the leaves of a plan: the steps, flows, waits and delays in a list of steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rival_client.model import arguments
 from rival_workers.definition.calls import Call
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.policies import ruled
-from rival_workers.definition.problems import Gathering, Scope
+from rival_workers.definition.problems import Collector, Scope
 from rival_workers.definition.returns import returns_of_model
 from rival_workers.definition.steps import StepSpec, as_spec, checked_config, checked_injection, is_name, name_of
 from rival_workers.definition.waits import WaitSpec, receive
 from rival_workers.engine.plan import AnyNode, FlowNode, SleepNode, StepConfig, StepNode, WaitNode
 
-#: A flow waits for somebody outside by itself.
+#: A flow waits for external systems with ctx.await_event.
 NOT_FOR_FLOWS = ("execution_mode", "deadline")
 
 
@@ -38,12 +38,12 @@ class Sleep:
 
     name: str
     seconds: Any
-    #: What is wrong with what it was made of.
+    #: Problems of its arguments.
     problems: tuple[str, ...] = ()
 
 
 @dataclass
-class Leaves(Gathering):
+class LeafBuilder(Collector):
     def _leaf(self, thing: Any, scope: Scope) -> AnyNode | None:
         if isinstance(thing, Sleep):
             return self._sleep(thing, scope)
@@ -65,7 +65,7 @@ class Leaves(Gathering):
         return StepNode(config=config or StepConfig(), **self._called(spec, spec.function, name, scope, found))
 
     def _flow(self, spec: StepSpec, flow: FlowSpec, scope: Scope) -> AnyNode:
-        """Its options are for the function as a whole, from one stop to the next; policies are for its steps."""
+        """Its options apply to the function as a whole, from one wait to the next; policies apply to its steps."""
         name = spec.options.get("name") or flow.name
         found = list(spec.problems)
         config = checked_config(spec.options, found, not_known=NOT_FOR_FLOWS)
@@ -78,7 +78,7 @@ class Leaves(Gathering):
     def _called(
         self, spec: StepSpec, function: Callable[..., Any], name: Any, scope: Scope, problems: list[str]
     ) -> dict[str, Any]:
-        """What steps and flows have: a name, a function, and what hangs on them."""
+        """The fields of steps and flows: name, function, handler, compensation."""
         called = checked_injection(function, scope.allowed, name, problems)
         reactions = self._reactions(str(name), spec.options, scope, problems)
         if not is_name(name):
@@ -119,19 +119,25 @@ class Leaves(Gathering):
                 self.returns[place] = returns_of_model(spec.model)
             try:
                 return WaitNode(
-                    type="wait_event", topic=spec.topic, key=key, own_key=callable(spec.key),
-                    where=None if spec.where is None else dict(spec.where), timeout=spec.timeout,
-                    on_timeout=spec.on_timeout, **common,
-                )  # fmt: skip
+                    type="wait_event",
+                    topic=spec.topic,
+                    key=key,
+                    own_key=callable(spec.key),
+                    where=None if spec.where is None else dict(spec.where),
+                    timeout=spec.timeout,
+                    on_timeout=spec.on_timeout,
+                    **common,
+                )
             except ValidationError as error:
                 self._invalid(spec.name, error)
                 return None
 
     def _check_wait(self, spec: WaitSpec) -> None:
         checks: list[tuple[Callable[[str, object], Any], str, Any]] = [
-            (arguments.name, "topic", spec.topic), (arguments.fields, "where", spec.where),
+            (arguments.name, "topic", spec.topic),
+            (arguments.fields, "where", spec.where),
             (arguments.seconds, "timeout", spec.timeout),
-        ]  # fmt: skip
+        ]
         if not callable(spec.key):
             checks.append((arguments.name, "key", spec.key))
         for check, option, value in checks:
@@ -142,4 +148,4 @@ class Leaves(Gathering):
 
 
 def _wake_up() -> None:
-    """A sleep's function."""
+    """The function of a sleep."""

@@ -1,4 +1,4 @@
-"""A list of what users write becomes a body of the plan: the order of its nodes, and the composites among them."""
+"""Makes the bodies of a plan from lists of steps: the order of the nodes, and the composites."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rival_workers.definition.composites import (
     workflow,
 )
 from rival_workers.definition.inject import IN_ITEM, IN_LOOP
-from rival_workers.definition.leaves import Leaves
+from rival_workers.definition.leaf_nodes import LeafBuilder
 from rival_workers.definition.problems import Scope
 from rival_workers.definition.steps import is_name
 from rival_workers.engine.paths import HANDLER
@@ -37,7 +37,7 @@ from rival_workers.errors import DefinitionError
 
 
 @dataclass
-class Assembly(Leaves):
+class PlanBuilder(LeafBuilder):
     resolve: Resolve = field(kw_only=True)
 
     # -- bodies -------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Assembly(Leaves):
 
     def _node(self, thing: Any, scope: Scope) -> AnyNode | None:
         if hasattr(thing, "build") or hasattr(thing, "calls"):
-            # A workflow itself, as it is.
+            # A workflow itself, without workflow(…).
             thing = workflow(thing)
         return self._composite(thing, scope) if isinstance(thing, CompositeSpec) else self._leaf(thing, scope)
 
@@ -104,12 +104,16 @@ class Assembly(Leaves):
                 self._ask(path, "items", spec.items, scope)
                 do = self._filled(spec.do, scope.inner(f"{path}[]/", *IN_ITEM), ".do")
                 return ForEachNode(
-                    type="for_each", do=do, concurrency=spec.concurrency, on_failure=spec.on_failure,
-                    collect=spec.collect, **common,
-                )  # fmt: skip
+                    type="for_each",
+                    do=do,
+                    concurrency=spec.concurrency,
+                    on_failure=spec.on_failure,
+                    collect=spec.collect,
+                    **common,
+                )
             case LoopSpec():
                 return self._loop(spec, path, scope, common)
-        raise AssertionError(f"{spec!r} is no composite")
+        raise AssertionError(f"{spec!r} is not a composite")
 
     def _parallel(self, spec: ParallelSpec, inner: Scope, common: dict[str, Any]) -> AnyNode:
         if not spec.branches:
@@ -144,14 +148,18 @@ class Assembly(Leaves):
                 self._problem(f"workflow {spec.name!r} has an on_error of its own: give it none here")
         common["on_error"] |= nested.on_error is not None
         for place, call in nested.calls.items():
-            # An input of its own is not read as that of the workflow around it.
+            # A nested workflow with an input of its own does not read that of the workflow around it.
             reader = call.read_input or (_as_it_is if spec.input is not None else None)
             self.calls[_placed(path, place)] = replace(call, read_input=reader)
         self.returns |= {_placed(path, place): returns for place, returns in nested.returns.items()}
         return WorkflowNode(
-            type="workflow", workflow=nested.name, body=nested.body, own_input=spec.input is not None,
-            propagate_failure=spec.propagate_failure, **common,
-        )  # fmt: skip
+            type="workflow",
+            workflow=nested.name,
+            body=nested.body,
+            own_input=spec.input is not None,
+            propagate_failure=spec.propagate_failure,
+            **common,
+        )
 
     def _resolved(self, spec: WorkflowSpec) -> Assembled | None:
         try:
@@ -165,7 +173,7 @@ class Assembly(Leaves):
 
 
 def _placed(path: str, place: str) -> str:
-    """A nested workflow's place within the one around it; its handler is that of the step it has become."""
+    """The place of a nested workflow's step in the outer plan; its handler is that of the workflow's node."""
     return path + place if place == HANDLER else f"{path}/{place}"
 
 

@@ -4,15 +4,15 @@ RivalError
 ├── ConfigurationError        a setting is missing or makes no sense
 │   └── InvalidSetting        a setting has a value that cannot be used; `.variable` names it
 ├── InvalidArgument           an argument has a wrong type or value; also a ValueError
-├── UnknownWorkflow           nobody has registered that name
+├── UnknownWorkflow           no worker has registered that name
 ├── InvalidInput              the input does not fit the workflow's schema; `.problems` lists all of it
 ├── InvalidPayload            a value is not JSON, or too large
-├── InvalidToken              that is no token of an external step
+├── InvalidToken              not a token of an external step
 ├── RunConflict               that run id exists with another workflow or another input
 ├── RunNotFound
 ├── NotPossible               an operator's verb does not fit the run as it is; nothing was changed
 ├── RunNotEnded               the run has no result yet
-├── TopicFull                 so many events of that topic are kept that no more are taken; nothing was sent
+├── TopicFull                 the topic keeps as many events as it may; nothing was sent
 ├── WaitTimeout               the run is still going on; waiting gave up
 ├── RunFailed                 raised by `RunResult.unwrap()`
 │   └── RunCancelled
@@ -99,8 +99,8 @@ class InvalidPayload(RivalError):
 class InvalidToken(RivalError):
     def __init__(self) -> None:
         super().__init__(
-            "That is no token of an external step, or not all of one. Give the whole text that `ctx.completion_token` "
-            "has handed out; it begins with rvl_."
+            "This is not a token of an external step, or only a part of one. Give the whole text that "
+            "`ctx.completion_token` has handed out; it begins with rvl_."
         )
 
 
@@ -135,7 +135,7 @@ class NotPossible(RivalError):
 class TopicFull(RivalError):
     def __init__(self, topic: str, bound: int) -> None:
         super().__init__(
-            f"Topic {topic!r} keeps {bound:,} events that nobody has waited for: this one was not sent. Start what "
+            f"Topic {topic!r} keeps {bound:,} events that no run has received: this one was not sent. Start what "
             "waits for them, send with a shorter `expires`, or raise RIVAL_MAX_EVENTS_PER_TOPIC (0: no bound). "
             f"`rival events --topic {topic}` lists them."
         )

@@ -35,11 +35,11 @@ class Settings:
     key_prefix: str = setting("", Words())
     #: Bytes of one input or result.
     max_payload: int = setting(DEFAULT_LIMIT, Whole(1, _MOST_BYTES, " of bytes"))
-    #: Seconds after which a ring is held to be lost and the keeper looks.
+    #: Seconds after which a message counts as lost and the keeper looks at the row.
     ring_grace: float = setting(10.0, Seconds(0.001, _DAY))
-    #: Seconds for which an event that nobody waits for is kept, unless its sender says otherwise.
+    #: Seconds for which an event that no run waits for is kept, unless its sender gives another time.
     event_retention: float = setting(7 * _DAY, Seconds())
-    #: How many events that nobody waits for a topic may keep; more are refused. 0: any number.
+    #: How many undelivered events a topic may keep; further ones are refused. 0: any number.
     max_events_per_topic: int = setting(10_000, Whole())
 
     @classmethod

@@ -26,15 +26,7 @@ from rival_client.model.arguments import HasName
 from rival_client.model.cron import CatchUp
 from rival_client.model.inputs import InputValidator, batched, given_or_new_id, named_run, run_ids_for
 from rival_client.model.payload import Json
-from rival_client.model.records import (
-    HistoryEntry,
-    LogEntry,
-    Reopened,
-    Run,
-    RunResult,
-    RunState,
-    WorkflowInfo,
-)
+from rival_client.model.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, WorkflowInfo
 from rival_client.model.statuses import RunStatus
 from rival_client.settings import Settings
 from rival_client.sql.events import Delivery, EventRecord, Sent, TopicCount, made_event
@@ -86,9 +78,13 @@ class AsyncRival:
         return AsyncStarted(an_id, "started" if an_id in created else "running", self)
 
     async def run_many(
-        self, workflow: str | HasName, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None,
+        self,
+        workflow: str | HasName,
+        inputs: Iterable[Any],
+        *,
+        run_ids: Sequence[str] | None = None,
         connection: Any = None,
-    ) -> list[AsyncStarted]:  # fmt: skip
+    ) -> list[AsyncStarted]:
         if connection is None:
             started = await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
             return [self._handle(one) for one in started]
@@ -108,15 +104,28 @@ class AsyncRival:
         return await caller_tx.insert_in_async(connection, validator.workflow, inputs, grace, message)
 
     async def send_event(
-        self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
-        delivery: Delivery = "one", expires: float | dt.timedelta | None = None, event_id: str | None = None,
+        self,
+        topic: str | BaseModel,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        run_id: str | None = None,
+        delivery: Delivery = "one",
+        expires: float | dt.timedelta | None = None,
+        event_id: str | None = None,
         connection: Any = None,
-    ) -> Sent:  # fmt: skip
+    ) -> Sent:
         if connection is None:
             return await self._call(
-                self._rival.send_event, topic, payload, key=key, run_id=run_id, delivery=delivery, expires=expires,
+                self._rival.send_event,
+                topic,
+                payload,
+                key=key,
+                run_id=run_id,
+                delivery=delivery,
+                expires=expires,
                 event_id=event_id,
-            )  # fmt: skip
+            )
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
         message = self._rival.event_publisher(event)
         sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
@@ -140,9 +149,15 @@ class AsyncRival:
         return await self._call(self._rival.topics, topic)
 
     async def schedule(
-        self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",
+        self,
+        workflow: str,
+        when: str | float | dt.timedelta,
+        *,
+        name: str,
+        input: Any = None,
+        timezone: str = "UTC",
         catch_up: CatchUp = "none",
-    ) -> ScheduleRecord:  # fmt: skip
+    ) -> ScheduleRecord:
         return await self._call(
             self._rival.schedule, workflow, when, name=name, input=input, timezone=timezone, catch_up=catch_up
         )
@@ -212,10 +227,22 @@ class AsyncRival:
         limit: int = 50,
     ) -> Runs:
         return await self._call(
-            self._rival.runs, workflow=workflow, status=status, since=since, until=until, ended_since=ended_since,
-            ended_until=ended_until, input=input, result=result, error=error, parent=parent, paused=paused,
-            before=before, after=after, limit=limit,
-        )  # fmt: skip
+            self._rival.runs,
+            workflow=workflow,
+            status=status,
+            since=since,
+            until=until,
+            ended_since=ended_since,
+            ended_until=ended_until,
+            input=input,
+            result=result,
+            error=error,
+            parent=parent,
+            paused=paused,
+            before=before,
+            after=after,
+            limit=limit,
+        )
 
     async def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
         return await self._call(self._rival.active_runs, workflow, before=before, limit=limit)
@@ -253,15 +280,31 @@ class AsyncRival:
         return await self._call(self._rival.resume, run_id, by=by)
 
     async def bulk(
-        self, verb: Verb, runs: RunFilter | Sequence[str], *, step: str | None = None, value: Any = None,
-        reason: str | None = None, limit: int = LIMIT, dry_run: bool = False, by: str = "client",
+        self,
+        verb: Verb,
+        runs: RunFilter | Sequence[str],
+        *,
+        step: str | None = None,
+        value: Any = None,
+        reason: str | None = None,
+        limit: int = LIMIT,
+        dry_run: bool = False,
+        by: str = "client",
         on_outcome: Callable[[BulkOutcome], None] | None = None,
-    ) -> Bulk:  # fmt: skip
+    ) -> Bulk:
         """As `Rival.bulk`. `on_outcome` is called in another thread."""
         return await self._call(
-            self._rival.bulk, verb, runs, step=step, value=value, reason=reason, limit=limit, dry_run=dry_run, by=by,
+            self._rival.bulk,
+            verb,
+            runs,
+            step=step,
+            value=value,
+            reason=reason,
+            limit=limit,
+            dry_run=dry_run,
+            by=by,
             on_outcome=on_outcome,
-        )  # fmt: skip
+        )
 
     async def recover(self) -> Recovery:
         return await self._call(self._rival.recover)

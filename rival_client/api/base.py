@@ -1,4 +1,4 @@
-"""What every part of `Rival` has: settings, the database, the doorbell, and the validators of workflow inputs."""
+"""The base of every part of `Rival`: settings, database, doorbell, and the validators of workflow inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rival_client.model.records import WorkflowInfo
 from rival_client.settings import Settings
 from rival_client.sql import workflows
 
-#: How long a producer goes on starting the version it has seen last.
+#: Seconds for which a producer starts the version that it read last.
 VERSION_CACHE_SECONDS = 2.0
 
 

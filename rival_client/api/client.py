@@ -1,4 +1,4 @@
-"""`Rival`: start runs, wait for them, look at them, cancel them. Knows the tables, never runs a step."""
+"""`Rival`: starts runs and waits for them; its other parts read, operate, schedule. It never runs a step."""
 
 from __future__ import annotations
 
@@ -49,9 +49,13 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
         return Started(an_id, "started" if an_id in created else "running", self)
 
     def run_many(
-        self, workflow: str | HasName, inputs: Iterable[Any], *, run_ids: Sequence[str] | None = None,
+        self,
+        workflow: str | HasName,
+        inputs: Iterable[Any],
+        *,
+        run_ids: Sequence[str] | None = None,
         connection: Any = None,
-    ) -> list[Started]:  # fmt: skip
+    ) -> list[Started]:
         """Start many runs of one workflow: all inputs are checked first, then inserted a thousand at a time.
 
         With run ids of your own it is all or nothing: a conflict refuses the lot.
@@ -77,15 +81,20 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
         return created
 
     def _insert_one(self, workflow: WorkflowInfo, inputs: Mapping[str, Json]) -> set[str]:
-        """The quick way for a single new run; empty when it is not one, and the thorough way must say why."""
+        """The fast path for one new run. Empty if it was not inserted: then `caller_tx.insert` finds the reason."""
         if self._prepared is None or len(inputs) != 1:
             return set()
         [(run_id, its_input)] = inputs.items()
         row = self._prepared.fetch(
             runs.INSERT_RUN,
-            {"id": run_id, "workflow": workflow.name, "version": workflow.version, "input": its_input,
-             "grace": self.settings.ring_grace},
-        )  # fmt: skip
+            {
+                "id": run_id,
+                "workflow": workflow.name,
+                "version": workflow.version,
+                "input": its_input,
+                "grace": self.settings.ring_grace,
+            },
+        )
         return set() if row is None else {run_id}
 
     def _start_at_once(self, validator: InputValidator, parts: Sequence[Mapping[str, Json]]) -> set[str]:
@@ -98,7 +107,7 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
         return created
 
     def publisher(self, workflow: WorkflowInfo) -> Callable[[set[str]], None]:
-        """Rings for freshly committed runs of a workflow."""
+        """Publishes messages for committed runs of a workflow."""
 
         def publish(run_ids: set[str]) -> None:
             self._doorbell.publish([StepMessage(i, None, 0, workflow.name, workflow.version) for i in run_ids])
@@ -139,7 +148,7 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
         return str(found[0]), str(found[1])
 
     def _status_if_there(self, workflow: str | None, run_id: str) -> str:
-        """A database that goes away in the middle of a wait is waited for, too."""
+        """Keep waiting while the database is unreachable."""
         try:
             return self._status(workflow, run_id)[1]
         except DatabaseError:

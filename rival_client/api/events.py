@@ -29,15 +29,22 @@ from rival_client.sql.events import (
 
 class EventOperations(ClientBase):
     def send_event(
-        self, topic: str | BaseModel, payload: Any = None, *, key: str | None = None, run_id: str | None = None,
-        delivery: Delivery = "one", expires: float | dt.timedelta | None = None, event_id: str | None = None,
+        self,
+        topic: str | BaseModel,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        run_id: str | None = None,
+        delivery: Delivery = "one",
+        expires: float | dt.timedelta | None = None,
+        event_id: str | None = None,
         connection: Any = None,
-    ) -> Sent:  # fmt: skip
-        """Tell the runs that wait for this topic (and key, if they asked for one): the one that has waited longest, or
-        "all" of them. Kept for `expires` seconds while nobody waits. The same `event_id` twice is one event.
+    ) -> Sent:
+        """Send an event to the runs that wait for this topic (and key, if they asked for one): to the run that waited
+        longest, or to "all". If no run waits, it is kept for `expires` seconds. The same `event_id` twice is one event.
 
         A pydantic model as the topic is a typed event: its fields are the payload. TopicFull when the topic keeps as
-        many as it may, and nobody waits for this one.
+        many events as it may, and no run waits for this one.
         """
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
         message = self.event_publisher(event)
@@ -56,7 +63,7 @@ class EventOperations(ClientBase):
         return self.database.transact(lambda own: insert_event(own, event, self.settings.ring_grace))
 
     def event_publisher(self, event: Event) -> Callable[[], None]:
-        """Rings for a freshly committed event."""
+        """Publishes the message of a committed event."""
 
         def publish() -> None:
             self._doorbell.publish([EventMessage(event.id, event.topic)])
@@ -70,7 +77,7 @@ class EventOperations(ClientBase):
             return list_events(connection, topic, limit)
 
     def topics(self, topic: str | None = None) -> list[TopicCount]:
-        """How many events that nobody has got yet each topic has, the fullest first."""
+        """The number of undelivered events per topic, the fullest topic first."""
         topic = arguments.optional(arguments.name, "topic", topic)
         with self.database.autocommit() as connection:
             return count_by_topic(connection, self.settings.max_events_per_topic, topic)

@@ -1,4 +1,4 @@
-"""Answers to external steps: the part of `Rival` that whoever works outside the fleet calls."""
+"""Answers to external steps: the part of `Rival` that external systems call."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rival_client.sql import external_steps
 
 class ExternalSteps(ClientBase):
     def complete_step(self, token: str, result: Any = None, *, by: str = "client") -> bool:
-        """An external step is done, with this result, and its run goes on. `token` is the step's
-        `ctx.completion_token`. False: it is stale, since the step has ended, or was begun anew.
+        """Complete an external step with this result; its run continues. `token` is the step's `ctx.completion_token`.
+        False: the token is stale, since the step has ended or has started again.
         """
         return self._answer(token, external_steps.completed(result, self.settings.max_payload), by)
 
     def fail_step(
         self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
     ) -> bool:
-        """An external step has failed. With `retry` it is tried again, as long as it has attempts. False: as above."""
+        """Fail an external step. With `retry` it is retried while it has attempts left. False: as above."""
         return self._answer(token, external_steps.failed(error, retry, self.settings.max_payload), by)
 
     def heartbeat_step(self, token: str, progress: Any = None) -> bool:
-        """Whoever works at an external step is still at it. False: the step does not wait for that any more."""
+        """Report that the external system still works on the step. False: the token is stale."""
         given = None if progress is None else dump(progress, what="the progress", limit=self.settings.max_payload)
         step = CompletionToken.parse(token)
         return self.database.transact(lambda own: external_steps.beat(own, step, given))

@@ -200,7 +200,7 @@ class WorkflowRegistry:
         return self._rival.workflows()
 
     def get(self, name: str) -> WorkflowInfo:
-        """UnknownWorkflow when nobody has registered it."""
+        """UnknownWorkflow when no worker has registered it."""
         return self._rival._workflow(name)
 
     def launch(self, name: str, input: Any = None) -> Started:

@@ -79,9 +79,18 @@ class RunReads(ClientBase):
         `status` may be several; `input` and `result` are fields that it must have, `error` a part of its text.
         """
         chosen = RunFilter(
-            workflow=workflow, status=status, since=since, until=until, ended_since=ended_since,
-            ended_until=ended_until, input=input, result=result, error=error, parent=parent, paused=paused,
-        ).checked()  # fmt: skip
+            workflow=workflow,
+            status=status,
+            since=since,
+            until=until,
+            ended_since=ended_since,
+            ended_until=ended_until,
+            input=input,
+            result=result,
+            error=error,
+            parent=parent,
+            paused=paused,
+        ).checked()
         behind, limit = run_search.cursor(before, after), arguments.limit(limit)
         with self.database.autocommit() as connection:
             return run_search.list_runs(connection, chosen, behind=behind, limit=limit)

@@ -22,9 +22,15 @@ from rival_client.sql.schedules import (
 
 class ScheduleOperations(ClientBase):
     def schedule(
-        self, workflow: str, when: str | float | dt.timedelta, *, name: str, input: Any = None, timezone: str = "UTC",
+        self,
+        workflow: str,
+        when: str | float | dt.timedelta,
+        *,
+        name: str,
+        input: Any = None,
+        timezone: str = "UTC",
         catch_up: CatchUp = "none",
-    ) -> ScheduleRecord:  # fmt: skip
+    ) -> ScheduleRecord:
         """Start a run at each tick of a cron expression, or every so many seconds. The same name again changes it.
 
         `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".

@@ -1,7 +1,7 @@
-"""Rings workers: publishes Celery messages that say "look at run R, step P, token T", bounded in time.
+"""The doorbell: publishes Celery messages that say "look at run R, step P, token T", bounded in time.
 
-A ring is a hint. Whoever rings has committed before; a ring that fails is not an error, since the keeper
-looks at what was not taken. Nothing here knows what a message will cause.
+A message is a hint. The publisher has committed before; a publish that fails is not an error, since the keeper looks at
+rows that no worker has claimed. This module does not know what a message causes.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1
 
 class Doorbell(Protocol):
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
-        """Publish, and tell whoever waits for the `changed` runs; False when the broker could not be reached."""
+        """Publish messages, and notify clients that wait for the `changed` runs; False: the broker is unreachable."""
 
     def backlog(self) -> int | None:
-        """Messages that no worker has taken yet; None when the broker does not say."""
+        """Messages that no worker has taken yet; None when the broker does not report it."""
 
     def oldest(self) -> float:
-        """Seconds since the queue's oldest message was rung; 0 when it is empty or out of reach, infinite when the
-        broker does not say."""
+        """Seconds since the oldest message of the queue was published; 0 when the queue is empty or unreachable,
+        infinite when the broker does not report it."""
 
     def check_epoch(self) -> bool:
-        """True, once, after the broker came back empty. Otherwise what did not get through to it is rung now."""
+        """Returns True once after the broker lost its data. Otherwise republishes messages that failed earlier."""
 
     def close(self) -> None: ...
 
@@ -69,29 +69,27 @@ class Breaker:
 
 
 class Missed:
-    """Rings that did not get through, kept for when the broker is back. Bounded: the rows are the truth, and after an
-    outage a few are rung again here, not all that wait; the rest the keeper finds.
-    """
+    """Messages that could not be published, kept until the broker is back. Bounded: the keeper finds the other rows."""
 
     LIMIT = 1000
 
     def __init__(self) -> None:
-        self._rings: deque[AnyMessage] = deque(maxlen=self.LIMIT)
+        self._messages: deque[AnyMessage] = deque(maxlen=self.LIMIT)
 
     def keep(self, messages: Sequence[AnyMessage]) -> None:
-        # Without the countdown, which runs meanwhile: one that comes too early is told when to come again.
-        self._rings.extend(replace(message, countdown=0.0) for message in messages)
+        # Without the countdown, which has elapsed in part: a worker publishes a message that is early again, for later.
+        self._messages.extend(replace(message, countdown=0.0) for message in messages)
 
     def take(self) -> list[AnyMessage]:
         taken: list[AnyMessage] = []
         with contextlib.suppress(IndexError):
             while True:
-                taken.append(self._rings.popleft())
+                taken.append(self._messages.popleft())
         return taken
 
 
 class RedisDoorbell:
-    """One pipeline for any number of rings: kombu's own publish costs several times as much per message."""
+    """One pipeline for any number of messages: the publish of kombu costs several times as much per message."""
 
     BATCH = 1000
 
@@ -114,8 +112,11 @@ class RedisDoorbell:
         except redis.RedisError as error:
             self._breaker.failed()
             self._missed.keep(messages)
-            log.warning("the broker at %s did not take a ring (%s); the keeper rings later",
-                        masked(self._url), type(error).__name__)  # fmt: skip
+            log.warning(
+                "the broker at %s did not take a message (%s); the keeper publishes it later",
+                masked(self._url),
+                type(error).__name__,
+            )
             return False
         return True
 
@@ -188,11 +189,14 @@ class KombuDoorbell:
             with self._lock:
                 self._publish(messages)
         except Exception as error:
-            # kombu's transports raise their own kinds; whatever it was, the ring is lost and the keeper will look.
+            # The transports of kombu raise their own errors. After any of them the keeper looks at the row.
             self._breaker.failed()
             self._missed.keep(messages)
-            log.warning("the broker at %s did not take a ring (%s); the keeper rings later",
-                        masked(self._url), type(error).__name__)  # fmt: skip
+            log.warning(
+                "the broker at %s did not take a message (%s); the keeper publishes it later",
+                masked(self._url),
+                type(error).__name__,
+            )
             return False
         return True
 
@@ -219,7 +223,7 @@ class KombuDoorbell:
         return math.inf if self.backlog() else 0.0
 
     def check_epoch(self) -> bool:
-        """Only what this process knows: these brokers keep no marker for us."""
+        """Only what this process knows: these brokers keep no marker."""
         return self._breaker.allows() and _catch_up(self, self._missed, False)
 
     def close(self) -> None:
@@ -249,7 +253,7 @@ def _age(envelope: str | bytes) -> float:
     try:
         return max(0.0, time.time() - float(json.loads(envelope)["headers"]["rung_at"]))
     except Exception:
-        # Anybody may have written it: no JSON, a hundred thousand brackets, a number beyond any float.
+        # The queue can contain foreign messages: not JSON, deeply nested, or with a number beyond the range of floats.
         return math.inf
 
 

@@ -1,4 +1,4 @@
-"""What a ring says, and how: Celery's message protocol 2, and the form in which kombu keeps it in Redis.
+"""The content and format of messages: message protocol 2 of Celery, and the form in which kombu stores it in Redis.
 
 A message carries ids and a token, nothing else; everything that matters is read from the database.
 """
@@ -23,7 +23,7 @@ _ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
 
 @dataclass(frozen=True)
 class StepMessage:
-    """What a message says. `path` None: start the run."""
+    """The content of a message. `path` None: start the run."""
 
     run_id: str
     path: str | None
@@ -57,7 +57,7 @@ class StepMessage:
 
 @dataclass(frozen=True)
 class EventMessage:
-    """Look who waits for this event."""
+    """A worker looks for the steps that wait for this event."""
 
     event_id: str
     topic: str
@@ -104,14 +104,27 @@ def celery_headers(message: AnyMessage) -> dict[str, Any]:
     if message.countdown > 0:
         eta = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=message.countdown)).isoformat()
     return {
-        "lang": "py", "task": message.task, "id": message.task_id, "shadow": message.label,
-        "eta": eta, "expires": None, "group": None, "group_index": None,
-        "retries": message.attempt - 1, "timelimit": [None, None],
-        "root_id": message.run_id, "parent_id": None if message.path is None else message.run_id,
+        "lang": "py",
+        "task": message.task,
+        "id": message.task_id,
+        "shadow": message.label,
+        "eta": eta,
+        "expires": None,
+        "group": None,
+        "group_index": None,
+        "retries": message.attempt - 1,
+        "timelimit": [None, None],
+        "root_id": message.run_id,
+        "parent_id": None if message.path is None else message.run_id,
         "argsrepr": message.described,
-        "kwargsrepr": "{}", "origin": _ORIGIN, "ignore_result": True,
-        "replaced_task_nesting": 0, "stamped_headers": None, "stamps": {}, "rung_at": time.time(),
-    }  # fmt: skip
+        "kwargsrepr": "{}",
+        "origin": _ORIGIN,
+        "ignore_result": True,
+        "replaced_task_nesting": 0,
+        "stamped_headers": None,
+        "stamps": {},
+        "rung_at": time.time(),
+    }
 
 
 def celery_body(message: AnyMessage) -> list[Any]:
@@ -128,10 +141,14 @@ def redis_envelope(message: AnyMessage, queue: str) -> str:
             "content-type": "application/json",
             "headers": celery_headers(message),
             "properties": {
-                "correlation_id": message.task_id, "reply_to": "", "delivery_mode": 2, "priority": 0,
+                "correlation_id": message.task_id,
+                "reply_to": "",
+                "delivery_mode": 2,
+                "priority": 0,
                 "delivery_info": {"exchange": "", "routing_key": queue},
-                "body_encoding": "base64", "delivery_tag": str(uuid.uuid4()),
+                "body_encoding": "base64",
+                "delivery_tag": str(uuid.uuid4()),
             },
         },
         separators=(",", ":"),
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""The change bell: wakes a `wait` when its run has ended. Best effort; polling goes on beneath it."""
+"""The run-end notification: wakes a `wait` when its run has ended. Best effort; `wait` polls as well."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rival_client.broker.doorbell import CHANGED_CHANNEL, REDIS_BOUNDS, is_redis
 
 class Listener(Protocol):
     def wait(self, seconds: float) -> None:
-        """Return when the bell has rung, or after the given time."""
+        """Return when the run has ended, or after the given time."""
 
 
 class RunEndNotifier(Protocol):
@@ -26,7 +26,7 @@ class RunEndNotifier(Protocol):
 
 
 class Pause:
-    """Nothing to listen to: the poll interval is all there is."""
+    """No notification is available: wait for the poll interval."""
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)

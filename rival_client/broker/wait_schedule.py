@@ -1,4 +1,4 @@
-"""When to look again, and when to give up: the arithmetic of one wait, without waiting."""
+"""When a wait polls again, and when it gives up. Pure arithmetic; it does not wait itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_POLL_INTERVAL = 0.25
 
 @dataclass(frozen=True)
 class WaitSchedule:
-    """The change bell may wake a wait earlier; a poll at least this often is the floor that always works."""
+    """The run-end notification may wake a wait earlier; polling at this interval always works."""
 
     deadline: float | None
     poll_interval: float

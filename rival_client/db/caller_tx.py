@@ -1,7 +1,6 @@
-"""Joining a producer's own transaction: the insert goes into it, the ring follows its commit.
+"""Joins a producer's own transaction: the insert is part of it, the publish follows its commit.
 
-SQLAlchemy sessions tell when they have committed; plain connections do not, so there the keeper's look
-(within a second) starts the run.
+SQLAlchemy sessions report their commit; plain connections do not, so there the keeper starts the run (within a second).
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from rival_client.sql.events import Event, insert_event, sent_unless_full
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-Ringer = Callable[[set[str]], None]
+Publisher = Callable[[set[str]], None]
 
-#: Where a session keeps the rings that wait for its commit.
-_WAITING = "rival_rings"
+#: The key under which a session keeps what to publish after its commit.
+_WAITING = "rival_after_commit"
 
 
 def insert_in(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Ringer
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Publisher
 ) -> set[str]:
-    """Insert within the given open transaction; the ids that are new."""
+    """Insert within the given open transaction; returns the ids that are new."""
     with _its_errors():
         return _insert_in(_session_of(connection), workflow, inputs, grace, publish)
 
 
 def _insert_in(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Ringer
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Publisher
 ) -> set[str]:
     if _is_session(connection):
         _bring_the_clock(connection.connection())
@@ -101,14 +100,14 @@ async def _send_in_async(connection: Any, event: Event, grace: float, publish: C
 
 
 async def insert_in_async(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Ringer
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Publisher
 ) -> set[str]:
     with _its_errors():
         return await _insert_in_async(connection, workflow, inputs, grace, publish)
 
 
 async def _insert_in_async(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Ringer
+    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Publisher
 ) -> set[str]:
     if _is_async_sqlalchemy(connection):
         created: set[str] = await connection.run_sync(insert_in, workflow, inputs, grace, publish)
@@ -131,7 +130,7 @@ def _session_of(connection: Any) -> Any:
 
 
 def _is_session(connection: Any) -> bool:
-    # Whoever has a session has imported the ORM; nobody else should pay for it.
+    # A caller that has a session has imported the ORM; other callers do not need it.
     orm = sys.modules.get("sqlalchemy.orm")
     return orm is not None and isinstance(connection, orm.Session)
 
@@ -178,7 +177,7 @@ def _missing(inputs: Mapping[str, Json], created: set[str]) -> list[str]:
 
 
 def _after_commit(session: Session, publish: Callable[[], None]) -> None:
-    """Once, at the outermost commit; a rollback forgets it."""
+    """Once, at the outermost commit; a rollback drops it."""
     if _WAITING not in session.info:
         session.info[_WAITING] = []
         # Once per session and for good: SQLAlchemy does not bear listeners that remove themselves while it calls them.
@@ -195,7 +194,7 @@ def _committed(session: Session) -> None:
 
 
 def _rolled_back(session: Session) -> None:
-    # A rolled back savepoint may not be the run's: ringing for a run that is not there is harmless.
+    # A savepoint that is rolled back may not contain the run: a message for a run that does not exist is harmless.
     if not session.in_nested_transaction():
         session.info[_WAITING] = []
 

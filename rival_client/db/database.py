@@ -95,14 +95,14 @@ class Database:
     @contextmanager
     def autocommit(self) -> Iterator[Connection]:
         """For a single statement: on Postgres it saves the round trips of BEGIN and COMMIT, and on SQLite a mere
-        read does not wait for whoever writes."""
+        read does not wait for a writer."""
         options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if self.is_postgres else {_NO_BEGIN: True}
         with self._reachable(), self.engine.connect() as connection:
             yield connection.execution_options(**options)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Several reads that all see the same moment, and hold nobody up."""
+        """Several reads that see the same moment and block no other transaction."""
         options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if self.is_postgres else {_NO_BEGIN: True}
         with self._reachable(), self.engine.connect() as plain:
             connection = plain.execution_options(**options)
@@ -134,8 +134,10 @@ def parsed_url(url: str) -> URL:
 
 def _engine(url: str, pool_size: int) -> Engine:
     options: dict[str, Any] = {
-        "json_serializer": serialise, "json_deserializer": json.loads, "hide_parameters": True,
-    }  # fmt: skip
+        "json_serializer": serialise,
+        "json_deserializer": json.loads,
+        "hide_parameters": True,
+    }
     if parsed_url(url).get_backend_name() == "sqlite":
         return _knowing(create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options))
     return create_engine(
@@ -152,7 +154,7 @@ def _engine(url: str, pool_size: int) -> Engine:
 
 def _knowing(engine: Engine) -> Engine:
     """The same engine, which knows all that others of the process have compiled: SQLite is one library, whatever the
-    file, and whoever opens a file for each test would compile everything each time."""
+    file, and tests that open one file each would compile every statement again."""
     dialect, compiled = _sqlite_knowledge()
     known = {"compiled_cache": compiled}
     return Engine(engine.pool, dialect, engine.url, execution_options=known, hide_parameters=True)

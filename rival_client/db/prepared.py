@@ -21,7 +21,7 @@ from psycopg import generators, pq, waiting
 from rival_client.db.database import LIBPQ_OPTIONS, libpq_url
 from rival_client.db.database_errors import repeat_conflicts, translated
 
-#: Seconds after which somebody who waits for an answer looks whether the process was told to stop.
+#: A thread that waits for an answer checks for a stop of the process at this interval, in seconds.
 WAIT_INTERVAL = 0.1
 
 Value = str | int | float | None
@@ -50,7 +50,7 @@ class Statement:
 class PreparedPool:
     def __init__(self, url: str) -> None:
         self._url = url
-        #: Connections that nobody uses now, the one used last at the end.
+        #: Idle connections, the one used last at the end.
         self._idle: deque[_Line] = deque()
         self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
 
@@ -83,7 +83,7 @@ class PreparedPool:
 
     @contextmanager
     def _lent(self) -> Iterator[_Line]:
-        """A connection for one call. After an error nobody knows how far it has come: it is not used again."""
+        """A connection for one call. After an error its state is unknown: it is not used again."""
         line: _Line | None = None
         try:
             line = self._take()

@@ -41,7 +41,7 @@ def _one_of(values: tuple[str, ...]) -> str:
 
 def _possible(open_: tuple[str, ...], if_open: str, ended: tuple[str, ...], if_ended: str) -> str:
     """Ended if and only if `completed_at` is set; what has ended is quiet. One short constraint instead of several:
-    Postgres parses each anew for every statement, and seven of them cost as much as the rest of a step's commit.
+    Postgres parses each again for every statement, and seven of them cost as much as the rest of a step's commit.
     """
     return (
         f"CASE WHEN completed_at IS NULL THEN {_one_of(open_)} AND ({if_open}) "
@@ -127,9 +127,9 @@ steps = Table(
     Column("total", Integer),
     Column("opened", Integer),
     Column("remaining", Integer),
-    # What one turn of a for_each is about; the event that has come; what somebody outside has answered.
+    # The item of a for_each; the event that a wait received; the answer to an external step.
     Column("item", Payload),
-    # When it has last shown a sign of life, and how far it has come: only of steps that do.
+    # Last heartbeat and progress, of steps that report them.
     Column("heartbeat_at", Timestamp),
     Column("progress", Payload),
     # Of a checkpoint: the position of its end among those that its flow received, and how many the flow had before it.
@@ -204,7 +204,7 @@ executors = Table(
 
 EVENT_STATUSES = ("sent", "kept", "consumed")
 
-# What somebody has told the runs. "sent": nobody has looked yet who waits for it; "kept": nobody did.
+# Events. "sent": no worker has looked for waiting steps yet; "kept": no step waited for it.
 events = Table(
     "rival_events",
     metadata,
@@ -226,7 +226,7 @@ events = Table(
     ),
 )
 
-# Steps that wait for an event; one that has moved on since is told by its token.
+# Steps that wait for an event. The token shows whether the step still waits.
 waits = Table(
     "rival_waits",
     metadata,
@@ -250,7 +250,7 @@ deliveries = Table(
     Column("at", Timestamp, nullable=False),
 )
 
-# Children that nobody waits for any more: they are still to be cancelled.
+# Children whose parent does not wait for them any more: to be cancelled.
 orphans = Table(
     "rival_orphans",
     metadata,

@@ -1,6 +1,7 @@
-"""The token by which somebody outside names an external step: opaque text that holds the run, the step and the attempt.
+"""The token by which an external system names a step: opaque text that contains run, step and attempt.
 
-It is a name and no secret: whoever can use it can use the database anyway. Check who calls you before you pass one on.
+It is a name, not a secret: a caller that can use it can use the database anyway. Authenticate callers before you pass a
+token on.
 """
 
 from __future__ import annotations

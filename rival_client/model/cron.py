@@ -60,11 +60,11 @@ class Rule:
         if self.every is None:
             yield from self._of_cron(at)
             return
-        # Whole microseconds: a float of seconds since 1970 cannot tell a tick from what is just before it.
-        turn = (at - _EPOCH) // dt.timedelta(seconds=self.every)
+        # Whole microseconds: a float of seconds since 1970 cannot distinguish a tick from the moment just before it.
+        ticks = (at - _EPOCH) // dt.timedelta(seconds=self.every)
         while True:
-            turn += 1
-            yield _EPOCH + turn * dt.timedelta(seconds=self.every)
+            ticks += 1
+            yield _EPOCH + ticks * dt.timedelta(seconds=self.every)
 
     def _of_cron(self, at: dt.datetime) -> Iterator[dt.datetime]:
         """Asked in the second of two equal hours CronSim begins with the first, and in the hour that is left out it
@@ -162,5 +162,5 @@ def checked_name(name: Any) -> str:
 
 
 def run_id_at(schedule: str, tick: dt.datetime) -> str:
-    """The same for whoever fires the tick: so there is one run of it at most."""
+    """The same id for every keeper that fires the tick: so it gets at most one run."""
     return f"{schedule}@{tick.astimezone(dt.UTC):%Y-%m-%dT%H:%M:%S}Z"

@@ -1,5 +1,5 @@
-"""Whether JSON holds certain fields: `{"customer": {"id": 7}}` is held by all objects that have such a customer,
-whatever else they have. The same on Postgres and SQLite: kind and value must be equal at the leaves, lists as a whole.
+"""Whether JSON has certain fields: every object with such a customer matches `{"customer": {"id": 7}}`, whatever other
+fields it has. The same on Postgres and SQLite: kind and value must be equal at the leaves, lists as a whole.
 """
 
 from __future__ import annotations
@@ -47,3 +47,15 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     return same_scalar(one, other)
+
+
+def contains(payload: Any, wanted: Any) -> bool:
+    """The payload of an event has everything that a wait asks for, as `@>` of Postgres decides it: objects by their
+    keys, and unlike above lists by their members."""
+    if isinstance(wanted, dict):
+        return isinstance(payload, dict) and all(
+            key in payload and contains(payload[key], wanted[key]) for key in wanted
+        )
+    if isinstance(wanted, list):
+        return isinstance(payload, list) and all(any(contains(one, each) for one in payload) for each in wanted)
+    return same_scalar(payload, wanted)

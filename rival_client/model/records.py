@@ -1,4 +1,4 @@
-"""What a person can see of the tables: runs, steps, attempts, as plain values."""
+"""Runs, steps and attempts as plain values: what clients see of the tables."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Step:
     total: int | None = None
     opened: int | None = None
     remaining: int | None = None
-    #: What one turn of a for_each is about.
+    #: The item of one iteration of a for_each.
     item: Any = None
-    #: When it has last shown a sign of life, and how far it had come: only of steps that do.
+    #: Last heartbeat and progress, of steps that report them.
     heartbeat_at: dt.datetime | None = None
     progress: Any = None
     #: Only in a `RunState`: it is read from the attempts.
@@ -79,12 +79,12 @@ class Step:
 
     @property
     def is_composite(self) -> bool:
-        """It stands for others: its row waits until they have ended."""
+        """Its row waits until the steps below it have ended."""
         return self.kind in COMPOSITE_KINDS
 
     @property
     def waits_for_external(self) -> bool:
-        """Somebody outside is to complete it, by `timeout_at` if there is a deadline."""
+        """An external system completes it, by `timeout_at` if there is a deadline."""
         return waits_for(self.kind) == "external" and self.status == "waiting"
 
     @property
@@ -98,8 +98,8 @@ class Step:
 
     @property
     def queue_time(self) -> float | None:
-        """Seconds that the last start had to wait for a worker. A backoff or a delay is no waiting for a worker: it
-        counts from when the start was due."""
+        """Seconds that the last start waited for a worker, from when it was due: a backoff or a delay does not
+        count."""
         if self.started_at is None or self.status in ("pending", "waiting_retry"):
             return None
         ready = self.created_at if self.due_at is None else max(self.created_at, self.due_at)
@@ -129,15 +129,15 @@ class Run:
     created_at: dt.datetime
     started_at: dt.datetime | None
     completed_at: dt.datetime | None
-    #: Whose child it is: the run, and the step of it that has started this one.
+    #: The parent: the run, and its step that has started this run.
     parent_run_id: str | None = None
     parent_path: str | None = None
-    #: Since when an operator has it stand still.
+    #: Since when it is paused.
     paused_at: dt.datetime | None = field(default=None, kw_only=True)
 
     @property
     def is_paused(self) -> bool:
-        """It starts nothing new. What has ended is not paused any more."""
+        """It starts nothing new. A run that has ended is not paused."""
         return self.paused_at is not None and not self.is_terminal
 
     @property
@@ -173,7 +173,7 @@ class RunState(Run):
 
     steps: list[Step] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
-    #: Composite -> status -> how many of its turns have been left out of the steps; only when that was asked for.
+    #: Composite -> status -> the number of its iterations that are left out of the steps; only with `fold`.
     folded: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property

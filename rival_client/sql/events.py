@@ -1,4 +1,4 @@
-"""Events: what a producer tells the runs. An event is a row; a worker finds out who waits for it, or keeps it."""
+"""Events that producers send to runs. An event is a row; a worker delivers it to the steps that wait, or keeps it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rival_client.errors import InvalidArgument, TopicFull
 from rival_client.model import arguments
 from rival_client.model.payload import Json, dump
 from rival_client.model.timers import first_rings
+from rival_client.model.topics import topic_of
 from rival_client.settings import Settings
-from rival_client.sql.topics import topic_of
 
 Delivery = Literal["one", "all"]
 #: The part of its bound from which on a topic is nearly full.
@@ -27,7 +27,7 @@ NEARLY_FULL = 0.8
 #: What became of an event that was to be sent. "full": it was refused, see `refuse_full`.
 Outcome = Literal["sent", "duplicate", "full"]
 
-# A topic has room while it keeps fewer events than its bound; and for an event that somebody waits for, always: it will
+# A topic has room while it keeps fewer events than its bound, and always for an event that a step waits for: it will
 # not be kept. The look at what is kept reads as many entries of an index as there are, at most the bound.
 # Postgres takes a parameter's type from its first place: the payload must not be jsonb there, which rewrites values.
 _INSERT = """
@@ -80,9 +80,16 @@ class Event:
 
     def parameters(self, grace: float) -> dict[str, Any]:
         return {
-            "id": self.id, "topic": self.topic, "key": self.key, "run_id": self.run_id, "payload": str(self.payload),
-            "delivery": self.delivery, "expires": self.expires, "grace": grace, "bound": self.bound,
-        }  # fmt: skip
+            "id": self.id,
+            "topic": self.topic,
+            "key": self.key,
+            "run_id": self.run_id,
+            "payload": str(self.payload),
+            "delivery": self.delivery,
+            "expires": self.expires,
+            "grace": grace,
+            "bound": self.bound,
+        }
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class EventRecord:
-    """An event as it is now. "sent": on its way; "kept": nobody has waited for it yet."""
+    """An event as it is now. "sent": on its way; "kept": no step has waited for it yet."""
 
     event_id: str
     topic: str
@@ -109,9 +116,15 @@ class EventRecord:
 
 
 def made_event(
-    topic: str | BaseModel, payload: Any, key: str | None, run_id: str | None, delivery: Delivery,
-    expires: float | dt.timedelta | None, event_id: str | None, settings: Settings,
-) -> Event:  # fmt: skip
+    topic: str | BaseModel,
+    payload: Any,
+    key: str | None,
+    run_id: str | None,
+    delivery: Delivery,
+    expires: float | dt.timedelta | None,
+    event_id: str | None,
+    settings: Settings,
+) -> Event:
     """An event as it was asked for; InvalidArgument when it makes no sense."""
     if isinstance(topic, BaseModel):
         if payload is not None:
@@ -150,7 +163,7 @@ def sent_unless_full(event: Event, outcome: str) -> bool:
 
 
 def insert_event(connection: Connection, event: Event, grace: float) -> bool:
-    """False: there is one with this id already. `grace` 0: nobody will ring for it, the keeper must."""
+    """False: there is one with this id already. `grace` 0: only the keeper publishes it."""
     if connection.dialect.name == "postgresql":
         [outcome] = connection.exec_driver_sql(_INSERT, event.parameters(grace)).one()
     else:
@@ -165,11 +178,19 @@ def _insert_on_sqlite(connection: Connection, event: Event, grace: float) -> Out
         return "full"
     connection.execute(
         insert(events).values(
-            id=event.id, topic=event.topic, key=event.key, run_id=event.run_id,
-            payload=literal(str(event.payload), Text), delivery=event.delivery, status="sent",
-            ring_at=after(grace), rings=first_rings(grace), created_at=now(), expires_at=after(event.expires),
+            id=event.id,
+            topic=event.topic,
+            key=event.key,
+            run_id=event.run_id,
+            payload=literal(str(event.payload), Text),
+            delivery=event.delivery,
+            status="sent",
+            ring_at=after(grace),
+            rings=first_rings(grace),
+            created_at=now(),
+            expires_at=after(event.expires),
         )
-    )  # fmt: skip
+    )
     return "sent"
 
 
@@ -199,7 +220,7 @@ class TopicCount:
 
 
 def count_by_topic(connection: Connection, bound: int, topic: str | None = None) -> list[TopicCount]:
-    """Topics with events that nobody has got yet, the fullest first."""
+    """Topics with undelivered events, the fullest first."""
     of = [func.sum(case((events.c.status == status, 1), else_=0)).label(status) for status in ("sent", "kept")]
     statement = select(events.c.topic, *of).where(events.c.status != "consumed", events.c.expires_at > now())
     if topic is not None:

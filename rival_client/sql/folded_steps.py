@@ -1,4 +1,4 @@
-"""A run's steps for the eyes: without results and items, and the turns of what repeats often only counted.
+"""The steps of a run for display: without results and items, and with many iterations of a composite only counted.
 
 A run of ten thousand items has tens of thousands of rows; what is read here depends on the plan, not on their number.
 """
@@ -27,7 +27,7 @@ class Overview:
     def __init__(self, connection: Connection, run_id: str, fold: int) -> None:
         self._connection, self._run_id, self._fold = connection, run_id, fold
         self.rows: list[Any] = []
-        #: Path of a composite -> status -> how many of its turns are not among the rows.
+        #: Path of a composite -> status -> the number of its iterations that are not among the rows.
         self.folded: dict[str, Counts] = {}
         self._hidden: list[Callable[[Column], ColumnElement[bool]]] = []
         beginnings = deque([""])
@@ -48,7 +48,7 @@ class Overview:
     def _below(self, row: Any) -> list[str]:
         if row["kind"] == FOR_EACH and row["total"]:
             return self._items(row["path"], row["total"])
-        return self._turns(row["path"]) if row["kind"] == LOOP else []
+        return self._iterations(row["path"]) if row["kind"] == LOOP else []
 
     def _items(self, path: str, total: int) -> list[str]:
         if total <= self._fold:
@@ -58,9 +58,9 @@ class Overview:
         self._hidden.append(lambda column: _begins(column, f"{path}["))
         return []
 
-    def _turns(self, path: str) -> list[str]:
-        """Turns of a loop follow one another: only the last one can be open."""
-        last = self._connection.scalar(_last_turn(self._connection, self._run_id, f"{path}["))
+    def _iterations(self, path: str) -> list[str]:
+        """Iterations of a loop follow one another: only the last one can be open."""
+        last = self._connection.scalar(_last_iteration(self._connection, self._run_id, f"{path}["))
         if last is None or last < self._fold:
             return [] if last is None else [f"{path}["]
         self.folded[path] = {"completed": last}
@@ -91,7 +91,7 @@ def _count_items(run_id: str, beginning: str) -> Select[Any]:
     return select(steps.c.status, func.count().label("turns")).where(items).group_by(steps.c.status)
 
 
-def _last_turn(connection: Connection, run_id: str, beginning: str) -> Select[Any]:
+def _last_iteration(connection: Connection, run_id: str, beginning: str) -> Select[Any]:
     position = func.strpos if connection.dialect.name == "postgresql" else func.instr
     rest = func.substr(steps.c.path, len(beginning) + 1)
     turn = cast(func.substr(rest, 1, position(rest, "]") - 1), BigInteger)

@@ -1,7 +1,7 @@
-"""Orphans: child runs that nobody waits for any more, since their parent was cancelled, has failed or was rewound.
+"""Orphans: child runs whose parent does not wait for them any more, since it was cancelled, failed or was rewound.
 
 Locks go from a child to its parent and never back, so a parent's transition cannot cancel its children. It enters them
-here in its own commit; whoever made it cancels them at once, and if that one dies, a keeper does.
+here in its own commit; the process that committed cancels them at once, and if it dies, a keeper does.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ def leave_started_by(connection: Connection, run_id: str, paths: Sequence[str]) 
 
 def leave_awaited(connection: Connection, run_id: str, which: Any) -> None:
     """The children that the given steps of the run wait for. To be said while they still do."""
-    awaits = (
-        select(steps.c.path)
-        .where(steps.c.run_id == run_id, which, steps.c.kind == CHILD, steps.c.status == "waiting")
-    )  # fmt: skip
+    awaits = select(steps.c.path).where(
+        steps.c.run_id == run_id, which, steps.c.kind == CHILD, steps.c.status == "waiting"
+    )
     _enter(connection, _open_children(run_id).where(runs.c.parent_path.in_(awaits)), f"its parent {run_id}")
 
 
-def forget(connection: Connection, run_id: str) -> None:
+def delete_orphan(connection: Connection, run_id: str) -> None:
     """It has been cancelled, or has ended before."""
     connection.execute(delete(orphans).where(orphans.c.run_id == run_id))
 

@@ -1,5 +1,5 @@
-"""Recovery by hand: all that waits for a worker is made due at once, and what there is to recover is counted. The
-workers' keepers do the rest, as they always do; so it is safe at any time.
+"""Manual recovery: makes everything that waits for a worker due at once, and counts what there is to recover. The
+keepers of the workers do the rest, as always; so it is safe at any time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class Recovery:
-    """What `recover` has found and done."""
+    """What `recover` found and did."""
 
-    #: Runs, steps and events that wait for a worker: keepers ring for all of them at once, whatever was rung before.
-    rung: int
-    #: Of these, steps whose time has come while nobody looked: they go on.
+    #: Runs, steps and events that wait for a worker: keepers publish messages for all of them at once.
+    republished: int
+    #: Of these, steps whose time has come while no keeper looked: they continue.
     resumed: int
     #: Attempts whose executor is dead: a live worker takes them over within a lease.
     lost: int
     #: Runs and steps that no worker had the code for. They are looked at again from time to time, as before.
     parked: int
-    #: Runs that wait as a whole: for a time, an event, a child, or somebody outside.
+    #: Runs that wait as a whole: for a time, an event, a child, or an external system.
     suspended: int
     #: Children of ended or rewound parents: a live worker cancels them.
     orphans: int
@@ -43,25 +43,25 @@ class Recovery:
 
 
 def recover(database: Database) -> Recovery:
-    rung = database.transact(_forget_all_rings)
+    republished = database.transact(_reset_all)
     marked = [""] * _BATCH
     while len(marked) >= _BATCH:
         marked = database.transact(lambda connection: make_due(connection, BACKOFF_MAX, _BATCH))
-        rung += marked
+        republished += marked
     with database.snapshot() as connection:
-        return _counted(connection, rung)
+        return _counted(connection, republished)
 
 
-def _forget_all_rings(connection: Connection) -> list[str]:
-    return [status for table in (runs, steps, events) for status in _forget_rings(connection, table)]
+def _reset_all(connection: Connection) -> list[str]:
+    return [status for table in (runs, steps, events) for status in _reset(connection, table)]
 
 
 def make_due(connection: Connection, within: float, limit: int) -> list[str]:
     """Make up to `limit` rows due now whose look would come `within` seconds. Rows whose time has not come, and parked
     ones, are left alone. The status of each that was changed.
     """
-    # As if nobody had ever rung: any keeper that finds them rings, whatever backlog the others' rings have made.
-    forgotten = {"ring_at": now(), "rings": NEVER_PUBLISHED}
+    # As if no message had been published: any keeper that finds the rows publishes, whatever backlog there is.
+    unpublished = {"ring_at": now(), "rings": NEVER_PUBLISHED}
     of_runs, of_steps = (
         select(*table.primary_key.columns)
         .where(table.c.ring_at > now(), table.c.ring_at <= after(within), _waits(table))
@@ -71,12 +71,12 @@ def make_due(connection: Connection, within: float, limit: int) -> list[str]:
         for table in (runs, steps)
     )
     found_runs = connection.scalars(
-        update(runs).where(runs.c.id.in_(chosen(of_runs))).values(forgotten).returning(runs.c.status)
+        update(runs).where(runs.c.id.in_(chosen(of_runs))).values(unpublished).returning(runs.c.status)
     ).all()
     found_steps = connection.scalars(
         update(steps)
         .where(tuple_(steps.c.run_id, steps.c.path).in_(chosen(of_steps)))
-        .values(forgotten)
+        .values(unpublished)
         .returning(steps.c.status)
     ).all()
     return [*found_runs, *found_steps]
@@ -105,17 +105,17 @@ def _waits(table: Table) -> Any:
     )
 
 
-def _forget_rings(connection: Connection, table: Table) -> Sequence[str]:
+def _reset(connection: Connection, table: Table) -> Sequence[str]:
     """Of what is due already; of events, all. The status of each."""
     key = table.primary_key.columns
     when = table.c.ring_at.is_not(None) if table is events else table.c.ring_at <= now()
     due = select(*key).where(when, _waits(table)).with_for_update(skip_locked=True)
-    forgotten = {"rings": NEVER_PUBLISHED} | ({"ring_at": now()} if table is events else {})
-    changed = update(table).where(tuple_(*key).in_(chosen(due))).values(forgotten).returning(table.c.status)
+    unpublished = {"rings": NEVER_PUBLISHED} | ({"ring_at": now()} if table is events else {})
+    changed = update(table).where(tuple_(*key).in_(chosen(due))).values(unpublished).returning(table.c.status)
     return connection.scalars(changed).all()
 
 
-def _counted(connection: Connection, rung: Sequence[str]) -> Recovery:
+def _counted(connection: Connection, republished: Sequence[str]) -> Recovery:
     living = select(executors.c.id).where(executors.c.id == steps.c.executor_id, executors.c.expires_at > now())
     running = select(runs.c.id).where(in_status("running"))
     in_flight = one_of(steps.c.run_id, running) & (steps.c.status == "running")
@@ -123,8 +123,8 @@ def _counted(connection: Connection, rung: Sequence[str]) -> Recovery:
         steps.c.status.in_(("waiting", "waiting_retry")) & (steps.c.due_at > now()) & steps.c.kind.not_in(LIMITED_WAITS)
     )
     return Recovery(
-        rung=len(rung),
-        resumed=sum(status == "waiting" for status in rung),
+        republished=len(republished),
+        resumed=sum(status == "waiting" for status in republished),
         suspended=_count(connection, runs, in_status("suspended")),
         orphans=_count(connection, orphans),
         lost=_count(connection, steps, in_flight, ~living.exists()),

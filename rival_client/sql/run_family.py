@@ -27,10 +27,19 @@ _HEIGHT = 1000
 _COLUMNS = tuple(
     runs.c[name]
     for name in (
-        "id", "workflow", "version", "status", "failed_step", "created_at", "started_at", "completed_at", "paused_at",
-        "parent_run_id", "parent_path",
+        "id",
+        "workflow",
+        "version",
+        "status",
+        "failed_step",
+        "created_at",
+        "started_at",
+        "completed_at",
+        "paused_at",
+        "parent_run_id",
+        "parent_path",
     )
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,7 @@ class _Descent:
             self._counts.setdefault(row.parent_run_id, {})[row.status] = row.number
 
     def _children(self, parents: Sequence[str]) -> list[str]:
-        """The first of each, and whoever leads to the run that was asked for."""
+        """The first children of each run, and those that lead to the requested run."""
         parents = [parent for parent in parents if parent in self._counts]
         if not parents:
             return []

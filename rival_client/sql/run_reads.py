@@ -14,7 +14,7 @@ from rival_client.model.kinds import RESULT_KINDS
 from rival_client.model.records import Attempt, LastError, Run, RunResult, RunState, Step
 from rival_client.sql.folded_steps import Overview
 
-#: What every poll of a wait asks, for the hot line.
+#: Every poll of a `wait` uses it.
 READ_STATUS = Statement.of("rival_read_status", "SELECT workflow, status FROM rival_runs WHERE id = %(id)s")
 
 
@@ -51,9 +51,11 @@ def read_state(connection: Connection, run_id: str, fold: int | None = None) -> 
     its_attempts = [_attempt(row) for row in connection.execute(tried).mappings()]
     failed = {attempt.path: attempt for attempt in its_attempts if attempt.error is not None}
     return RunState(
-        **_run_fields(run), steps=[_with_last_error(_step(s), failed.get(s["path"])) for s in its_steps],
-        attempts=its_attempts, folded=folded,
-    )  # fmt: skip
+        **_run_fields(run),
+        steps=[_with_last_error(_step(s), failed.get(s["path"])) for s in its_steps],
+        attempts=its_attempts,
+        folded=folded,
+    )
 
 
 def _with_last_error(step: Step, failed: Attempt | None) -> Step:
@@ -112,8 +114,18 @@ def _run_fields(row: RowMapping) -> dict[str, Any]:
 
 
 def _step(row: RowMapping) -> Step:
-    left_out = ("run_id", "execution_token", "timeout_token", "executor_id", "ring_at", "rings", "state",
-                "end_order", "begun_after", "paused")  # fmt: skip
+    left_out = (
+        "run_id",
+        "execution_token",
+        "timeout_token",
+        "executor_id",
+        "ring_at",
+        "rings",
+        "state",
+        "end_order",
+        "begun_after",
+        "paused",
+    )
     fields = {name: value for name, value in row.items() if name not in left_out}
     return Step(**{"result": None, **fields}, state=row["state"] or {}, executor=row["executor_id"])
 

@@ -71,10 +71,18 @@ def _parent(argument: str, value: object) -> str:
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "workflow": arguments.name, "status": _statuses, "since": arguments.moment, "until": arguments.moment,
-    "ended_since": arguments.moment, "ended_until": arguments.moment, "input": arguments.fields,
-    "result": arguments.fields, "error": _part_of_error, "parent": _parent, "paused": arguments.flag,
-}  # fmt: skip
+    "workflow": arguments.name,
+    "status": _statuses,
+    "since": arguments.moment,
+    "until": arguments.moment,
+    "ended_since": arguments.moment,
+    "ended_until": arguments.moment,
+    "input": arguments.fields,
+    "result": arguments.fields,
+    "error": _part_of_error,
+    "parent": _parent,
+    "paused": arguments.flag,
+}
 
 
 class Runs(list[Run]):
@@ -123,7 +131,7 @@ def list_runs(
 ) -> Runs:
     """One page; its `next` is there if there are more."""
     chosen = chosen or RunFilter()
-    # One more than is asked for tells whether there is a next page.
+    # One run more than the limit shows whether there is a next page.
     statement = _newest(select(runs), runs, limit + 1).where(*_conditions(connection, chosen))
     if behind is not None:
         statement = statement.where(tuple_(runs.c.created_at, runs.c.id) < (behind.created_at, behind.run_id))

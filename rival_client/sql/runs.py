@@ -39,7 +39,7 @@ _INSERT_RUNS_POSTGRES = text(_INSERT_RUNS)
 INSERT_RUNS_PSYCOPG = re.sub(r":(\w+)", r"%(\1)s", _INSERT_RUNS)
 #: The input as text: a producer's connection may have loaders of its own for JSON (Django's has).
 SELECT_EXISTING_PSYCOPG = "SELECT id, workflow, input::text FROM rival_runs WHERE id = ANY(%(ids)s)"
-#: What every start asks, for the hot line.
+#: Every start of a single run uses it.
 INSERT_RUN = Statement.of(
     "rival_insert_run",
     """
@@ -63,8 +63,8 @@ def insert_parameters(workflow: WorkflowInfo, inputs: Mapping[str, Json], grace:
 
 
 def insert_runs(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> set[str]:
-    """Insert the runs that do not exist yet; the ids of those that were inserted. `grace` 0: nobody will ring for
-    them, the keeper must."""
+    """Insert the runs that do not exist yet; returns the ids that were inserted. `grace` 0: only the keeper
+    publishes them."""
     if connection.dialect.name == "postgresql":
         return set(connection.scalars(_INSERT_RUNS_POSTGRES, insert_parameters(workflow, inputs, grace)))
     given = [{"id": run_id, "given_input": str(its_input)} for run_id, its_input in inputs.items()]
@@ -76,13 +76,18 @@ def _insert_on_sqlite(workflow: WorkflowInfo, grace: float) -> Any:
     return (
         sqlite.insert(runs)
         .values(
-            id=bindparam("id"), workflow=workflow.name, version=workflow.version, status="pending",
-            input=bindparam("given_input", type_=Text), created_at=now(), ring_at=after(grace),
+            id=bindparam("id"),
+            workflow=workflow.name,
+            version=workflow.version,
+            status="pending",
+            input=bindparam("given_input", type_=Text),
+            created_at=now(),
+            ring_at=after(grace),
             rings=first_rings(grace),
         )
         .on_conflict_do_nothing()
         .returning(runs.c.id)
-    )  # fmt: skip
+    )
 
 
 def existing_inputs(connection: Connection, run_ids: Sequence[str]) -> list[tuple[str, str, Any]]:
@@ -133,8 +138,8 @@ def _cancel_steps(connection: Connection, run_id: str) -> list[str]:
 
 
 def leave_orphans(connection: Connection, run_id: str, by: str, cancelled: bool) -> None:
-    """The run itself is no orphan any more, and if it was cancelled now, its children are. The last locks of all."""
-    orphans.forget(connection, run_id)
+    """The run is not an orphan any more; if it was cancelled now, its children are. These locks are the last ones."""
+    orphans.delete_orphan(connection, run_id)
     if cancelled:
         orphans.leave_all(connection, run_id, by)
 

@@ -41,7 +41,7 @@ class ScheduleRecord:
 
 
 def refuse_taken(connection: Connection, name: str) -> None:
-    """A workflow's own schedule has the workflow's name: nobody else's may have it."""
+    """Refuse the name of a workflow: it is reserved for the workflow's own schedule."""
     if connection.scalar(select(true()).where(workflows.c.name == name).limit(1)):
         raise RivalError(f"The schedule cannot be named {name!r}: that is the name of a workflow. Choose another name.")
 
@@ -51,15 +51,23 @@ def put_schedule(connection: Connection, name: str, workflow: str, planned: Plan
     dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
     rule = planned.rule
     statement = dialect.insert(schedules).values(
-        name=name, workflow=workflow, cron=rule.cron, every=rule.every, timezone=rule.timezone,
-        catch_up=planned.catch_up, input=planned.input, own=own, created_at=now(),
+        name=name,
+        workflow=workflow,
+        cron=rule.cron,
+        every=rule.every,
+        timezone=rule.timezone,
+        catch_up=planned.catch_up,
+        input=planned.input,
+        own=own,
+        created_at=now(),
         next_at=rule.next_after(connection.scalar(select(now())) or dt.datetime.now(dt.UTC)),
-    )  # fmt: skip
+    )
     new = statement.excluded
     same = and_(
-        schedules.c.cron.is_not_distinct_from(new.cron), schedules.c.every.is_not_distinct_from(new.every),
+        schedules.c.cron.is_not_distinct_from(new.cron),
+        schedules.c.every.is_not_distinct_from(new.every),
         schedules.c.timezone == new.timezone,
-    )  # fmt: skip
+    )
     changes = {c: new[c] for c in ("workflow", "cron", "every", "timezone", "catch_up", "input", "own")}
     changes |= {"next_at": case((same, schedules.c.next_at), else_=new.next_at), "error": None}
     connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=changes))

@@ -30,7 +30,7 @@ def recover(as_json: bool) -> int:
 def _lines(found: Recovery) -> list[str]:
     alive = f"{found.live_executors} executor(s) are alive" if found.live_executors else _NOBODY
     return [
-        f"{found.rung} run(s), step(s) and event(s) waited for a worker: they are rung for at once "
+        f"{found.republished} run(s), step(s) and event(s) waited for a worker: they are rung for at once "
         f"({found.resumed} of them had waited for their time, and go on)",
         f"{found.lost} attempt(s) belong to dead executors: live workers take them over within a lease",
         f"{found.parked} are parked: no worker had their code (see `rival ls`)",

@@ -41,7 +41,7 @@ def test_a_topic_that_is_full_is_told(shop: Cli) -> None:
     )
     counted.stderr_is("topic paid keeps 1 of 1 events: more will be refused")
     shop("emit", "paid", code=1, **bounded).complains(
-        "rival: Topic 'paid' keeps 1 events that nobody has waited for: this one was not sent. Start what waits for "
+        "rival: Topic 'paid' keeps 1 events that no run has received: this one was not sent. Start what waits for "
         "them, send with a shorter `expires`, or raise RIVAL_MAX_EVENTS_PER_TOPIC (0: no bound). `rival events "
         "--topic paid` lists them."
     )

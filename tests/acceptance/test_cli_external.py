@@ -57,6 +57,6 @@ def test_external_steps_are_completed_and_failed_from_a_terminal(bare: Cli, tmp_
     bare("complete", TOKENS["good"], "8", "--json", code=1).prints_json(refused)
     bare("fail", TOKENS["bad"], "again", "--retry", "--json", code=1).prints_json(refused | {"run_id": "bad"})
     bare("complete", "nonsense", code=1).complains(
-        "rival: That is no token of an external step, or not all of one. Give the whole text that "
+        "rival: This is not a token of an external step, or only a part of one. Give the whole text that "
         "`ctx.completion_token` has handed out; it begins with rvl_."
     )

@@ -8,7 +8,7 @@ from tests.acceptance.conftest import Cli
 def test_recover_says_what_it_found_and_that_nobody_is_there_to_do_it(shop: Cli) -> None:
     shop("run", "greet", '{"name": "ada"}')
     none = ("resumed", "lost", "parked", "suspended", "orphans", "waiting_for_time", "waiting_for_events")
-    shop("recover", "--json").prints_json({"rung": 1, **dict.fromkeys(none, 0), "live_executors": 0})
+    shop("recover", "--json").prints_json({"republished": 1, **dict.fromkeys(none, 0), "live_executors": 0})
     shop("recover").prints(
         """
         1 run(s), step(s) and event(s) waited for a worker: they are rung for at once (0 of them had waited for their time, and go on)

@@ -26,12 +26,6 @@ TO_CLEAN = (
     "benchmarks",
     "benchmarks/peers",
     "examples/approval",
-    "rival_client",
-    "rival_client/api",
-    "rival_client/broker",
-    "rival_client/db",
-    "rival_client/model",
-    "rival_client/sql",
     "rival_workers",
     "rival_workers/cli",
     "rival_workers/cli/demo",
@@ -141,7 +135,9 @@ def texts(path: Path) -> Iterator[tuple[str, int]]:
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             continue
         # The strings of tests are data: only what they say about themselves is checked.
-        if id(node) in docstrings or (not in_tests and node.value.count(" ") >= 2):
+        # Statements have the names of columns, as `rings`.
+        is_sql = bool(re.search(r"\b(?:INSERT INTO|UPDATE|SELECT|DELETE FROM)\b", node.value))
+        if id(node) in docstrings or (not in_tests and not is_sql and node.value.count(" ") >= 2):
             yield node.value, node.lineno
 
 

@@ -32,7 +32,7 @@ def test_all_that_was_published_before_is_published_again(stage: Stage) -> None:
     stage.add_run("due")
     stage.force("UPDATE rival_runs SET rings = 5 WHERE id = 'due'")
     stage.store.due(LOOK)
-    assert recover(stage.database).rung == 5
+    assert recover(stage.database).republished == 5
     due = stage.store.due(LOOK)
     assert {(one.run_id, one.rings) for one in due} == {
         (run_id, NEVER_PUBLISHED) for run_id in ("run-0", "run-1", "run-2", "step", "due")
@@ -42,7 +42,7 @@ def test_all_that_was_published_before_is_published_again(stage: Stage) -> None:
 def test_what_is_due_already_and_held_back_is_published_too(stage: Stage) -> None:
     stage.add_run("due", grace=1)
     stage.time_passes(2)
-    assert recover(stage.database).rung == 1
+    assert recover(stage.database).republished == 1
     [due] = stage.store.due(LOOK)
     assert due.rings == NEVER_PUBLISHED
 
@@ -69,10 +69,10 @@ def test_events_that_were_not_delivered_are_published(file_url: str) -> None:
     try:
         inline.rival.send_event("paid", {"n": 1})
         inline.doorbell.take()
-        assert inline.rival.recover().rung == 1
+        assert inline.rival.recover().republished == 1
         assert inline.keeper.run_once().published == 1
         assert len(inline.drain()) == 1
-        assert inline.rival.recover().rung == 0
+        assert inline.rival.recover().republished == 0
     finally:
         inline.close()
 
@@ -90,7 +90,7 @@ def test_a_lost_message_is_published_at_once_and_twice_does_no_harm(file_url: st
         inline.keeper.run_once()
         inline.drain()
         assert inline.rival.result("r").result == 1
-        assert inline.rival.recover().rung == 0
+        assert inline.rival.recover().republished == 0
     finally:
         inline.close()
 

@@ -18,7 +18,7 @@ from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
 from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
 from rival_client.model.payload import Json, dump
-from rival_client.sql.topics import topic_of
+from rival_client.model.topics import topic_of
 from rival_workers.definition.options import Duration, SleepUnits
 from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.returns import Returns, returns_of_model

@@ -14,11 +14,11 @@ from rival_client.db.database import Database
 from rival_client.db.guards import step_can
 from rival_client.db.locks import share_run
 from rival_client.db.tables import deliveries, events, now, steps, waits
+from rival_client.model.json_match import contains
 from rival_client.model.kinds import FLOW_WAIT
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.wake import Arrival, ReadyStep, end_checkpoint, wake
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.event_match import holds
 from rival_workers.store.interface import ClaimBy, Delivered, DueEvent, SweepOptions
 from rival_workers.store.sql.guards import any_is_past, backed_off, chosen
 from rival_workers.store.sql.locks import BETWEEN as BETWEEN
@@ -218,7 +218,7 @@ def _next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -
     while True:
         found = connection.execute(_waiting_for(event, last)).all()
         for row in found:
-            if row.filter is None or holds(event.payload, row.filter):
+            if row.filter is None or contains(event.payload, row.filter):
                 return row
         if len(found) < _WAITS_AT_ONCE:
             kept = update(events).where(events.c.id == event.id, events.c.status == "sent")

@@ -26,5 +26,5 @@ class OrphansSql:
             try:
                 return run_statements.cancel_run(connection, run_id, by)
             except RunNotFound:
-                orphan_statements.forget(connection, run_id)
+                orphan_statements.delete_orphan(connection, run_id)
                 return False

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, or_, select, true, tuple_
 
 from rival_client.db.tables import deliveries, events, now
+from rival_client.model.json_match import contains
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.event_match import holds
 
 _BATCH = 100
 
@@ -45,7 +45,7 @@ def _fitting(
     parts: tuple[tuple[str, ...], ...] = (("kept", "sent"),) if wait.key is None else (("kept",), ("sent",))
     there = [_there_for(connection, waiting, wait, statuses, alive_at) for statuses in parts]
     for event in heapq.merge(*there, key=sending_order):
-        if wait.where is None or holds(event.payload, wait.where):
+        if wait.where is None or contains(event.payload, wait.where):
             yield event
 
 

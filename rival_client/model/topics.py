@@ -1,4 +1,4 @@
-"""What a typed event's topic is: the same for those who send it and for those who wait for it."""
+"""The topic of a typed event: the same for senders and for the steps that wait."""
 
 from __future__ import annotations
 

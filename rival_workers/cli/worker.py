@@ -47,7 +47,7 @@ class Hands:
 
     def command(self, index: int) -> list[str]:
         name = f"rival-{os.getpid()}-{index}@{socket.gethostname()}"
-        command = [sys.executable, "-m", "rival_workers.runtime.celery.worker_main", "--name", name]
+        command = [sys.executable, "-m", "rival_workers.runtime.celery.worker", "--name", name]
         command += ["--pool", self.pool, "--concurrency", str(self.concurrency), "--loglevel", self.loglevel]
         return [*command, *(["--events"] if self.events else []), *(["--reload"] if self.reload else [])]
 

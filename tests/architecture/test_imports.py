@@ -23,14 +23,11 @@ KNOW_CELERY = {
     "rival_workers/runtime/celery/app.py",
     "rival_workers/runtime/celery/consumer.py",
     "rival_workers/runtime/celery/task_events.py",
-    "rival_workers/runtime/celery/requests.py",
     "rival_workers/runtime/celery/revoke_commands.py",
     "rival_workers/runtime/celery/task_step.py",
     "rival_workers/runtime/celery/install.py",
-    "rival_workers/runtime/celery/lost_messages.py",
     "rival_workers/runtime/celery/lifecycle.py",
     "rival_workers/runtime/celery/worker.py",
-    "rival_workers/runtime/celery/prefork_pool.py",
     "rival_workers/runtime/celery/threads_pool.py",
     "rival_workers/dev/inproc_worker.py",
     "rival_workers/dev/inproc_transport.py",
@@ -259,7 +256,7 @@ def test_a_workflow_file_can_be_imported_without_celery_and_without_sql() -> Non
 
 def test_a_worker_starts_without_what_only_some_workers_use() -> None:
     not_there = {"alembic", "mako", "pygments", "rich", "httpx"}
-    done = run_without(not_there, "import rival_workers.runtime.celery.worker_main")
+    done = run_without(not_there, "import rival_workers.runtime.celery.worker")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -117,7 +117,7 @@ def _become(request: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.alarm(request.get("timeout", 0))
     if request["be"] == "worker":
-        from rival_workers.runtime.celery.worker_main import main
+        from rival_workers.runtime.celery.worker import main
 
         sys.exit(main(request["args"]))
     if request["be"] == "script":
@@ -161,7 +161,7 @@ def _import_all() -> None:
     from rival_workers.cli.main import COMMANDS
 
     commands = {f"cli.{module}" for module in COMMANDS.values()}
-    others = {"runtime.celery.worker_main", "runtime.celery.redis_transport", "testing.lab", "dev.inproc_worker"}
+    others = {"runtime.celery.worker", "runtime.celery.redis_transport", "testing.lab", "dev.inproc_worker"}
     for module in commands | others:
         importlib.import_module(f"rival_workers.{module}")
     for name in rival_workers.__all__:

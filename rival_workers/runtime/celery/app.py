@@ -1,4 +1,4 @@
-"""The Celery app: settings that fit an engine whose truth is in Postgres, and its tasks. Only here is Celery known."""
+"""The Celery app and its tasks. The settings fit an engine whose state is in the database: messages may be lost."""
 
 from __future__ import annotations
 
@@ -21,28 +21,45 @@ REDIS_TRANSPORT = "rival_workers.runtime.celery.redis_transport:ValidatingTransp
 
 
 class AttemptFailed(RivalError):
-    """Raised after the failure was committed, so that Flower and Celery's events tell the truth about the attempt."""
+    """Raised after the failure was committed, so that Flower and Celery's events show that the attempt failed."""
+
+
+#: The settings of the app that depend on nothing.
+APP_SETTINGS: dict[str, Any] = {
+    "task_serializer": "json",
+    "accept_content": ["json"],
+    "event_serializer": "json",
+    "result_backend": None,
+    "task_ignore_result": True,
+    "task_store_errors_even_if_ignored": False,
+    # The lease decides when an attempt starts again. With late acks, a short loss of the connection would run a
+    # running attempt twice.
+    "task_acks_late": False,
+    "task_reject_on_worker_lost": False,
+    "worker_prefetch_multiplier": 1,
+    "task_create_missing_queues": True,
+    "task_publish_retry": False,
+    "broker_pool_limit": 10,
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "worker_consumer": "rival_workers.runtime.celery.consumer:FastReconnectConsumer",
+    "worker_hijack_root_logger": False,
+    "worker_redirect_stdouts": False,
+    "worker_enable_remote_control": True,
+    "task_track_started": False,
+}
 
 
 def make_app(settings: WorkerSettings, concurrency: int = 8) -> Celery:
     app = Celery("rival", broker=settings.broker_url, set_as_current=False)
     app.conf.update(
-        task_serializer="json", accept_content=["json"], event_serializer="json",
-        result_backend=None, task_ignore_result=True, task_store_errors_even_if_ignored=False,
-        # The lease in Postgres is the authority for starting again; with late acks a mere blip of the
-        # connection would run a running attempt twice.
-        task_acks_late=False, task_reject_on_worker_lost=False,
-        worker_prefetch_multiplier=1, worker_disable_prefetch=_is_redis(settings),
-        task_default_queue=settings.queue, task_create_missing_queues=True,
-        task_publish_retry=False, broker_pool_limit=10,
-        broker_connection_retry_on_startup=True, broker_connection_max_retries=None,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_consumer="rival_workers.runtime.celery.consumer:FastReconnectConsumer",
-        worker_hijack_root_logger=False, worker_redirect_stdouts=False,
-        worker_enable_remote_control=True, task_track_started=False,
+        APP_SETTINGS,
+        task_default_queue=settings.queue,
+        worker_disable_prefetch=_is_redis(settings),
         broker_transport=REDIS_TRANSPORT if _is_redis(settings) else None,
         broker_transport_options=_transport_options(settings, concurrency),
-    )  # fmt: skip
+    )
     app.only_tasks = frozenset({RUN_TASK, ATTEMPT_TASK, EVENT_TASK})
     return app
 
@@ -55,29 +72,40 @@ def _transport_options(settings: WorkerSettings, concurrency: int) -> dict[str, 
     if not _is_redis(settings):
         return {}
     return {
-        "socket_timeout": 5, "socket_connect_timeout": 1, "socket_keepalive": True, "health_check_interval": 10,
-        "max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0,
-        "max_connections": max(64, concurrency * 2), "global_keyprefix": settings.key_prefix,
-        # No message is the only copy of anything, so Redis need not remember what a worker has taken.
+        "socket_timeout": 5,
+        "socket_connect_timeout": 1,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+        "max_retries": 1,
+        "interval_start": 0,
+        "interval_step": 0,
+        "interval_max": 0,
+        "max_connections": max(64, concurrency * 2),
+        "global_keyprefix": settings.key_prefix,
+        # Every message can be published again, so Redis need not keep unacknowledged ones.
         "ack_emulation": False,
-        # One list per queue instead of four: nothing rings with a priority.
+        # One list per queue instead of four: messages have no priority.
         "priority_steps": [0],
-    }  # fmt: skip
+    }
 
 
 class Tasks:
-    """The tasks. They find this process's coordinator when they run, since a pool's children make their own."""
+    """The tasks. They read `coordinator` when they run, since each child of a prefork pool has its own."""
 
     def __init__(self, app: Celery, **more: Any) -> None:
-        """`more`: options of Celery's, for both."""
+        """`more`: further Celery options for all tasks."""
         self.coordinator: Coordinator | None = None
         options: dict[str, Any] = {
-            "shared": False, "ignore_result": True, "typing": False, "throws": (AttemptFailed,),
-            "Strategy": "rival_workers.runtime.celery.requests:validating_strategy",
-            "Request": "rival_workers.runtime.celery.requests:AttemptRequest", **more,
-        }  # fmt: skip
+            "shared": False,
+            "ignore_result": True,
+            "typing": False,
+            "throws": (AttemptFailed,),
+            "Strategy": "rival_workers.runtime.celery.consumer:validating_strategy",
+            "Request": "rival_workers.runtime.celery.consumer:AttemptRequest",
+            **more,
+        }
         app.task(name=ATTEMPT_TASK, **options)(self.attempt)
-        # Flower shows attempts. A start that succeeds says nothing about its run, and would be shown under its name.
+        # Only attempts send events: the success of a start message does not mean that its run succeeded.
         app.task(name=RUN_TASK, **options, send_events=False)(self.run)
         app.task(name=EVENT_TASK, **options, send_events=False)(self.event)
 
@@ -96,7 +124,7 @@ class Tasks:
             )
 
     def event(self, *args: Any, **kwargs: Any) -> None:
-        """Look who waits for an event."""
+        """Deliver an event to the steps that wait for it."""
         message = _read(EVENT_TASK, args, kwargs)
         if isinstance(message, EventMessage):
             self._ready().deliver(message.event_id)
@@ -116,12 +144,12 @@ def _report_to_celery(verdict: Verdict) -> None:
     if verdict.error is not None:
         raise AttemptFailed(text)
     if verdict.what == "stale":
-        # Somebody else's attempt under the same id: a success here would be told over its truth.
+        # Another attempt may have the same task id: a success event here would overwrite its state in Flower.
         raise Ignore("stale")
 
 
 def _read(task: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AnyMessage | None:
-    """Once more, for a task that was not called through a worker's strategy."""
+    """Validates the arguments again, for a task that was not called through a worker's strategy."""
     try:
         return read_call(task, [list(args), kwargs, {}], {})
     except Garbage as error:

@@ -1,5 +1,5 @@
-"""Checks that the Redis user of the URL may do what a worker does. Celery meets a denied command in the middle of its
-loop, and ends with a traceback that names neither the user nor the rule; here each denial comes with the ACL rule.
+"""Checks that the Redis user of the URL has the rights of a worker, and names the ACL rule for each missing one.
+Without this check, Celery's loop ends with a traceback that names neither the user nor the rule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Denied:
 
 
 def require_access(settings: WorkerSettings) -> None:
-    """Raise ConfigurationError if the broker refuses this user something. A broker that is down is not a refusal."""
+    """Raises ConfigurationError if the user lacks a right. An unreachable broker is not an error here."""
     url = settings.broker_url
     if not url or not is_redis(url):
         return
@@ -51,7 +51,7 @@ def refused_login(url: str, error: Exception) -> str:
 def described(url: str, found: list[Denied]) -> str:
     missing = ", ".join(dict.fromkeys(one.what for one in found))
     return (
-        f"The broker at {masked(url)} does not let user {user_of(url)!r} do what a worker does: {missing}. "
+        f"User {user_of(url)!r} lacks rights at the broker {masked(url)} that a worker needs: {missing}. "
         f"Add the rights: {acl_line(url, found)}"
     )
 
@@ -65,7 +65,7 @@ def acl_line(url: str, found: list[Denied]) -> str:
 
 
 def denials(settings: WorkerSettings) -> list[Denied]:
-    """What a worker does and the user may not."""
+    """The commands, keys and channels that a worker needs and the user may not use."""
     client = redis.Redis.from_url(settings.broker_url or "", **REDIS_BOUNDS)
     try:
         database = client.connection_pool.connection_kwargs.get("db") or 0
@@ -75,22 +75,42 @@ def denials(settings: WorkerSettings) -> list[Denied]:
         client.close()
 
 
+#: The commands of the doorbell and of kombu's transport.
+_COMMANDS = """
+LPUSH {queue} x
+BRPOP {queue} 1
+LLEN {queue}
+LINDEX {queue} -1
+SET {epoch} x NX
+SADD {bindings} x
+SREM {bindings} x
+SMEMBERS {bindings}
+DEL {bindings}
+ZADD {deadlines} 0 x
+ZRANGEBYSCORE {deadlines} -inf 0
+EVALSHA {digest} 1 {deadlines}
+PUBLISH {changed} x
+PUBLISH {events} x
+"""
+
+
 def _commands(settings: WorkerSettings, database: int) -> list[tuple[str, ...]]:
-    """Those of the doorbell and of kombu's transport."""
-    prefix, key = settings.key_prefix, settings.key_prefix + settings.queue
-    bindings, deadlines = f"{prefix}_kombu.binding.celery.pidbox", f"{prefix}_kombu.binding_deadlines"
-    return [
-        ("LPUSH", key, "x"), ("BRPOP", key, "1"), ("LLEN", key), ("LINDEX", key, "-1"),
-        ("SET", f"{prefix}{EPOCH_KEY}{settings.queue}", "x", "NX"),
-        ("SADD", bindings, "x"), ("SREM", bindings, "x"), ("SMEMBERS", bindings), ("DEL", bindings),
-        ("ZADD", deadlines, "0", "x"), ("ZRANGEBYSCORE", deadlines, "-inf", "0"),
-        ("EVALSHA", "0" * 40, "1", deadlines),
-        ("PUBLISH", f"{prefix}{CHANGED_CHANNEL}x", ""), ("PUBLISH", f"{prefix}/{database}.celeryev/x", ""),
-    ]  # fmt: skip
+    prefix = settings.key_prefix
+    names = {
+        "queue": prefix + settings.queue,
+        "epoch": f"{prefix}{EPOCH_KEY}{settings.queue}",
+        "bindings": f"{prefix}_kombu.binding.celery.pidbox",
+        "deadlines": f"{prefix}_kombu.binding_deadlines",
+        "digest": "0" * 40,
+        "changed": f"{prefix}{CHANGED_CHANNEL}x",
+        "events": f"{prefix}/{database}.celeryev/x",
+    }
+    # Split before the names are filled in: a prefix may contain spaces.
+    return [tuple(word.format(**names) for word in line.split()) for line in _COMMANDS.strip().splitlines()]
 
 
 def _denied_commands(client: Any, settings: WorkerSettings, database: int) -> Iterator[Denied]:
-    """Within a transaction that is given up: rights are checked when a command is queued, and nothing is run."""
+    """Within a transaction that is discarded: Redis checks rights when a command is queued, and runs nothing."""
     connection = client.connection_pool.get_connection()
     try:
         if denied := _ask(connection, settings, "MULTI"):
@@ -100,7 +120,7 @@ def _denied_commands(client: Any, settings: WorkerSettings, database: int) -> It
             if denied := _ask(connection, settings, *command):
                 yield denied
     finally:
-        # Also ends the transaction, whether DISCARD is allowed or not.
+        # Also discards the transaction, even if DISCARD is denied.
         connection.disconnect()
         client.connection_pool.release(connection)
 
@@ -115,7 +135,7 @@ def _ask(connection: Any, settings: WorkerSettings, *command: str) -> Denied | N
 
 
 def _denied_channel(client: Any, settings: WorkerSettings, channel: str) -> Iterator[Denied]:
-    """Remote commands come through this one: Flower, `celery control`, `celery inspect`."""
+    """The channel of remote commands: Flower, `celery control`, `celery inspect`."""
     pubsub = client.pubsub()
     try:
         pubsub.psubscribe(channel)
@@ -128,11 +148,11 @@ def _denied_channel(client: Any, settings: WorkerSettings, channel: str) -> Iter
 
 
 def _denied(error: Exception, command: tuple[str, ...], settings: WorkerSettings) -> Denied:
-    """Redis says whether the command, the key or the channel is denied."""
+    """The error text of Redis names the denied command, key or channel."""
     if by_command := _COMMAND.search(str(error)):
         return Denied(f"the command {by_command[1].upper()}", f"+{by_command[1].lower()}")
     if "channel" in str(error):
-        # A pattern that is subscribed to must be allowed literally, or all channels.
+        # For PSUBSCRIBE, the ACL must allow the pattern literally, or all channels.
         literal = command[0] == "PSUBSCRIBE" and settings.key_prefix
         return Denied(
             f"{command[0]} on channel {command[1]!r}", f"&{command[1]}" if literal else f"&{settings.key_prefix}*"

@@ -1,7 +1,8 @@
-"""Celery's consumer, but no message can end its loop: what cannot be handled is logged in one line and thrown away.
+"""Celery's consumer, request and task strategy for a worker that reads untrusted messages.
 
-Celery's own lets unexpected errors through to the loop, which ends the worker with the message unacknowledged, and
-reports garbage with its whole contents.
+A message that cannot be handled never ends the consumer's loop: it is logged in one line and rejected. Celery's own
+consumer lets unexpected errors end the worker with the message unacknowledged, and logs the contents of the message.
+`untrusted_messages` has the rules; this module only calls them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from functools import partial
 from typing import Any
 
 from celery import signals
+from celery.exceptions import InvalidTaskError
 from celery.worker.consumer import Consumer
+from celery.worker.request import Request
+from celery.worker.strategy import default as default_strategy
 
-from rival_workers.runtime.celery.untrusted_messages import reason, report_garbage
+from rival_workers.runtime.celery.untrusted_messages import reason, rebuild, report_garbage
 
 
 class ValidatingConsumer(Consumer):  # type: ignore[misc]
@@ -33,8 +37,8 @@ class ValidatingConsumer(Consumer):  # type: ignore[misc]
         return on_task_received
 
     def update_strategies(self) -> None:
-        """An app of Rival's own takes Rival's messages only, and not those for Celery's built-in tasks or for shared
-        tasks that a workflow file has brought along.
+        """Rival's own app accepts only Rival's tasks: not the built-in tasks of Celery, and not shared tasks that a
+        workflow file imports.
         """
         super().update_strategies()
         own = getattr(self.app, "only_tasks", self.strategies)
@@ -58,7 +62,7 @@ class ValidatingConsumer(Consumer):  # type: ignore[misc]
         self.discard(message, exc)
 
     def discard(self, message: Any, error: BaseException | None = None) -> None:
-        """Unless it is acknowledged or rejected it counts as being worked on, and enough of them silence a worker."""
+        """Reject the message. Without that it stays unacknowledged, and enough of them fill the prefetch window."""
         with suppress(*self.connection_errors):
             if not message.acknowledged:
                 message.reject()
@@ -66,10 +70,41 @@ class ValidatingConsumer(Consumer):  # type: ignore[misc]
 
 
 class FastReconnectConsumer(ValidatingConsumer):
-    """Comes back to a returning broker within half a second, where Celery's own steps go 2, 4, 6 … 30 s."""
+    """Reconnects to a returning broker within half a second; Celery's own pauses are 2, 4, 6 … 30 s."""
 
     def ensure_connected(self, conn: Any) -> Any:
         conn.ensure_connection = partial(
             conn.ensure_connection, interval_start=0.5, interval_step=0.5, interval_max=2.0
         )
         return super().ensure_connected(conn)
+
+
+class AttemptRequest(Request):  # type: ignore[misc]
+    """Ignores Celery's list of revoked ids, which would stop later attempts with the same id. `RevokeCommands` apply a
+    revoke to the attempt that the database shows, and end its process after that.
+    """
+
+    def revoked(self) -> bool:
+        return False
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        pass
+
+
+def validating_strategy(task: Any, app: Any, consumer: Any, **options: Any) -> Any:
+    """Builds each message again from its validated parts. A message that Rival has not written could end one worker
+    after another, or set time limits and callbacks; here it becomes an invalid task, which the consumer rejects.
+    """
+    handle = default_strategy(task, app, consumer, **options)
+
+    def strategy(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any, **kwargs: Any) -> Any:
+        try:
+            rebuild(message, task.name)
+        except Exception as error:
+            report_garbage(reason(error))
+            # Celery's report of an invalid task needs a body with a length.
+            message.body = b""
+            raise InvalidTaskError("garbage in the queue") from None
+        return handle(message, None, ack, reject, callbacks, **kwargs)
+
+    return strategy

@@ -1,56 +1,63 @@
-"""A Celery worker's membership in the fleet: each of its processes is set up by Celery's signals, and taken down again.
+"""The lifecycle of a Celery worker as a part of the fleet: Celery's signals start and stop Rival in its processes.
 
-threads, solo: the worker's process is the executor. prefork: each child is one, the parent only keeps.
+With the pools threads and solo, the worker's process is the executor. With prefork, each child is an executor, and the
+parent runs only the keeper.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from billiard.exceptions import WorkerLostError
 from celery import Celery, signals
 
+from rival_client.broker.doorbell import Doorbell
+from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK
 from rival_workers.definition.registry import Registry
 from rival_workers.runtime.celery.app import Tasks
-from rival_workers.runtime.celery.lost_messages import LostMessages
 from rival_workers.runtime.celery.revoke_commands import RevokeCommands
 from rival_workers.runtime.celery.task_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
+from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call
 from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
+
+log = logging.getLogger("rival.worker")
 
 
 class WorkerLifecycle:
     def __init__(
         self, app: Celery, settings: WorkerSettings, registry: Registry, *, forks: bool, name: str, **task: Any
     ) -> None:
-        """`task`: more options for Rival's tasks."""
+        """`task`: further options of Rival's tasks."""
         self.app, self.settings, self.registry = app, settings, registry
         self.forks, self.name = forks, name
         self.tasks = Tasks(app, **task)
-        #: That of the worker itself; in a forked child, the child's.
+        #: The worker's process; in a forked child, the child's.
         self.process = Process(settings, registry, name)
         #: Called after each round of the keeper.
         self.after_round: Callable[[Round], None] = lambda done: None
-        #: Called when the worker takes messages, and when it was told to stop.
+        #: Called when the worker begins to consume, and when it begins to stop.
         self.when_ready: Callable[[], None] = lambda: None
         self.when_leaving: Callable[[], None] = lambda: None
-        #: Called in a forked child that has been set up.
+        #: Called in a forked child at the end of its start.
         self.when_forked: Callable[[], None] = lambda: None
         self._events_wanted = SharedSwitch()
         self._stopping = SharedSwitch()
 
-    def join(self) -> None:
-        """To be called before the worker makes its pool. What is wrong with the database is said here."""
+    def start(self) -> None:
+        """Call it before the worker creates its pool. Raises the errors of the database and of its schema."""
         self.process.wait_for_database()
         if self.forks:
-            # Nothing open may be forked along.
+            # Children must not inherit open connections.
             self.process.store.database.dispose()
         else:
-            self._take_up_work()
+            self._start_executor()
         self._connect_signals()
 
-    def _take_up_work(self) -> None:
+    def _start_executor(self) -> None:
         self.process.executor.start()
         self.tasks.coordinator = self.process.coordinator
 
@@ -58,7 +65,7 @@ class WorkerLifecycle:
 
     def _connect_signals(self) -> None:
         connect = {"weak": False}
-        if self.forks:  # the solo pool sends these too, for a process that is no child
+        if self.forks:  # the solo pool also sends these, for the worker's own process
             signals.worker_process_init.connect(self._on_child_init, **connect)
             signals.worker_process_shutdown.connect(self._on_child_shutdown, **connect)
         signals.worker_ready.connect(self._on_ready, **connect)
@@ -66,12 +73,12 @@ class WorkerLifecycle:
         signals.worker_shutdown.connect(self._on_shutdown, **connect)
 
     def _on_child_init(self, **_: Any) -> None:
-        """In a prefork child: everything anew, nothing of the parent's connections."""
+        """In a prefork child: create a new Process, without the parent's connections."""
         events = AttemptEvents(ChildEvents(self.app, self.name, self._events_wanted))
         self.process = Process(self.settings, self.registry, self.name, observer=events)
         self.process.coordinator.limits.may_kill = True
         self.process.coordinator.stopping = self._stopping
-        self._take_up_work()
+        self._start_executor()
         self.when_forked()
 
     def _on_child_shutdown(self, **_: Any) -> None:
@@ -96,7 +103,7 @@ class WorkerLifecycle:
         self.when_ready()
 
     def _follow_events(self, consumer: Any) -> None:
-        """The children ask the switch whether anybody wants their events."""
+        """Set the switch from which the children read whether events are wanted."""
         dispatcher = consumer.event_dispatcher
         self._events_wanted.set(dispatcher is not None and dispatcher.enabled)
 
@@ -109,3 +116,28 @@ class WorkerLifecycle:
         self.process.keeper.stop()
         if not self.forks:
             self.process.executor.stop()
+
+
+class LostMessages:
+    """Publishes the message of a killed prefork child again. Runs in the parent, which the pool notifies.
+
+    Messages are acknowledged early, so a message that a child has received is lost with it. Steps that the child had
+    claimed are taken over like those of any dead executor. Steps that it had not claimed yet would wait for the keeper.
+    A message that was not lost is published twice, which has no effect because of its token.
+    """
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self._doorbell = doorbell
+
+    def watch(self) -> None:
+        signals.task_failure.connect(self._on_failure, weak=False)
+
+    def _on_failure(self, sender: Any, exception: Any, args: Any = (), kwargs: Any = None, **_: Any) -> None:
+        if not isinstance(exception, WorkerLostError) or sender.name not in (RUN_TASK, ATTEMPT_TASK, EVENT_TASK):
+            return
+        try:
+            message = read_call(sender.name, [list(args), dict(kwargs or {}), {}], {})
+        except Garbage:
+            return
+        log.info("a process was killed before the end of %s: its message is published again", sender.name)
+        self._doorbell.publish([message])

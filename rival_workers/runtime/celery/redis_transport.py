@@ -1,5 +1,5 @@
-"""kombu's Redis transport, but a list entry or a broadcast that is not a message is thrown away instead of ending the
-worker. What has an envelope and a task name is `validating_strategy`'s; this is for what does not even get that far.
+"""kombu's Redis transport, except that a list entry or a broadcast that is not a message is discarded and does not end
+the worker. `consumer.validating_strategy` checks messages that have an envelope and a task name.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rival_workers.runtime.celery.untrusted_messages import clean_envelope, reas
 
 class ValidatingChannel(redis.Channel):  # type: ignore[misc]
     def _brpop_read(self, **options: Any) -> Any:
-        return self._carefully(lambda: super(ValidatingChannel, self)._brpop_read(**options))
+        return self._guarded(lambda: super(ValidatingChannel, self)._brpop_read(**options))
 
     def _receive(self) -> Any:
-        return self._carefully(super()._receive)
+        return self._guarded(super()._receive)
 
-    def _carefully(self, read: Callable[[], Any]) -> Any:
+    def _guarded(self, read: Callable[[], Any]) -> Any:
         try:
             return read()
         except (Empty, *self.connection_errors, *self.connection.channel_errors):

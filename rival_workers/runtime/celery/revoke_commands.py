@@ -1,5 +1,5 @@
-"""Celery's remote commands `revoke` and `terminate`, for tasks of Rival's: applied to the database by a thread, since
-the consumer's loop must not wait for it.
+"""Celery's remote commands `revoke` and `terminate` for Rival's tasks. A thread applies them to the database, since the
+consumer's loop must not wait for it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from rival_workers.runtime.attempt.revokes import Revocations
 
 log = logging.getLogger("rival.revoke")
 
-#: Ids of one command that are looked at.
-MOST_IDS = 10_000
+#: The number of ids of one command that are applied.
+MAX_IDS = 10_000
 
 Order = tuple[str, bool, int]
 
 
 class RevokeCommands:
-    """`kills`: the pool runs each attempt in a process of its own, which `terminate` ends. `send_event`: to Flower."""
+    """`kills`: the pool runs one attempt per process, which `terminate` ends. `send_event` sends Celery events. `only`:
+    the worker has no other tasks than Rival's.
+    """
 
     def __init__(self, revocations: Revocations, send_event: Callable[..., None], *, kills: bool, only: bool) -> None:
         self._revocations, self._send_event, self._kills = revocations, send_event, kills
         self._orders: SimpleQueue[Order] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        #: Celery's own commands, for the other tasks of a worker that has some.
+        #: Celery's own commands, for other tasks of the worker.
         self._others = {} if only else {name: Panel.data[name] for name in ("revoke", "terminate")}
 
     def install(self) -> None:
-        """In this process, which has one worker."""
+        """Replaces the commands of this process, which has one worker."""
         Panel.data["revoke"], Panel.data["terminate"] = self.revoke, self.terminate
 
     def revoke(self, state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **kwargs: Any) -> Any:
@@ -53,7 +55,7 @@ class RevokeCommands:
     def _take(self, task_id: Any, terminate: bool, signal: Any) -> None:
         number = _signal_number(signal)
         ids = task_id if isinstance(task_id, list | tuple | set) else [task_id]
-        for one in list(ids)[:MOST_IDS]:
+        for one in list(ids)[:MAX_IDS]:
             if isinstance(one, str) and 0 < len(one) < 10_000 and "\x00" not in one:
                 self._orders.put((one, terminate, number))
         if self._thread is None:

@@ -1,4 +1,4 @@
-"""Tells Celery's event stream (Flower, `celery events`) of attempts that went on in place, as if each were a task."""
+"""Sends Celery task events (Flower, `celery events`) for attempts that run in place, as if each were a task."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rival_workers.runtime.attempt.telemetry import Report
 
 Send = Callable[..., None]
 
-#: A broker that does not answer holds an event up for seconds; after one such, onlookers go without for a while.
+#: Seconds without events after one that could not be sent: each would wait for the broker's timeout.
 BREAK_SECONDS = 10.0
 
 
 class SharedSwitch:
-    """One byte that a parent sets and its forked children see: are events wanted?"""
+    """One byte of shared memory that a parent sets and its forked children read."""
 
     def __init__(self) -> None:
         self._byte = mmap.mmap(-1, 1)
@@ -34,7 +34,7 @@ class SharedSwitch:
 
 
 class ConsumerEvents:
-    """Through the worker's own dispatcher, which lives in this process (threads and solo pools)."""
+    """Sends through the worker's dispatcher in the same process (threads and solo pools)."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
@@ -51,7 +51,7 @@ class ConsumerEvents:
 
 
 class ChildEvents:
-    """Through a dispatcher of the child's own, when its parent says that events are wanted (prefork)."""
+    """Sends through a dispatcher of a prefork child, while its parent's switch says that events are wanted."""
 
     def __init__(self, app: Celery, hostname: str, switch: SharedSwitch) -> None:
         self._app, self._hostname, self._switch = app, hostname, switch
@@ -70,7 +70,7 @@ class ChildEvents:
 
 
 class AttemptEvents:
-    """An AttemptObserver that speaks Celery's event language."""
+    """An AttemptObserver that sends Celery events."""
 
     def __init__(self, sink: ConsumerEvents | ChildEvents) -> None:
         self._sink = sink
@@ -83,10 +83,10 @@ class AttemptEvents:
             return
         task_id = attempt_id(run_id, path, attempt, lost)
         started = time.monotonic()
-        self._send(
-            "task-received", uuid=task_id, name=step_label(workflow, path), retries=attempt - 1, eta=None, expires=None,
-            args=f"(run={run_id!r}, step={path!r}, attempt={attempt})", kwargs="{}", root_id=run_id, parent_id=run_id,
-        )  # fmt: skip
+        arguments = {"args": f"(run={run_id!r}, step={path!r}, attempt={attempt})", "kwargs": "{}"}
+        ids = {"uuid": task_id, "root_id": run_id, "parent_id": run_id}
+        about = {"name": step_label(workflow, path), "retries": attempt - 1, "eta": None, "expires": None}
+        self._send("task-received", **ids, **about, **arguments)
         self._send("task-started", uuid=task_id)
 
         def report(what: str, error: dict[str, Any] | None) -> None:
@@ -107,5 +107,5 @@ class AttemptEvents:
         try:
             self._sink.send(kind, **fields)
         except Exception:
-            # An event is for onlookers; no trouble with it may reach the attempt.
+            # Events are only for monitoring: an error here must not affect the attempt.
             self._breaker.failed()

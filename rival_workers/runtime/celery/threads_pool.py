@@ -1,4 +1,4 @@
-"""Pools for Celery's worker: tasks on daemon threads, or in the consumer's own thread."""
+"""Pools for Celery's worker that run tasks on daemon threads, or in the consumer's thread."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _attempt(
     accept_callback: Callable[..., Any],
     error_callback: Callable[..., Any],
 ) -> None:
-    """Run one task as a prefork child would: whatever it raises is reported, and goes no further."""
+    """Run one task like a prefork child: report any exception to Celery, and raise none."""
     try:
         try:
             accept_callback(os.getpid(), monotonic())
             outcome = target(*args, **kwargs)
         except BaseException:
-            # Even SystemExit: a step that calls sys.exit() must not end the producer's worker.
+            # Also SystemExit: sys.exit() in a step must not end the worker.
             error_callback(ExceptionInfo())
         else:
             callback(outcome)
@@ -42,16 +42,16 @@ def _attempt(
         logger.exception("a task's outcome could not be reported to Celery")
 
 
-def _awake() -> None:
-    """Nothing to do but to have woken up."""
+def _wake() -> None:
+    """Does nothing: the call wakes the event loop."""
 
 
 class InlinePool(BasePool):  # type: ignore[misc]
-    """Runs each task in the consumer's thread: Celery's solo pool, minus its process-wide signal."""
+    """Runs each task in the consumer's thread, like Celery's solo pool, but without its process-wide signal."""
 
     body_can_be_buffer = True
-    deadline = float("inf")  # until when a stop waits for running tasks
-    abandoned = 0  # how many it then left behind
+    deadline = float("inf")  # the time until which a stop waits for running tasks
+    abandoned = 0  # the number of tasks that still ran then
 
     def on_apply(
         self,
@@ -70,11 +70,11 @@ class InlinePool(BasePool):  # type: ignore[misc]
 
 
 class DaemonThreadPool(InlinePool):
-    """Runs tasks on daemon threads, and wakes the consumer's event loop the moment one is free.
+    """Runs tasks on daemon threads, and wakes the consumer's event loop as soon as a thread is free.
 
-    Celery's own thread pool leaves that to the loop's next tick, up to a second later; the only cure there is to hoard
-    messages behind busy threads. And it uses `concurrent.futures`, which costs more per task than a queue does, and
-    waits for running tasks without limit, when it is stopped and when the interpreter ends.
+    With Celery's own thread pool the loop notices that at its next tick, up to a second later, unless it prefetches
+    messages for busy threads. Celery's pool also uses `concurrent.futures`, which costs more per task than a queue, and
+    waits for running tasks without limit when it stops and when the interpreter exits.
     """
 
     signal_safe = False
@@ -102,10 +102,10 @@ class DaemonThreadPool(InlinePool):
         for job in iter(self._jobs.get, None):
             job()
             if self._hub is not None:
-                self._hub.call_soon(_awake)
+                self._hub.call_soon(_wake)
 
     def on_stop(self) -> None:
-        """Drop what has not begun (its messages, unacked, go back to the queue) and wait for what has."""
+        """Drop jobs that have not begun, whose unacknowledged messages return to the queue; wait for running ones."""
         self._clear()
         for _ in self._threads:
             self._jobs.put(None)

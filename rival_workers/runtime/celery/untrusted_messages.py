@@ -1,5 +1,5 @@
-"""Reads messages that anybody may have written. Only what Rival itself puts into a message is taken from one, and only
-in the form in which Rival writes it; the message is then built again from that. Everything else in it has no effect.
+"""Validates messages from an untrusted queue. It reads only the parts that Rival writes, in the form in which Rival
+writes them, and builds the message again from these parts. Everything else in a message has no effect.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from rival_workers.runtime.attempt.telemetry import counters
 
 log = logging.getLogger("rival.celery")
 
-#: Bytes of a body. Rival's have ids and a token; the rest is room for long ids.
+#: Bytes of a body. Rival's bodies have ids and a token; the limit leaves room for long ids.
 MAX_BODY = 65_536
-#: Seconds by which a message may ask to wait. Rival's wait for `near` (30 s); whatever is due later is in the table.
+#: The longest countdown in seconds. Rival's messages wait for `near` (30 s) at most; later steps wait in the table.
 MAX_COUNTDOWN = 3600.0
 MAX_TOKEN = 2**31 - 1
 _ATTEMPT = re.compile(r"(\d{1,9})(?:\+(\d{1,9}))?", re.ASCII)
@@ -38,24 +38,24 @@ _EVENT_LABEL = re.compile(r"event\.[^\x00-\x1f]{1,200}")
 
 
 class Garbage(ValueError):
-    """A message that Rival has not written. The text says what is wrong with it, without its contents."""
+    """A message that Rival has not written. The text names the problem, without the contents of the message."""
 
 
 def report_garbage(why: object) -> None:
-    """Count and log a message that nobody will look at again."""
+    """Count and log a message that is discarded."""
     counters["garbage"] += 1
-    log.error("garbage in the queue, thrown away (%d so far): %s", counters["garbage"], str(why)[:500])
+    log.error("garbage in the queue, discarded (%d so far): %s", counters["garbage"], str(why)[:500])
 
 
 def reason(error: BaseException) -> str:
     return str(error) if isinstance(error, Garbage) else f"{type(error).__name__}: {str(error)[:200]}"
 
 
-# -- the envelope: what a broker keeps ------------------------------------------------------------------------
+# -- the envelope, as the broker stores it --------------------------------------------------------------------
 
 
 def clean_envelope(raw: Any, queue: str) -> dict[str, Any]:
-    """An envelope of kombu's with nothing in it that kombu or Celery would stumble over."""
+    """A kombu envelope without values that make kombu or Celery fail."""
     if not isinstance(raw, dict):
         raise Garbage(f"an envelope that is {_kind(raw)}")
     body, headers = raw.get("body"), _mapping(raw, "headers")
@@ -80,12 +80,14 @@ def clean_envelope(raw: Any, queue: str) -> dict[str, Any]:
         "properties": {
             "body_encoding": encoding,
             "correlation_id": _text(properties.get("correlation_id")),
-            # The sender's tag means nothing to this channel, and two messages may have the same.
+            # A new tag: the sender's tag is not unique in this channel.
             "delivery_tag": uuid.uuid4().hex,
             "delivery_info": {"exchange": "", "routing_key": queue, "redelivered": _redelivered(properties)},
-            "delivery_mode": 2, "priority": 0, "reply_to": _text(properties.get("reply_to")),
+            "delivery_mode": 2,
+            "priority": 0,
+            "reply_to": _text(properties.get("reply_to")),
         },
-    }  # fmt: skip
+    }
 
 
 def _check_base64(body: str | bytes) -> None:
@@ -119,7 +121,7 @@ def _kind(value: Any) -> str:
 
 
 def rebuild(message: Any, task: str) -> AnyMessage:
-    """Put what a message says back into it in Rival's own form. Raises Garbage, or whatever a decoder raises."""
+    """Replace headers, body and properties by Rival's own form. Raises Garbage, or any exception of a decoder."""
     headers = message.headers if isinstance(message.headers, Mapping) else {}
     body = _decoded(message.body, message.content_type, message.content_encoding)
     step_message = read_call(task, body, headers)
@@ -147,10 +149,10 @@ def read_call(task: str, body: Any, headers: Mapping[str, Any]) -> AnyMessage:
         raise Garbage("a body that is not [args, {}, embed]")
     if task == EVENT_TASK:
         return _read_event(body[0], headers)
-    return _read_ring(task, body[0], headers)
+    return _read_step(task, body[0], headers)
 
 
-def _read_ring(task: str, args: list[Any], headers: Mapping[str, Any]) -> StepMessage:
+def _read_step(task: str, args: list[Any], headers: Mapping[str, Any]) -> StepMessage:
     if len(args) != 5:
         raise Garbage(f"{len(args)} arguments instead of 5")
     run_id, path, token, workflow, version = args
@@ -165,7 +167,7 @@ def _read_ring(task: str, args: list[Any], headers: Mapping[str, Any]) -> StepMe
 
 
 def _numbered(step_message: StepMessage, task_id: Any) -> StepMessage:
-    """Which attempt it is, as its id says; an id that is not this step's is replaced."""
+    """Reads the attempt's number from the task id. An id that is not this step's is replaced."""
     prefix = f"{step_message.run_id}:{step_message.path}:"
     if isinstance(task_id, str) and task_id.startswith(prefix):
         found = _ATTEMPT.fullmatch(task_id.removeprefix(prefix))
@@ -183,7 +185,7 @@ def _read_event(args: list[Any], headers: Mapping[str, Any]) -> EventMessage:
 
 
 def _is_name(value: Any) -> bool:
-    """A text that every store can look for: Postgres ends a text at NUL, and no encoding has half a character."""
+    """A text that every store accepts: Postgres rejects NUL, and UTF-8 cannot encode a lone surrogate."""
     if not isinstance(value, str) or not value or "\x00" in value:
         return False
     try:
@@ -194,7 +196,7 @@ def _is_name(value: Any) -> bool:
 
 
 def read_eta(value: Any) -> str | None:
-    """When to start, if that is soon. Whatever else it says, the claim knows when the step is due."""
+    """The start time, if it is soon; else None. The claim checks when the step is due."""
     if not isinstance(value, str) or len(value) > 64:
         return None
     try:

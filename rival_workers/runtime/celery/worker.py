@@ -1,29 +1,49 @@
-"""Rival's own worker: Celery's, with nothing else to do but Rival's tasks."""
+"""Rival's own worker process: a Celery worker that runs only Rival's tasks, and its entry point
+(`python -m rival_workers.runtime.celery.worker …`).
+"""
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable
 
 from celery import Celery
+from celery.concurrency.prefork import TaskPool
 from celery.platforms import SecurityWarning
 from celery.worker import state
 
-from rival_workers.definition.registry import Registry
+from rival_client.errors import InvalidSetting, RivalError
+from rival_workers.definition.files import register_paths
+from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.celery.app import make_app
 from rival_workers.runtime.celery.broker_access import require_access
 from rival_workers.runtime.celery.lifecycle import WorkerLifecycle
-from rival_workers.runtime.celery.prefork_pool import ReplacingPreforkPool
 from rival_workers.runtime.celery.threads_pool import DaemonThreadPool
 from rival_workers.runtime.keeper import Round
+from rival_workers.runtime.logs.process_log import start_logging
 from rival_workers.runtime.reloading import Reloader
 from rival_workers.settings import WorkerSettings
 
 log = logging.getLogger("rival.worker")
+
+
+class ReplacingPreforkPool(TaskPool):  # type: ignore[misc]
+    """Celery's prefork pool, except that a child that dies while the worker starts is replaced.
+
+    Celery ends a worker if a child dies before the first connection to the broker: it assumes that children cannot
+    start. But a child that was killed, for example for its memory, is not a reason to end the others. Children that die
+    again and again still end the worker: billiard limits how often it starts them.
+    """
+
+    def did_start_ok(self) -> bool:
+        """The event loop notices the end of a child, and starts another."""
+        return True
 
 
 POOLS = {"threads": DaemonThreadPool, "prefork": ReplacingPreforkPool, "solo": "solo"}
@@ -31,31 +51,43 @@ POOLS = {"threads": DaemonThreadPool, "prefork": ReplacingPreforkPool, "solo": "
 
 class Worker:
     def __init__(
-        self, settings: WorkerSettings, registry: Registry, *, pool: str, concurrency: int, name: str,
+        self,
+        settings: WorkerSettings,
+        registry: Registry,
+        *,
+        pool: str,
+        concurrency: int,
+        name: str,
         reload: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.settings, self.registry = settings, registry
         self.pool, self.concurrency, self.name = pool, concurrency, name
         self.app: Celery = make_app(settings, concurrency)
-        self._stalled = StalledConsumerWatch(settings.stalled_after)
+        self._watch = StalledConsumerWatch(settings.stalled_after)
         self._lifecycle = WorkerLifecycle(self.app, settings, registry, forks=pool == "prefork", name=name)
         self._lifecycle.when_ready, self._lifecycle.when_leaving = self._when_ready, self._leave_in_time
         self._lifecycle.after_round = self._leave_if_stalled
-        # Now: whatever changes from here on is a change.
+        # Created now, so that it notices changes from here on.
         self._reloader = Reloader(settings.workflow_paths, registry, self._announce) if reload else None
         self._lifecycle.when_forked = self._reload_in_child
 
     def run(self, loglevel: str = "INFO", events: bool = False) -> None:
-        """Until it is told to stop. What is wrong with the database or the settings is said before Celery starts."""
+        """Runs until it is stopped. Raises errors of the settings and of the database before Celery starts."""
         require_access(self.settings)
-        self._lifecycle.join()
-        # Celery's concern about root is unpickling; this worker accepts JSON only.
+        self._lifecycle.start()
+        # Celery warns about root because of pickle; this worker accepts JSON only.
         warnings.simplefilter("ignore", SecurityWarning)
         worker = self.app.Worker(
-            hostname=self.name, pool_cls=POOLS[self.pool], concurrency=self.concurrency, loglevel=loglevel,
-            queues=self.settings.queue, task_events=events, quiet=True,
-            without_gossip=True, without_mingle=True,
-        )  # fmt: skip
+            hostname=self.name,
+            pool_cls=POOLS[self.pool],
+            concurrency=self.concurrency,
+            loglevel=loglevel,
+            queues=self.settings.queue,
+            task_events=events,
+            quiet=True,
+            without_gossip=True,
+            without_mingle=True,
+        )
         worker.start()
         raise SystemExit(worker.exitcode or 0)
 
@@ -74,10 +106,10 @@ class Worker:
 
     def _leave_if_stalled(self, _: Round) -> None:
         busy = len(state.active_requests) >= self.concurrency
-        # Celery's own count: in a prefork parent no task of ours runs that could count.
-        if self._stalled.is_stalled(state.all_total_count[0], busy, self._lifecycle.process.doorbell.backlog):
-            log.critical("deaf: the queue has messages and none came for %g s; leaving to be restarted",
-                         self.settings.stalled_after)  # fmt: skip
+        # Celery's own count, since Rival's tasks do not run in a prefork parent.
+        if self._watch.is_stalled(state.all_total_count[0], busy, self._lifecycle.process.doorbell.backlog):
+            stalled = "consumer stalled: the queue has messages and none arrived for %g s; leaving to be restarted"
+            log.critical(stalled, self.settings.stalled_after)
             os._exit(3)
 
     def _leave_in_time(self) -> None:
@@ -87,16 +119,48 @@ class Worker:
 
 
 class StalledConsumerWatch:
-    """Workers have gone deaf after a reconnect in several Celery releases: messages wait, none arrives."""
+    """Detects a consumer that receives no messages although the queue has some, after a reconnect for example. Several
+    releases of Celery have this bug.
+    """
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._seen = -1
         self._since = time.monotonic()
 
     def is_stalled(self, messages: int, busy: bool, backlog: Callable[[], int | None]) -> bool:
-        """Only when there was a backlog at every look for as long as the patience: one that has just begun is none."""
+        """True if every check during `seconds` saw a backlog and a free slot, and no message arrived."""
         now = time.monotonic()
         if messages != self._seen or busy or not backlog():
             self._seen, self._since = messages, now
-        return now - self._since >= self._patience
+        return now - self._since >= self._seconds
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    how = {name: getattr(options, name) for name in ("pool", "concurrency", "name", "reload")}
+    try:
+        settings = WorkerSettings.from_env()
+        start_logging(options.loglevel, settings.log_format)
+        logging.getLogger("celery").setLevel(max(logging.getLogger().level, logging.WARNING))
+        register_paths(settings.workflow_paths)
+        Worker(settings, default_registry, **how).run(loglevel=options.loglevel, events=options.events)
+    except RivalError as error:
+        print(f"rival worker: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InvalidSetting) else 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rival-worker-process")
+    parser.add_argument("--pool", default="threads", choices=["threads", "prefork", "solo"])
+    parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--name", default="rival@%h")
+    parser.add_argument("--loglevel", default="INFO")
+    parser.add_argument("--events", action="store_true")
+    parser.add_argument("--reload", action="store_true")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

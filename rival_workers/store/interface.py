@@ -1,7 +1,7 @@
-"""What a store can do: one named, atomic operation per transition. Every backend passes the same contract suite.
+"""The interface of a store: one named, atomic operation per transition. Every backend passes the same contract suite.
 
-Each operation that moves something takes what its caller holds (run, path, token), compares it in the WHERE, and
-says with None or False that it was stale. None of them runs user code, rings a bell or reads a clock of its own.
+An operation that changes a row takes the caller's claim (run, path, token), compares it in the WHERE, and returns None
+or False if it is stale. No operation runs user code, publishes a message or reads a clock other than the database's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ReleaseReason = Literal["lost", "handed_back"]
 
 @dataclass(frozen=True)
 class Claim:
-    """What a transition's caller claims to hold."""
+    """The row and the token that the caller of a transition holds."""
 
     run_id: str
     path: str
@@ -46,7 +46,7 @@ class WorkflowVersion:
 
 @dataclass(frozen=True)
 class Claimed:
-    """An attempt that is now this executor's, with what it needs."""
+    """An attempt that this executor has claimed, with what it needs to run it."""
 
     run_id: str
     path: str
@@ -56,20 +56,20 @@ class Claimed:
     lost: int
     input: Any
     kind: str = STEP
-    #: What the row is about, if the claim has brought it along.
+    #: The item of the row, if the claim has read it.
     item: Any = None
 
 
 @dataclass(frozen=True)
 class FinishResult:
-    """What a commit has brought about: the step that the committer goes on with, those it must ring for, the end."""
+    """What follows from a commit: the step that the committer runs next, the steps that need a message, the end."""
 
     claimed: OpenRow | None = None
     opened: tuple[OpenRow, ...] = ()
     run_ended: bool = False
-    #: A flow of another run that has waited for this one.
+    #: The flow of the parent run, if it waited for this run.
     ready: ReadyStep | None = None
-    #: What the rows have begun with that were opened; more than 0 once an operator has opened the run again.
+    #: The token of the opened rows; more than 0 once an operator has reopened the run.
     token: int = 0
     #: The status that the run has ended with, where it is known: not after the fast statements, which only complete.
     ended_as: str | None = None
@@ -97,14 +97,14 @@ class Fired:
 
 @dataclass(frozen=True)
 class NotYet:
-    """A claim that came too early, and by how much."""
+    """A claim before the step is due, and the seconds that are left."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class ClaimBy:
-    """An executor that goes on with what it wakes, and the workflows (name and version) that it knows."""
+    """An executor that claims the step it makes ready, and the workflows (name and version) that it knows."""
 
     executor: str
     workflows: Collection[tuple[str, str]]
@@ -112,7 +112,7 @@ class ClaimBy:
 
 @dataclass(frozen=True)
 class Delivered:
-    """What an event has brought about: the steps that its deliverer must ring for, or the one that is its own now."""
+    """What follows from an event: the steps that need a message, or the one step that the deliverer has claimed."""
 
     ready: tuple[ReadyStep, ...] = ()
     claimed: Claimed | None = None
@@ -122,7 +122,7 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Due:
-    """A row whose time has come. `path` None: a run that nobody has begun."""
+    """A row that is due. `path` None: a run that has not begun."""
 
     run_id: str
     path: str | None
@@ -131,7 +131,7 @@ class Due:
     timeout_token: int
     attempts: int
     lost: int
-    #: How often the keeper has looked at it before; NEVER_PUBLISHED: no message was published for it.
+    #: How often the keeper has found it due before; NEVER_PUBLISHED: no message was published for it.
     rings: int
     workflow: str
     version: str
@@ -142,7 +142,7 @@ class Due:
 
 @dataclass(frozen=True)
 class DueEvent:
-    """An event that nobody has looked at. `rings` as of any row that is due."""
+    """An event that no worker has delivered yet. `rings`: as of any row that is due."""
 
     id: str
     topic: str
@@ -151,7 +151,7 @@ class DueEvent:
 
 @dataclass(frozen=True)
 class RunningAttempt:
-    """An attempt as the table has it: for those who must judge it from outside."""
+    """An attempt as stored, for code that does not run it: the keeper, a revoke."""
 
     claim: Claim
     attempts: int
@@ -190,17 +190,17 @@ class ExecutorRow:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What the keeper does with what is due."""
+    """How many due rows the keeper takes at once, and when they are due again."""
 
     limit: int
-    #: Seconds until the next look at a row after its first, second, … ring.
+    #: Seconds until a row is due again after its first message; doubled with each further one, up to the maximum.
     backoff: float
     backoff_max: float
 
 
 @dataclass(frozen=True)
 class BeatResult:
-    """A sign of life that counts, and how many seconds the attempt has from now on."""
+    """A heartbeat that was accepted, and the seconds until the attempt times out."""
 
     left: float | None
 
@@ -210,9 +210,13 @@ class Store(Protocol):
 
     # -- definitions
     def register_workflow(
-        self, name: str, plan: Plan, input_schema: dict[str, Any] | None, description: str | None,
+        self,
+        name: str,
+        plan: Plan,
+        input_schema: dict[str, Any] | None,
+        description: str | None,
         retention: float | None = None,
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     def load_workflow(self, name: str, version: str) -> WorkflowInfo | None: ...
 
     # -- moving a run
@@ -221,9 +225,14 @@ class Store(Protocol):
         self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
     ) -> BeginResult | WorkflowVersion | None: ...
     def claim_step(
-        self, claim: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        self,
+        claim: Claim,
+        timeout: float | None,
+        executor: str,
+        *,
+        of: WorkflowVersion | None = None,
         within: float | None = None,
-    ) -> Claimed | NotYet | WorkflowVersion | None: ...  # fmt: skip
+    ) -> Claimed | NotYet | WorkflowVersion | None: ...
     def finish_step(
         self, claim: Claim, end: End, advance: Advance, *, claim_for: str | None
     ) -> FinishResult | None: ...
@@ -245,7 +254,7 @@ class Store(Protocol):
     def running_on(self, executor: str) -> list[RunningAttempt]: ...
 
     # -- keeping
-    def due(self, look: SweepOptions) -> list[Due]: ...
+    def due(self, options: SweepOptions) -> list[Due]: ...
     def next_look(self) -> float | None: ...
     def dead_executors(self) -> list[str]: ...
     def lost_attempts(
@@ -264,7 +273,7 @@ class Store(Protocol):
 
     # -- events
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered: ...
-    def due_events(self, look: SweepOptions) -> list[DueEvent]: ...
+    def due_events(self, options: SweepOptions) -> list[DueEvent]: ...
     def delete_expired_events(self, limit: int) -> int: ...
 
     # -- flows
@@ -281,7 +290,7 @@ class Store(Protocol):
     def started_run(self, run_id: str) -> tuple[int, str, str] | None: ...
     def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None: ...
 
-    # -- external steps and signs of life
+    # -- external steps and heartbeats
     def suspend_outside(self, claim: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None: ...
     def beat_step(self, claim: Claim, config: StepConfig, progress: Json | None) -> BeatResult | None: ...
     def pulse_of(self, run_id: str, path: str) -> HeartbeatState | None: ...

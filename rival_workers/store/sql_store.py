@@ -1,4 +1,4 @@
-"""The whole store in portable SQL, the same on Postgres and SQLite. `PostgresStore` is quicker where it is hot."""
+"""The store in portable SQL, the same on Postgres and SQLite. `PostgresStore` adds fast paths."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from functools import wraps
 from inspect import isfunction
 from typing import Any, TypeVar
 
+from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.database import Database
 from rival_client.db.database_errors import repeat_conflicts
-from rival_client.db.tables import now, workflows
-from rival_client.model.payload import DEFAULT_LIMIT
+from rival_client.db.tables import logs, now, runs, workflows
+from rival_client.model.payload import DEFAULT_LIMIT, serialise
 from rival_client.model.records import LogEntry, WorkflowInfo
 from rival_client.sql.history import record
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.plan import Plan
-from rival_workers.store.sql import logs
 from rival_workers.store.sql.events import EventsSql
 from rival_workers.store.sql.external_steps import ExternalStepsSql
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
 from rival_workers.store.sql.flows import FlowsSql
 from rival_workers.store.sql.maintenance import MaintenanceSql
 from rival_workers.store.sql.operator import OperatorSql
-from rival_workers.store.sql.orphans import OrphansSql
 from rival_workers.store.sql.retention import RetentionSql
-from rival_workers.store.sql.revokes import RevokesSql
 from rival_workers.store.sql.schedules import SchedulesSql
 from rival_workers.store.sql.step_transitions import StepTransitionsSql
 
@@ -55,14 +53,12 @@ class SqlStore(
     StepTransitionsSql,
     MaintenanceSql,
     RetentionSql,
-    OrphansSql,
     EventsSql,
     FlowsSql,
     FlowCommitsSql,
     ExternalStepsSql,
     OperatorSql,
     SchedulesSql,
-    RevokesSql,
 ):
     def __init__(
         self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
@@ -76,15 +72,25 @@ class SqlStore(
     # -- definitions --------------------------------------------------------------------------------------
 
     def register_workflow(
-        self, name: str, plan: Plan, input_schema: dict[str, Any] | None, description: str | None,
+        self,
+        name: str,
+        plan: Plan,
+        input_schema: dict[str, Any] | None,
+        description: str | None,
         retention: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Store the version once; the version registered last is the one that new runs take."""
         dialect: Any = postgresql if self.database.is_postgres else sqlite
         statement = dialect.insert(workflows).values(
-            name=name, version=plan.version, plan=plan.model_dump(mode="json"), input_schema=input_schema,
-            description=description, retention=retention, registered_at=now(), activated_at=now(),
-        )  # fmt: skip
+            name=name,
+            version=plan.version,
+            plan=plan.model_dump(mode="json"),
+            input_schema=input_schema,
+            description=description,
+            retention=retention,
+            registered_at=now(),
+            activated_at=now(),
+        )
         changing = ("input_schema", "description", "retention", "activated_at")
         changes = {name: statement.excluded[name] for name in changing}
         with self.database.transaction() as connection:
@@ -97,13 +103,72 @@ class SqlStore(
     # -- logs and history ---------------------------------------------------------------------------------
 
     def append_logs(self, run_id: str, entries: Sequence[LogEntry], again: bool = False) -> None:
-        """In one go, in order. `again`: an earlier try of the same may have landed."""
+        """Append in order, in one transaction. `again`: an earlier call with these entries may have been committed."""
         opened = self.database.autocommit if self.database.is_postgres else self.database.transaction
         with opened() as connection:
-            left = logs.without_stored(connection, run_id, entries) if again else entries
+            left = _without_stored(connection, run_id, entries) if again else entries
             if left:
-                logs.append(connection, run_id, left)
+                append_to_log(connection, run_id, left)
 
     def record(self, run_id: str, path: str | None, what: str, by: str | None, **detail: Any) -> None:
         with self.database.transaction() as connection:
             record(connection, run_id, path, what, by=by, **detail)
+
+
+# -- appending logs -----------------------------------------------------------------------------------------
+#
+# A reader that follows a log asks for entries after the last id that it has seen. So the ids of a run must become
+# visible in their order, also when several of its steps write at once.
+
+# One statement in autocommit: the lock serializes the writers of a run, and a client that freezes does not hold it.
+# The sort is below the insert, so ids are drawn after the lock and in this order.
+_APPEND = text("""
+WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(1919511916, hashtext(:run_id)))
+INSERT INTO rival_logs (run_id, path, attempt, level, message, fields, at)
+SELECT :run_id, e.path, e.attempt, e.level, e.message, CAST(e.fields AS json), e.at
+FROM locked, unnest(CAST(:paths AS text[]), CAST(:attempts AS integer[]), CAST(:levels AS text[]),
+                  CAST(:messages AS text[]), CAST(:fields AS text[]), CAST(:ats AS timestamptz[]))
+           WITH ORDINALITY AS e(path, attempt, level, message, fields, at, place)
+WHERE EXISTS (SELECT 1 FROM rival_runs WHERE id = :run_id)
+ORDER BY e.place
+""")
+
+
+def append_to_log(connection: Connection, run_id: str, entries: Sequence[LogEntry]) -> None:
+    """Nothing when the run is gone: retention would never find entries that come after it."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(_APPEND, {"run_id": run_id, **_columns(entries)})
+    elif connection.execute(select(runs.c.id).where(runs.c.id == run_id)).first() is not None:
+        connection.execute(insert(logs), [{"run_id": run_id, **_log_row(entry)} for entry in entries])
+
+
+def _without_stored(connection: Connection, run_id: str, entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """Those that did not land when the answer to their append was lost. An attempt's entries differ in their times."""
+    first = min(entry.at for entry in entries)
+    found = connection.execute(
+        select(logs.c.path, logs.c.attempt, logs.c.at).where(logs.c.run_id == run_id, logs.c.at >= first)
+    )
+    stored = {(row.path, row.attempt, row.at) for row in found}
+    return [entry for entry in entries if (entry.path, entry.attempt, entry.at) not in stored]
+
+
+def _columns(entries: Sequence[LogEntry]) -> dict[str, list[Any]]:
+    return {
+        "paths": [e.path for e in entries],
+        "attempts": [e.attempt for e in entries],
+        "levels": [e.level for e in entries],
+        "messages": [e.message for e in entries],
+        "fields": [serialise(e.fields) for e in entries],
+        "ats": [e.at for e in entries],
+    }
+
+
+def _log_row(entry: LogEntry) -> dict[str, Any]:
+    return {
+        "path": entry.path,
+        "attempt": entry.attempt,
+        "level": entry.level,
+        "message": entry.message,
+        "fields": entry.fields,
+        "at": entry.at,
+    }

@@ -34,8 +34,6 @@ TO_CLEAN = (
     "rival_workers/dev",
     "rival_workers/drawing",
     "rival_workers/predefined",
-    "rival_workers/store",
-    "rival_workers/store/sql",
     "rival_workers/testing",
     "tests/acceptance",
     "tests/integration",

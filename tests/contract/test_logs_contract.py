@@ -15,7 +15,7 @@ from rival_client import AsyncRival, LogEntry, Rival, RivalError, RunNotFound
 from rival_client.settings import Settings
 from rival_client.sql.logs import read_logs
 from rival_workers import StepError, StepLog, branch, for_each, step
-from rival_workers.store.sql import logs as log_entries
+from rival_workers.store.sql_store import append_to_log
 from tests.contract.stage import Stage
 from tests.contract.test_races import Crossing
 from tests.support.inline import Clock, Inline
@@ -63,7 +63,7 @@ def test_who_follows_a_log_misses_nothing_of_a_writer_that_commits_late(pg_stage
     pg_stage.begin()
     pg_stage.begin("other")
     with pg_stage.database.transaction() as connection:
-        log_entries.append(connection, "r", [entry("first")])
+        append_to_log(connection, "r", [entry("first")])
         second = crossing.arrive(lambda: pg_stage.store.append_logs("r", [entry("second", path="b")]))
         assert not second.done()
         pg_stage.store.append_logs("other", [entry("another run does not wait")])

@@ -1,4 +1,4 @@
-"""What follows from a step's end, in portable SQL: an advance's effects, one after the other, in one transaction.
+"""Applies the effects of a step's end in portable SQL, in order, in one transaction.
 
 With the shared lock of the run, rows are locked from the leaf up. An effect that reaches down again, to cancel what is
 open below a composite, needs the exclusive lock: it raises RunNeeded, and the transaction starts again with that lock.
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, select, update
 
 from rival_client.db.guards import run_can, step_can
-from rival_client.db.tables import after, now, runs, steps, waits
+from rival_client.db.tables import after, now, runs, steps
 from rival_client.model.kinds import ITEM
 from rival_client.model.payload import NULL, Json
 from rival_client.model.timers import is_near, look_at
@@ -25,26 +25,16 @@ from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
 from rival_workers.store.interface import FinishResult
 from rival_workers.store.sql.compensations import CompensationsSql
-from rival_workers.store.sql.composite_results import CompositeResults
+from rival_workers.store.sql.composite_results import CompositeResults, Outcome, failed_with
 from rival_workers.store.sql.events import Waiting, begin_wait
 from rival_workers.store.sql.guards import after_or_never, next_look
 from rival_workers.store.sql.locks import RunNeeded
-from rival_workers.store.sql.scopes import begins, below
-
-
-@dataclass
-class Outcome:
-    """What is carried along: the result or the error of what ended last, and the step whose error it is."""
-
-    result: Json = NULL
-    error: dict[str, Any] | None = None
-    step: str = ""
-    items: tuple[Json, ...] = ()
+from rival_workers.store.sql.scopes import begins, below, cancel_open
 
 
 @dataclass
 class EffectsSql:
-    """Applies effects; afterwards it knows what has opened."""
+    """Applies effects and collects what has opened."""
 
     connection: Connection
     run_id: str
@@ -55,7 +45,7 @@ class EffectsSql:
     writer: HistoryWriter
     #: The exclusive lock of the run is held.
     alone: bool = False
-    #: What rows that are opened again were about before, by their paths.
+    #: Items of rows that are opened again, by path.
     carried: dict[str, Any] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
     opened: list[OpenRow] = field(default_factory=list)
@@ -66,8 +56,8 @@ class EffectsSql:
 
     @cached_property
     def _run(self) -> tuple[int, bool]:
-        """The token that new rows begin with, and whether the run is paused. A path that an operator has undone comes
-        again with tokens that nobody can have held before: the run's own says from where on.
+        """The token that new rows begin with, and whether the run is paused. A path that a rewind deleted gets higher
+        tokens than before: the token of the run is above all of them.
         """
         row = self.connection.execute(select(runs.c.token, runs.c.paused_at).where(runs.c.id == self.run_id)).one()
         return row.token - 1, row.paused_at is not None
@@ -77,7 +67,7 @@ class EffectsSql:
         return CompositeResults(self.connection, self.run_id, self.max_payload)
 
     @property
-    def _unwinding(self) -> CompensationsSql:
+    def _compensations(self) -> CompensationsSql:
         return CompensationsSql(self.connection, self.run_id, self._run[0], self.writer)
 
     def _token(self, opening: OpenRow) -> int:
@@ -88,7 +78,7 @@ class EffectsSql:
             self._apply(effect)
 
     def conclude(self) -> FinishResult:
-        """All is applied: it is told, and what must be rung is known."""
+        """Write the history, and return what has opened."""
         self.writer.write()
         token = self._run[0] if self.claimed or self.opened else 0
         return FinishResult(
@@ -117,9 +107,9 @@ class EffectsSql:
             case fx.EndRun():
                 self._end_run(effect)
             case fx.Compensate():
-                self.apply(self._unwinding.begin(effect))
+                self.apply(self._compensations.begin(effect))
             case fx.CompensationEnded():
-                self.apply(self._unwinding.go_on(effect))
+                self.apply(self._compensations.go_on(effect))
 
     # -- the run ------------------------------------------------------------------------------------------
 
@@ -138,9 +128,13 @@ class EffectsSql:
     def _open(self, opening: OpenRow) -> None:
         token = self._token(opening)
         row = {
-            "run_id": self.run_id, "path": opening.path, "kind": opening.kind, "created_at": now(),
-            "execution_token": token, "timeout_token": token,
-        }  # fmt: skip
+            "run_id": self.run_id,
+            "path": opening.path,
+            "kind": opening.kind,
+            "created_at": now(),
+            "execution_token": token,
+            "timeout_token": token,
+        }
         opened = self._opened_as(opening)
         self.connection.execute(insert(steps).values({**row, **opened}))
 
@@ -160,7 +154,7 @@ class EffectsSql:
         return {**begin, **item}
 
     def _until(self, opening: OpenRow, seconds: float | None, **item: Any) -> dict[str, Any]:
-        """Waiting for a time, or for something that has no time."""
+        """Waits for a time; `seconds` None: for something that has no timeout."""
         stopped = suspend_run(self.connection, self.run_id, opening.path)
         self.writer.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
         if seconds is None:
@@ -172,7 +166,7 @@ class EffectsSql:
         return {"status": "waiting", "due_at": after(seconds), **look}
 
     def _starting(self, opening: OpenRow, **item: Any) -> dict[str, Any]:
-        """Claimed at once, if nothing else is and somebody goes on; left to a message otherwise."""
+        """Claimed for `claim_for`, if that is given and nothing else was claimed; otherwise left to a message."""
         token, paused = self._token(opening), self._run[1]
         if self.claim_for is None or self.claimed is not None or paused:
             self.opened.append(opening)
@@ -182,16 +176,26 @@ class EffectsSql:
         self.writer.add("claimed", opening.path, kind=opening.kind, attempt=1, **item)
         timeout = after_or_never(opening.config.limit)
         return {
-            "status": "running", "attempts": 1, "execution_token": token + 1, "timeout_token": token + 1,
-            "executor_id": self.claim_for, "started_at": now(), "timeout_at": timeout, "ring_at": timeout,
-        }  # fmt: skip
+            "status": "running",
+            "attempts": 1,
+            "execution_token": token + 1,
+            "timeout_token": token + 1,
+            "executor_id": self.claim_for,
+            "started_at": now(),
+            "timeout_at": timeout,
+            "ring_at": timeout,
+        }
 
     def _fan_out(self, effect: fx.FanOut) -> None:
         items = self.outcome.items
         rows = insert(steps).values(
-            run_id=self.run_id, path=bindparam("its_path"), kind=ITEM, status="waiting",
-            item=bindparam("its_item"), created_at=now(),
-        )  # fmt: skip
+            run_id=self.run_id,
+            path=bindparam("its_path"),
+            kind=ITEM,
+            status="waiting",
+            item=bindparam("its_item"),
+            created_at=now(),
+        )
         self.connection.execute(
             rows, [{"its_path": f"{effect.path}[{n}]", "its_item": item} for n, item in enumerate(items)]
         )
@@ -237,15 +241,15 @@ class EffectsSql:
 
     def _last_lane(self, join: fx.Join, error: dict[str, Any] | None) -> None:
         if error is not None:
-            self.outcome = _failed(error, join.path)
+            self.outcome = failed_with(error, join.path)
         elif (problem := self._results.too_large(join.completes[0])) is not None:
-            self.outcome = _failed(problem, join.path)
+            self.outcome = failed_with(problem, join.path)
         else:
             return self.apply(join.completes)
         return self.apply(join.fails)
 
     def _cancel_items(self, path: str, opened: int, total: int) -> None:
-        """Those whose turn will not come."""
+        """Items that never begin."""
         never = [f"{path}[{index}]" for index in range(opened, total)]
         if never:
             self.cancel(path, steps.c.path.in_(never))
@@ -263,20 +267,23 @@ class EffectsSql:
             update(steps)
             .where(self._waits(effect.path))
             .values(
-                status=effect.status, completed_at=now(), ring_at=None,
-                execution_token=steps.c.execution_token + 1, **values,
+                status=effect.status,
+                completed_at=now(),
+                ring_at=None,
+                execution_token=steps.c.execution_token + 1,
+                **values,
             )
-        )  # fmt: skip
+        )
         if closed.rowcount != 1:
             raise RuntimeError(f"run {self.run_id!r}: composite {effect.path!r} is not open, but a step below it was")
         self.writer.add(effect.status, effect.path, **values)
 
     def _recall(self, path: str) -> None:
         error = self.connection.scalar(select(steps.c.error).where(steps.c.run_id == self.run_id, steps.c.path == path))
-        self.outcome = _failed(error or {}, path)
+        self.outcome = failed_with(error or {}, path)
 
     def _blamed(self) -> dict[str, Any]:
-        """The error as a composite keeps it: with the step that is to blame."""
+        """The error as a composite stores it: with the step that failed."""
         return {**(self.outcome.error or {}), "step": self.outcome.step}
 
     # -- cancelling ---------------------------------------------------------------------------------------
@@ -287,24 +294,15 @@ class EffectsSql:
         self.cancel(path, and_(below(path), steps.c.path != path))
 
     def end_checkpoints(self, flow: str) -> None:
-        """A flow that has ended waits for nothing any more, also if it did not come again to what it had waited for."""
+        """Cancel the open checkpoints of a flow that has ended: a replay may not have reached all of them."""
         is_open = and_(begins(f"{flow}/"), step_can("cancel_below"))
         if self.connection.scalar(select(steps.c.path).where(steps.c.run_id == self.run_id, is_open).limit(1)):
             self._cancel_below(flow)
 
     def cancel(self, path: str, which: ColumnElement[bool]) -> None:
-        """What is open of these, which belong to the given path."""
-        ended = {"status": "cancelled", "completed_at": now(), "ring_at": None, "timeout_at": None}
-        tokens = {name: steps.c[name] + 1 for name in ("execution_token", "timeout_token")}
-        cancel = update(steps).where(steps.c.run_id == self.run_id, which, step_can("cancel_below"))
-        if paths := sorted(self.connection.scalars(cancel.values(**ended, **tokens).returning(steps.c.path))):
-            self._forget_waits(set(paths))
+        """Cancel the open steps among these; the history entry has the given path."""
+        if paths := cancel_open(self.connection, self.run_id, which):
             self.writer.add("cancelled", path, open=paths)
-
-    def _forget_waits(self, ended: set[str]) -> None:
-        waiting = self.connection.scalars(select(waits.c.path).where(waits.c.run_id == self.run_id))
-        if gone := [path for path in waiting if path in ended]:
-            self.connection.execute(delete(waits).where(waits.c.run_id == self.run_id, waits.c.path.in_(gone)))
 
     def _need_run(self) -> None:
         if not self.alone:
@@ -314,9 +312,3 @@ class EffectsSql:
 
     def _waits(self, path: str) -> ColumnElement[bool]:
         return and_(steps.c.run_id == self.run_id, steps.c.path == path, step_can("close_step"))
-
-
-def _failed(error: dict[str, Any], path: str) -> Outcome:
-    blamed = dict(error)
-    step = blamed.pop("step", path)
-    return Outcome(error=blamed, step=step)

@@ -1,8 +1,8 @@
-"""Undoing what was completed within a scope that has failed, in portable SQL: which step's turn it is.
+"""Compensates the completed steps of a failed scope, in portable SQL: chooses the step that is undone next.
 
-The row of the unwinding (`!compensate`, `pay!compensate`) counts the turns and keeps the next steps as its item. A
-compensation gets its row when its turn comes, as every step does: rows that waited for one another would have to be
-locked in another order than from the leaves up.
+The row `!compensate` (of a workflow: `pay!compensate`) counts the compensations and stores the next steps as its item.
+The row of a compensation is inserted when it may start, like that of any step: rows that waited for one another would
+be locked in another order than from the leaf up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rival_workers.engine.paths import COMPENSATION, place_of
 from rival_workers.engine.plan import StepConfig
 from rival_workers.store.sql.scopes import begins
 
-#: Steps that the row keeps; when their turns are over, the next ones are looked for.
+#: Steps that the row stores; after the last of them the next ones are read.
 AT_ONCE = 500
 
 Compensations = Mapping[str, StepConfig]
@@ -39,7 +39,7 @@ class CompensationsSql:
     writer: HistoryWriter
 
     def begin(self, effect: fx.Compensate) -> tuple[Effect, ...]:
-        """What follows now: the first compensation, or, where there is nothing to undo, what comes after the last."""
+        """Returns the first compensation, or, if there is nothing to undo, the effects after the last one."""
         done = self._to_undo(effect.scope, effect.compensations)
         if not done:
             return effect.then
@@ -47,16 +47,25 @@ class CompensationsSql:
         item = _as_item(done)
         self.connection.execute(
             insert(steps).values(
-                run_id=self.run_id, path=path, kind=kinds.COMPENSATING, status="waiting", created_at=now(),
-                started_at=now(), execution_token=self.token, timeout_token=self.token, item=item, total=len(done),
-                opened=1, remaining=len(done),
+                run_id=self.run_id,
+                path=path,
+                kind=kinds.COMPENSATING,
+                status="waiting",
+                created_at=now(),
+                started_at=now(),
+                execution_token=self.token,
+                timeout_token=self.token,
+                item=item,
+                total=len(done),
+                opened=1,
+                remaining=len(done),
             )
-        )  # fmt: skip
+        )
         self.writer.add("compensating", path, kind=kinds.COMPENSATING, item=item)
-        return (self._turn_of(done[0], effect.compensations),)
+        return (self._next_compensation(done[0], effect.compensations),)
 
     def go_on(self, effect: fx.CompensationEnded) -> tuple[Effect, ...]:
-        """A compensation has ended: the next one, or what comes after the last."""
+        """A compensation has ended. Returns the next one, or the effects after the last one."""
         row = self._under_way(effect)
         left = row.remaining - 1
         values: dict[str, Any] = {"remaining": left, "opened": row.opened + (left > 0)}
@@ -69,15 +78,15 @@ class CompensationsSql:
             values["item"] = _as_item(steps_kept)
             self.writer.add("compensating", row.path, item=values["item"])
         self._update(row.path, values)
-        return (self._turn_of(steps_kept[row.opened % AT_ONCE], effect.compensations),)
+        return (self._next_compensation(steps_kept[row.opened % AT_ONCE], effect.compensations),)
 
-    def _turn_of(self, step: str, compensations: Compensations) -> OpenRow:
+    def _next_compensation(self, step: str, compensations: Compensations) -> OpenRow:
         path = step + COMPENSATION
-        return OpenRow(path, kinds.COMPENSATION, compensations[place_of(step)], token=self._forget_cancelled(path))
+        return OpenRow(path, kinds.COMPENSATION, compensations[place_of(step)], token=self._delete_cancelled(path))
 
-    def _forget_cancelled(self, path: str) -> int | None:
-        """A workflow's unwinding that was cancelled when something beside it failed is taken over by the run's. The
-        row's successor has tokens that nobody can have held.
+    def _delete_cancelled(self, path: str) -> int | None:
+        """Delete the row of a compensation that was cancelled with its workflow: the run repeats it. Returns a token
+        above those of the deleted row.
         """
         was = self.connection.execute(
             delete(steps)
@@ -93,11 +102,14 @@ class CompensationsSql:
         found = self.connection.scalars(
             select(steps.c.path)
             .where(
-                steps.c.run_id == self.run_id, steps.c.kind.in_(kinds.COMPENSABLE),
-                steps.c.status == "completed", begins(f"{scope}/") if scope else true(), ~_is_undone(),
+                steps.c.run_id == self.run_id,
+                steps.c.kind.in_(kinds.COMPENSABLE),
+                steps.c.status == "completed",
+                begins(f"{scope}/") if scope else true(),
+                ~_is_undone(),
             )
             .order_by(steps.c.completed_at.desc(), steps.c.path.desc())
-        )  # fmt: skip
+        )
         return [path for path in found if place_of(path) in compensations]
 
     def _under_way(self, effect: fx.CompensationEnded) -> Any:

@@ -15,6 +15,22 @@ from rival_workers.engine.effects import Effect
 from rival_workers.store.sql.scopes import begins
 
 
+@dataclass
+class Outcome:
+    """Passed from effect to effect: the result or error of what ended last, and the step that failed."""
+
+    result: Json = NULL
+    error: dict[str, Any] | None = None
+    step: str = ""
+    items: tuple[Json, ...] = ()
+
+
+def failed_with(error: dict[str, Any], path: str) -> Outcome:
+    blamed = dict(error)
+    step = blamed.pop("step", path)
+    return Outcome(error=blamed, step=step)
+
+
 @dataclass(frozen=True)
 class CompositeResults:
     connection: Connection
@@ -73,7 +89,9 @@ class CompositeResults:
     def _is_item_of(self, path: str) -> ColumnElement[bool]:
         begin = f"{path}["
         return and_(
-            steps.c.run_id == self.run_id, steps.c.kind == ITEM, begins(begin),
+            steps.c.run_id == self.run_id,
+            steps.c.kind == ITEM,
+            begins(begin),
             # Those of another for_each, within an item of this one, are further down.
             func.substr(steps.c.path, len(begin) + 1).not_like("%/%"),
-        )  # fmt: skip
+        )

@@ -1,5 +1,5 @@
-"""Events meet waits, in portable SQL. Whoever begins to wait and whoever delivers take the same lock, so that one of
-the two sees the other: an event that came just before, during or after the wait began is never missed.
+"""Delivers events to waiting steps, in portable SQL. A step that begins to wait and a delivery take the same lock, so
+one of the two sees the other: an event sent just before, during or after the begin of the wait is never missed.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class EventsSql:
     ring_grace: float
 
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
-        """Wake whoever waits for the event; nobody: it is kept until it expires. Safe to repeat.
+        """Make the steps ready that wait for the event. If no step waits, it is kept until it expires. Safe to repeat.
 
-        Of several on their way with one topic and key it is always the oldest that is delivered: as many messages come
-        as there are events, and so each has its turn, in the order in which they were sent.
+        Of several undelivered events with one topic and key the oldest is delivered, not the one of the message: there
+        is a message for each event, so all are delivered, in the order in which they were sent.
         """
         # An event for many runs is a transaction for each of them: so none needs the locks of two runs at once.
         ready: list[ReadyStep] = []
@@ -119,8 +119,8 @@ class EventsSql:
         return None if kind is None else self._wake(connection, event, row, kind)
 
     def _wake(self, connection: Connection, event: Row[Any], row: Row[Any], kind: str) -> ReadyStep | None:
-        """The event is the wait's. None: nobody need be rung for; a flow whose time is up at this very moment runs
-        already, and finds it."""
+        """Give the event to the wait. None: no message is needed; a flow that its timeout has resumed runs already and
+        reads the event."""
         writer, by = HistoryWriter(connection, row.run_id), by_event(event.id)
         delivered = _hand_over(connection, event, Waiting(row.run_id, row.path), writer)
         writer.write()
@@ -128,13 +128,13 @@ class EventsSql:
             return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, Arrival(by, delivered))
         return wake(connection, row.run_id, row.path, self.ring_grace, by, item=delivered)
 
-    def due_events(self, look: SweepOptions) -> list[DueEvent]:
-        """Events that nobody has looked at; each is put off by a backoff at once, as any row that is due."""
+    def due_events(self, options: SweepOptions) -> list[DueEvent]:
+        """Undelivered events that are due. Each is postponed by a backoff at once, like any due row."""
         due = (
             select(events.c.id)
             .where(events.c.ring_at <= now())
             .order_by(events.c.ring_at)
-            .limit(look.limit)
+            .limit(options.limit)
             .with_for_update(skip_locked=True)
         )
         with self.database.autocommit() as connection:
@@ -145,14 +145,14 @@ class EventsSql:
             found = connection.execute(
                 update(events)
                 .where(events.c.id.in_(chosen(due)))
-                .values(ring_at=backed_off(events.c.rings, look), rings=events.c.rings + 1)
+                .values(ring_at=backed_off(events.c.rings, options), rings=events.c.rings + 1)
                 .returning(events.c.id, events.c.topic, events.c.rings - 1)
             )
             return [DueEvent(*row) for row in found]
 
     def delete_expired_events(self, limit: int) -> int:
-        """What nobody has waited for in time, and what has been consumed and is as old. One that is still on its way is
-        left: somebody may have waited for it before it expired.
+        """Delete kept and consumed events that have expired. An undelivered one stays: a step may have begun to wait
+        for it before it expired.
         """
         old = (
             select(events.c.id)

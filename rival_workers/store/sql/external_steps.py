@@ -1,4 +1,4 @@
-"""External steps and signs of life, in portable SQL: a step waits for somebody outside; a step shows that it lives."""
+"""External steps and heartbeats, in portable SQL: a step waits for an external system; an attempt extends its time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ExternalStepsSql:
     near: float
 
     def suspend_outside(self, claim: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None:
-        """The function has returned, and somebody outside has the word. Its new token; None: it has moved on, perhaps
-        since the answer was quicker.
+        """The function has returned, and the step waits for its external system. Returns the new token; None: stale,
+        for example because the external system answered first.
         """
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
@@ -35,18 +35,29 @@ class ExternalStepsSql:
             row = connection.execute(
                 step_leaves_running(claim, "suspend_step", "waiting")
                 .values(
-                    attempts=steps.c.attempts - 1, state=state, item=item,
-                    heartbeat_at=now(), timeout_at=after_or_never(config.deadline), **self._look(config.patience),
+                    attempts=steps.c.attempts - 1,
+                    state=state,
+                    item=item,
+                    heartbeat_at=now(),
+                    timeout_at=after_or_never(config.deadline),
+                    **self._look(config.patience),
                 )
                 .returning(steps.c.execution_token, steps.c.executor_id)
-            ).first()  # fmt: skip
+            ).first()
             if row is None:
                 return None
             stopped = suspend_run(connection, claim.run_id, claim.path)
             record(
-                connection, claim.run_id, claim.path, "waits_for_external", by=row.executor_id, state=state, item=item,
-                deadline=config.deadline, run=stopped,
-            )  # fmt: skip
+                connection,
+                claim.run_id,
+                claim.path,
+                "waits_for_external",
+                by=row.executor_id,
+                state=state,
+                item=item,
+                deadline=config.deadline,
+                run=stopped,
+            )
             return int(row.execution_token)
 
     def _look(self, seconds: float | None) -> dict[str, Any]:
@@ -76,7 +87,7 @@ class ExternalStepsSql:
         return BeatResult(None if row.timeout_at is None else (row.timeout_at - row.now).total_seconds())
 
     def pulse_of(self, run_id: str, path: str) -> HeartbeatState | None:
-        """The last sign of life of a running step."""
+        """The last heartbeat of a running step."""
         columns = (steps.c.started_at, steps.c.heartbeat_at, steps.c.timeout_at, steps.c.progress, now().label("now"))
         with self.database.autocommit() as connection:
             row = connection.execute(select(*columns).where(steps.c.run_id == run_id, steps.c.path == path)).first()

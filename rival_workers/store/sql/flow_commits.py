@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
@@ -39,7 +39,13 @@ from rival_workers.store.flow_records import (
 )
 from rival_workers.store.interface import Claim
 from rival_workers.store.sql.events import Waiting, begin_wait
-from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes
+from rival_workers.store.sql.flow_rows import (
+    CHECKPOINT_COLUMNS,
+    CheckpointRow,
+    EndedCheckpoint,
+    FlowTransaction,
+    RingTimes,
+)
 from rival_workers.store.sql.locks import lock_topics
 
 _ENDED = ("completed", "skipped", "failed")
@@ -77,7 +83,7 @@ def _lock_children(connection: Connection, waits: Sequence[ChildWait]) -> dict[s
     return {row.id: row for row in connection.execute(wanted.order_by(runs.c.id).with_for_update(read=True))}
 
 
-def _lock_rows(connection: Connection, claim: Claim, commit: FlowCommit) -> dict[str, _Row]:
+def _lock_rows(connection: Connection, claim: Claim, commit: FlowCommit) -> dict[str, CheckpointRow]:
     """The rows that this commit is about, as they stay until it changes them; also those that an earlier try of it has
     written. New sleeps need none: their insert leaves a row that is there alone."""
     others: list[Any] = [*commit.writes, *commit.waits, *commit.children, *commit.child_waits]
@@ -85,63 +91,14 @@ def _lock_rows(connection: Connection, claim: Claim, commit: FlowCommit) -> dict
     paths = [*commit.open_paths, *refs]
     if not paths:
         return {}
-    wanted = select(*_COLUMNS).where(steps.c.run_id == claim.run_id, steps.c.path.in_(paths))
+    wanted = select(*CHECKPOINT_COLUMNS).where(steps.c.run_id == claim.run_id, steps.c.path.in_(paths))
     found = connection.execute(wanted.order_by(steps.c.path).with_for_update())
-    return {row.path: _Row(**row._mapping) for row in found}
-
-
-_COLUMNS = (
-    steps.c.path, steps.c.kind, steps.c.status, steps.c.opened, steps.c.attempts, steps.c.result, steps.c.error,
-    steps.c.due_at, steps.c.completed_at, steps.c.end_order, steps.c.item, steps.c.begun_after,
-    steps.c.execution_token,
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A checkpoint's row."""
-
-    path: str
-    kind: str
-    status: str
-    opened: int
-    attempts: int
-    result: Any = None
-    error: dict[str, Any] | None = None
-    due_at: dt.datetime | None = None
-    completed_at: dt.datetime | None = None
-    end_order: int | None = None
-    item: Any = None
-    begun_after: int | None = None
-    execution_token: int = 0
-
-    @property
-    def is_revived(self) -> bool:
-        """A wait that a retry kept with its time: nothing is waited for until the flow reaches it again."""
-        return self.kind == FLOW_WAIT and self.status == "pending"
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(
-            self.path, self.kind, self.status, self.opened, self.attempts, self.result, self.error,
-            end_order=self.end_order, ended_at=None if self.completed_at is None else self.completed_at.timestamp(),
-            child=self.item if isinstance(self.item, str) else None,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Arrival:
-    """A checkpoint that has ended, and that the flow has not received."""
-
-    at: dt.datetime
-    row: _Row
-    #: Of a step that ended in this attempt.
-    write: CheckpointWrite | None = None
+    return {row.path: CheckpointRow(**row._mapping) for row in found}
 
 
 class _Applying:
     def __init__(
-        self, flow: FlowTransaction, commit: FlowCommit, rows: dict[str, _Row], children: dict[str, Row[Any]]
+        self, flow: FlowTransaction, commit: FlowCommit, rows: dict[str, CheckpointRow], children: dict[str, Row[Any]]
     ) -> None:
         self._flow, self._commit, self._rows, self._children = flow, commit, rows, children
         self._connection, self._run_id = flow.connection, flow.claim.run_id
@@ -195,13 +152,20 @@ class _Applying:
         is_new = write.ref.path not in self._rows
         (self._flow.begin if is_new else self._flow.write)(write, item)
         ref, here = write.ref, self._flow.now
-        self._open[ref.path] = _Row(
-            ref.path, ref.kind, write.status, ref.number, write.attempts, load(write.result), write.error,
+        self._open[ref.path] = CheckpointRow(
+            ref.path,
+            ref.kind,
+            write.status,
+            ref.number,
+            write.attempts,
+            load(write.result),
+            write.error,
             due_at=None if write.delay is None else here + dt.timedelta(seconds=write.delay),
-            completed_at=here if write.status in STEP_TERMINAL else None, item=item,
-        )  # fmt: skip
+            completed_at=here if write.status in STEP_TERMINAL else None,
+            item=item,
+        )
 
-    def _wait_again(self, one: EventWait, row: _Row) -> None:
+    def _wait_again(self, one: EventWait, row: CheckpointRow) -> None:
         """For the time that is left."""
         left = None if row.due_at is None else max(0.0, (row.due_at - self._flow.now).total_seconds())
         ref = replace(one.ref, begun_after=row.begun_after)
@@ -218,7 +182,7 @@ class _Applying:
     def _start(self, one: ChildStart) -> str | None:
         child = self._flow.start_child(one.ref, one.child, awaited=True)
         if child.error is not None:
-            failed = _Row(one.ref.path, one.ref.kind, "failed", one.ref.number, 1, error=child.error)
+            failed = CheckpointRow(one.ref.path, one.ref.kind, "failed", one.ref.number, 1, error=child.error)
             self._open[one.ref.path] = replace(failed, completed_at=self._flow.now)
         return child.run_id
 
@@ -241,9 +205,15 @@ class _Applying:
         if ref.kind == FLOW_WAIT and row.status == "completed" and row.result is not None:
             self._give_back(row.result["id"])
         self._update(
-            row, status="cancelled", result=None, error=None, end_order=None, ring_at=None,
-            completed_at=row.completed_at or self._flow.now, execution_token=steps.c.execution_token + 1,
-        )  # fmt: skip
+            row,
+            status="cancelled",
+            result=None,
+            error=None,
+            end_order=None,
+            ring_at=None,
+            completed_at=row.completed_at or self._flow.now,
+            execution_token=steps.c.execution_token + 1,
+        )
         self._flow.record("given_up", ref.path, kind=ref.kind)
         if ref.kind == FLOW_WAIT:
             self._flow.forget_waits(ref.path)
@@ -261,37 +231,43 @@ class _Applying:
 
     # -- what has ended -----------------------------------------------------------------------------------
 
-    def _arrivals(self) -> tuple[list[_Arrival], float | None]:
+    def _arrivals(self) -> tuple[list[EndedCheckpoint], float | None]:
         """What has ended without an order, by its time; and seconds until the next timer is due."""
         here = self._flow.now
         arrivals = [self._of_step(one) for one in self._commit.writes if one.status in STEP_TERMINAL]
         due_in: float | None = None
         for row in self._open.values():
             if row.status in _ENDED:
-                arrivals.append(_Arrival(row.completed_at or here, row))
+                arrivals.append(EndedCheckpoint(row.completed_at or here, row))
             elif row.status == "waiting" and row.due_at is not None:
                 left = (row.due_at - here).total_seconds()
                 if is_due(left):
-                    arrivals.append(_Arrival(row.due_at, row))
+                    arrivals.append(EndedCheckpoint(row.due_at, row))
                 else:
                     due_in = left if due_in is None else min(left, due_in)
         return sorted(arrivals, key=lambda one: (one.at, one.row.path)), due_in
 
-    def _of_step(self, write: CheckpointWrite) -> _Arrival:
+    def _of_step(self, write: CheckpointWrite) -> EndedCheckpoint:
         ref, here = write.ref, self._flow.now
         before = self._rows.get(ref.path)
         if before is None or before.status not in STEP_TERMINAL:
-            before = _Row(
-                ref.path, ref.kind, write.status, ref.number, write.attempts, load(write.result), write.error,
+            before = CheckpointRow(
+                ref.path,
+                ref.kind,
+                write.status,
+                ref.number,
+                write.attempts,
+                load(write.result),
+                write.error,
                 completed_at=here,
-            )  # fmt: skip
-        return _Arrival(here - dt.timedelta(seconds=write.ago), before, write)
+            )
+        return EndedCheckpoint(here - dt.timedelta(seconds=write.ago), before, write)
 
-    def _receive(self, arrivals: Sequence[_Arrival]) -> tuple[Checkpoint, ...]:
+    def _receive(self, arrivals: Sequence[EndedCheckpoint]) -> tuple[Checkpoint, ...]:
         """The flow receives them in this order. What has its order already got it by an earlier try of this commit."""
         before = [one.row.end_order for one in arrivals if one.row.end_order is not None]
         order = max([self._commit.next_order, *(number + 1 for number in before)])
-        received: list[_Row] = []
+        received: list[CheckpointRow] = []
         for arrival in arrivals:
             row = arrival.row
             if row.end_order is None:
@@ -299,7 +275,7 @@ class _Applying:
             received.append(row)
         return tuple(row.checkpoint for row in sorted(received, key=lambda one: one.end_order or 0))
 
-    def _received(self, row: _Row, write: CheckpointWrite | None) -> _Row:
+    def _received(self, row: CheckpointRow, write: CheckpointWrite | None) -> CheckpointRow:
         if write is not None:
             self._flow.write(replace(write, end_order=row.end_order))
             return row
@@ -311,13 +287,16 @@ class _Applying:
         status, here = "completed" if row.kind == SLEEP else "skipped", self._flow.now
         self._flow.record(status, row.path, end_order=row.end_order)
         self._update(
-            row, end_order=row.end_order, status=status, completed_at=here,
+            row,
+            end_order=row.end_order,
+            status=status,
+            completed_at=here,
             execution_token=steps.c.execution_token + 1,
-        )  # fmt: skip
+        )
         if row.kind == FLOW_WAIT:
             self._flow.forget_waits(row.path)
         return replace(row, status=status, completed_at=here)
 
-    def _update(self, row: _Row, **values: Any) -> None:
+    def _update(self, row: CheckpointRow, **values: Any) -> None:
         at = (steps.c.run_id == self._run_id, steps.c.path == row.path)
         self._connection.execute(update(steps).where(*at).values(values))

@@ -14,19 +14,86 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.tables import STEP_TERMINAL, after, now, runs, steps, waits
 from rival_client.errors import UnknownWorkflow
+from rival_client.model.kinds import FLOW_WAIT
 from rival_client.model.payload import Json, serialise
 from rival_client.model.timers import NEVER_PUBLISHED, is_near, look_at
 from rival_client.sql import runs as run_statements
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.wake import suspend_run
 from rival_client.sql.workflows import current_workflow, workflow_names
-from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
+from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, SpawnedChild
 from rival_workers.store.interface import Claim
 from rival_workers.store.sql.guards import guard, next_look, step_leaves_running
 
 #: So many children of one name are numbered one after the other.
 _NUMBERED = 10
+
+
+CHECKPOINT_COLUMNS = (
+    steps.c.path,
+    steps.c.kind,
+    steps.c.status,
+    steps.c.opened,
+    steps.c.attempts,
+    steps.c.result,
+    steps.c.error,
+    steps.c.due_at,
+    steps.c.completed_at,
+    steps.c.end_order,
+    steps.c.item,
+    steps.c.begun_after,
+    steps.c.execution_token,
+)
+
+
+@dataclass(frozen=True)
+class CheckpointRow:
+    """A checkpoint's row."""
+
+    path: str
+    kind: str
+    status: str
+    opened: int
+    attempts: int
+    result: Any = None
+    error: dict[str, Any] | None = None
+    due_at: dt.datetime | None = None
+    completed_at: dt.datetime | None = None
+    end_order: int | None = None
+    item: Any = None
+    begun_after: int | None = None
+    execution_token: int = 0
+
+    @property
+    def is_revived(self) -> bool:
+        """A wait that a retry kept with its time: nothing is waited for until the flow reaches it again."""
+        return self.kind == FLOW_WAIT and self.status == "pending"
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(
+            self.path,
+            self.kind,
+            self.status,
+            self.opened,
+            self.attempts,
+            self.result,
+            self.error,
+            end_order=self.end_order,
+            ended_at=None if self.completed_at is None else self.completed_at.timestamp(),
+            child=self.item if isinstance(self.item, str) else None,
+        )
+
+
+@dataclass(frozen=True)
+class EndedCheckpoint:
+    """A checkpoint that has ended, and that the flow has not received."""
+
+    at: dt.datetime
+    row: CheckpointRow
+    #: Of a step that ended in this attempt.
+    write: CheckpointWrite | None = None
 
 
 @dataclass(frozen=True)
@@ -94,19 +161,30 @@ class FlowTransaction:
 
     def _changes(self, write: CheckpointWrite) -> dict[str, Any]:
         return {
-            "status": write.status, "result": write.result, "error": write.error, "attempts": write.attempts,
+            "status": write.status,
+            "result": write.result,
+            "error": write.error,
+            "attempts": write.attempts,
             "completed_at": self.now if write.status in STEP_TERMINAL else None,
-            "due_at": None if write.delay is None else after(write.delay), "end_order": write.end_order,
-        }  # fmt: skip
+            "due_at": None if write.delay is None else after(write.delay),
+            "end_order": write.end_order,
+        }
 
     def _insert(self, write: CheckpointWrite, item: Any, changes: dict[str, Any]) -> Any:
         ref = write.ref
         dialect: Any = postgresql if self.connection.dialect.name == "postgresql" else sqlite
         return dialect.insert(steps).values(
-            run_id=self.claim.run_id, path=ref.path, kind=ref.kind, opened=ref.number,
-            begun_after=ref.begun_after, execution_token=self.claim.token, created_at=now(), started_at=now(),
-            item=item, **changes,
-        )  # fmt: skip
+            run_id=self.claim.run_id,
+            path=ref.path,
+            kind=ref.kind,
+            opened=ref.number,
+            begun_after=ref.begun_after,
+            execution_token=self.claim.token,
+            created_at=now(),
+            started_at=now(),
+            item=item,
+            **changes,
+        )
 
     def _written(self, statement: Any, write: CheckpointWrite, item: Any) -> bool:
         written = self.connection.execute(statement.returning(steps.c.path)).first() is not None
@@ -134,9 +212,10 @@ class FlowTransaction:
     def stop(self) -> None:
         """The run is paused: the flow waits to be resumed, and has not used up an attempt."""
         self.connection.execute(
-            step_leaves_running(self.claim, "release_step", "pending")
-            .values(attempts=steps.c.attempts - 1, due_at=None, ring_at=after(self.times.grace), rings=0)
-        )  # fmt: skip
+            step_leaves_running(self.claim, "release_step", "pending").values(
+                attempts=steps.c.attempts - 1, due_at=None, ring_at=after(self.times.grace), rings=0
+            )
+        )
         self.record("handed_back", self.claim.path, why="paused")
 
     # -- children -----------------------------------------------------------------------------------------
@@ -149,9 +228,10 @@ class FlowTransaction:
             self.write(CheckpointWrite(ref, "failed", error=error))
             return SpawnedChild(None, error)
         new = next(
-            one for one in self._child_ids(child)
+            one
+            for one in self._child_ids(child)
             if run_statements.insert_runs(self.connection, workflow, {one: child.input}, self.times.grace)
-        )  # fmt: skip
+        )
         self.connection.execute(
             update(runs).where(runs.c.id == new).values(parent_run_id=self.claim.run_id, parent_path=ref.path)
         )

@@ -34,8 +34,7 @@ from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes, leave,
 from rival_workers.store.sql.guards import chosen, step_leaves_running
 from rival_workers.store.sql.scopes import below
 
-#: What a flow that begins anew takes along: its own row, what it has had of what is for each run once, and what has
-#: happened to its whole run.
+#: Rows kept by continue_as: the flow's own row, deliveries of broadcast events, and history of the whole run.
 _STAYS: dict[Table, ColumnElement[bool]] = {
     steps: steps.c.kind == FLOW,
     deliveries: select(events.c.id).where(events.c.id == deliveries.c.event_id, events.c.delivery == "all").exists(),
@@ -43,19 +42,38 @@ _STAYS: dict[Table, ColumnElement[bool]] = {
 }
 
 _COLUMNS = (
-    steps.c.path, steps.c.kind, steps.c.status, steps.c.opened, steps.c.attempts, steps.c.result, steps.c.error,
-    steps.c.due_at, steps.c.end_order, steps.c.completed_at, steps.c.item, steps.c.state,
-    steps.c.begun_after, now().label("now"),
-)  # fmt: skip
+    steps.c.path,
+    steps.c.kind,
+    steps.c.status,
+    steps.c.opened,
+    steps.c.attempts,
+    steps.c.result,
+    steps.c.error,
+    steps.c.due_at,
+    steps.c.end_order,
+    steps.c.completed_at,
+    steps.c.item,
+    steps.c.state,
+    steps.c.begun_after,
+    now().label("now"),
+)
 
 
 def checkpoint_of(row: Any) -> Checkpoint:
     return Checkpoint(
-        row.path, row.kind, row.status, row.opened, row.attempts, row.result, row.error,
-        None if row.due_at is None else (row.due_at - row.now).total_seconds(), row.end_order,
+        row.path,
+        row.kind,
+        row.status,
+        row.opened,
+        row.attempts,
+        row.result,
+        row.error,
+        None if row.due_at is None else (row.due_at - row.now).total_seconds(),
+        row.end_order,
         None if row.completed_at is None else row.completed_at.timestamp(),
-        row.item if isinstance(row.item, str) else None, row.begun_after,
-    )  # fmt: skip
+        row.item if isinstance(row.item, str) else None,
+        row.begun_after,
+    )
 
 
 class FlowsSql:
@@ -72,10 +90,12 @@ class FlowsSql:
         with self.database.autocommit() as connection:
             found = connection.execute(
                 select(*_COLUMNS).where(
-                    steps.c.run_id == run_id, steps.c.path >= flow, steps.c.path < f"{flow}0",
+                    steps.c.run_id == run_id,
+                    steps.c.path >= flow,
+                    steps.c.path < f"{flow}0",
                     or_(steps.c.path == flow, and_(steps.c.path > f"{flow}/", steps.c.opened.is_not(None))),
                 )
-            ).all()  # fmt: skip
+            ).all()
         checkpoints = [checkpoint_of(row) for row in found if row.path != flow]
         return StoredFlow(checkpoints, next((row.state for row in found if row.path == flow), None))
 
@@ -146,7 +166,7 @@ class FlowsSql:
         return done
 
     def started_run(self, run_id: str) -> tuple[int, str, str] | None:
-        """(token, workflow, version) of a run that nobody has begun yet: what a ring for it says."""
+        """(token, workflow, version) of a run that has not begun: the content of its message."""
         with self.database.autocommit() as connection:
             row = connection.execute(
                 select(runs.c.token, runs.c.workflow, runs.c.version).where(
@@ -156,33 +176,44 @@ class FlowsSql:
         return None if row is None else (row.token, row.workflow, row.version)
 
     def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
-        """The flow begins anew with another input: what it has done is gone, and its run goes on. Its state stays
+        """continue_as: the flow starts again with another input, and its checkpoints are deleted. Its state stays
         visible until its next checkpoint."""
         with self.database.transaction() as connection:
             lock_run(connection, claim.run_id)
             row = connection.execute(
                 step_leaves_running(claim, "suspend_step", "pending")
                 .values(
-                    attempts=0, lost=0, item=its_input, due_at=None, ring_at=after(self.ring_grace), rings=0,
+                    attempts=0,
+                    lost=0,
+                    item=its_input,
+                    due_at=None,
+                    ring_at=after(self.ring_grace),
+                    rings=0,
                     **new_state(state),
                 )
                 .returning(steps.c.execution_token, steps.c.executor_id, steps.c.kind, steps.c.state)
-            ).first()  # fmt: skip
+            ).first()
             if row is None:
                 return None
-            # What other steps of the plan have gone through, and wait for, stays.
+            # Rows of other steps of the plan stay.
             for table in (steps, attempts, logs, waits, deliveries, history):
                 its_own = and_(table.c.run_id == claim.run_id, below(claim.path, table))
                 connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
             record(
-                connection, claim.run_id, claim.path, "continued", by=row.executor_id, kind=row.kind, item=its_input,
+                connection,
+                claim.run_id,
+                claim.path,
+                "continued",
+                by=row.executor_id,
+                kind=row.kind,
+                item=its_input,
                 state=row.state,
-            )  # fmt: skip
-            self._forget_children(connection, claim)
+            )
+            self._detach_ended_children(connection, claim)
             return int(row.execution_token)
 
-    def _forget_children(self, connection: Connection, claim: Claim) -> None:
-        """Those that have ended are no part of what is to come: a run that goes on for ever must not keep them all."""
+    def _detach_ended_children(self, connection: Connection, claim: Claim) -> None:
+        """Detach ended children: a run that continues for ever must not keep them all."""
         its_own = and_(runs.c.parent_path >= f"{claim.path}/", runs.c.parent_path < f"{claim.path}0")
         ended = (
             select(runs.c.id)

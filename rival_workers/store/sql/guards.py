@@ -13,19 +13,30 @@ from rival_client.sql.recovery import chosen as chosen
 from rival_workers.store.interface import Claim, Due, RunningAttempt, SweepOptions, WorkflowVersion
 
 ATTEMPT_COLUMNS = (
-    steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id, steps.c.started_at,
-)  # fmt: skip
+    steps.c.execution_token,
+    steps.c.attempts,
+    steps.c.lost,
+    steps.c.executor_id,
+    steps.c.started_at,
+)
 
 #: An attempt in flight is found through the running runs: see the tables' indexes.
 IN_FLIGHT = and_(one_of(steps.c.run_id, select(runs.c.id).where(in_status("running"))), steps.c.status == "running")
 RUNNING = (
     select(
-        steps.c.run_id, steps.c.path, steps.c.execution_token, steps.c.attempts, steps.c.lost, steps.c.executor_id,
-        runs.c.workflow, runs.c.version, steps.c.kind,
+        steps.c.run_id,
+        steps.c.path,
+        steps.c.execution_token,
+        steps.c.attempts,
+        steps.c.lost,
+        steps.c.executor_id,
+        runs.c.workflow,
+        runs.c.version,
+        steps.c.kind,
     )
     .join(runs, runs.c.id == steps.c.run_id)
     .where(IN_FLIGHT)
-)  # fmt: skip
+)
 
 
 def running_of(row: Any) -> RunningAttempt:
@@ -48,10 +59,12 @@ def step_leaves_running(claim: Claim, verb: str, status: str) -> Update:
         update(steps)
         .where(guard(claim, verb))
         .values(
-            status=status, execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
+            status=status,
+            execution_token=steps.c.execution_token + 1,
+            timeout_token=steps.c.timeout_token + 1,
             timeout_at=None,
         )
-    )  # fmt: skip
+    )
 
 
 def is_of(of: WorkflowVersion | None) -> ColumnElement[bool]:
@@ -78,7 +91,7 @@ def run_leaves_pending(run_id: str, token: int, of: WorkflowVersion | None) -> U
 
 
 def run_goes_on(run_id: str, of: WorkflowVersion | None = None) -> Any:
-    """It has not ended, and nobody has paused it."""
+    """The run has not ended and is not paused."""
     return (
         select(true())
         .where(runs.c.id == run_id, runs.c.status.not_in(RUN_TERMINAL), runs.c.paused_at.is_(None), is_of(of))
@@ -109,20 +122,31 @@ def next_look(look: Look) -> dict[str, Any]:
     return {"ring_at": after(look.seconds), "rings": look.rings}
 
 
-def backed_off(rings: Any, look: SweepOptions) -> Any:
+def backed_off(rings: Any, options: SweepOptions) -> Any:
     """`timers.backoff` as a CASE, since SQLite may lack power()."""
-    delays = [backoff(n, look.backoff, look.backoff_max) for n in range(12)]
+    delays = [backoff(n, options.backoff, options.backoff_max) for n in range(12)]
     steps_up = ((rings <= n, after(literal(delay))) for n, delay in enumerate(delays))
-    return case(*steps_up, else_=after(literal(look.backoff_max)))
+    return case(*steps_up, else_=after(literal(options.backoff_max)))
 
 
 def record_attempt(
-    connection: Connection, claim: Claim, step: Row[Any], outcome: str, error: dict[str, Any] | None,
+    connection: Connection,
+    claim: Claim,
+    step: Row[Any],
+    outcome: str,
+    error: dict[str, Any] | None,
     attempt: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     connection.execute(
         insert(attempts).values(
-            run_id=claim.run_id, path=claim.path, token=step.execution_token - 1, attempt=attempt or step.attempts,
-            outcome=outcome, error=error, executor_id=step.executor_id, started_at=step.started_at, ended_at=now(),
+            run_id=claim.run_id,
+            path=claim.path,
+            token=step.execution_token - 1,
+            attempt=attempt or step.attempts,
+            outcome=outcome,
+            error=error,
+            executor_id=step.executor_id,
+            started_at=step.started_at,
+            ended_at=now(),
         )
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""Keeping, in portable SQL: what is due, what was lost, who is alive."""
+"""Work of the keeper, in portable SQL: due rows, attempts of dead executors, executors, orphans; and revoked runs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, func, insert, literal, or_, select, tuple_, update
 
 from rival_client.db.database import Database
+from rival_client.db.locks import lock_run
 from rival_client.db.tables import after, executors, now, runs, schedules, steps
+from rival_client.errors import RunNotFound
+from rival_client.sql import orphans as orphan_statements
+from rival_client.sql import runs as run_statements
 from rival_client.sql.history import record
 from rival_client.sql.recovery import make_due
-from rival_workers.store.interface import Claim, Due, ExecutorRow, RunningAttempt, SweepOptions
+from rival_client.sql.wake import ReadyStep, wake_parent
+from rival_workers.store.interface import Claim, Due, ExecutorRow, NamedAttempt, RunningAttempt, SweepOptions
 from rival_workers.store.sql.guards import RUNNING, any_is_past, backed_off, chosen, due_of, guard, running_of
 
 _ANYTHING_DUE = select(or_(any_is_past(runs.c.ring_at), any_is_past(steps.c.ring_at)))
 
-_NEXT_LOOK = select(
+_NEXT_DUE = select(
     select(func.min(runs.c.ring_at)).scalar_subquery().label("of_runs"),
     select(func.min(steps.c.ring_at)).scalar_subquery().label("of_steps"),
     select(func.min(schedules.c.next_at)).where(schedules.c.error.is_(None)).scalar_subquery().label("of_schedules"),
@@ -26,67 +31,87 @@ _NEXT_LOOK = select(
 
 class MaintenanceSql:
     database: Database
+    ring_grace: float
 
-    def due(self, look: SweepOptions) -> list[Due]:
-        """What must be looked at now. Each row is put off by a backoff at once, so that several keepers share the
-        work and a row that nobody can help is not looked at in every round.
+    def due(self, options: SweepOptions) -> list[Due]:
+        """Rows that are due. Each is postponed by a backoff at once, so that several keepers share the work, and a row
+        that no worker can run is not returned in every round.
         """
         with self.database.autocommit() as connection:
             # Most rounds find nothing; they should cost next to nothing.
             if not connection.scalar(_ANYTHING_DUE):
                 return []
         with self.database.transaction() as connection:
-            rows = self._due_runs(connection, look) + self._due_steps(connection, look)
+            rows = self._due_runs(connection, options) + self._due_steps(connection, options)
         return [due_of(row) for row in rows]
 
     def next_look(self) -> float | None:
         """Seconds until something is due, 0 or less if it is; None: nothing waits for its time."""
         with self.database.autocommit() as connection:
-            row = connection.execute(_NEXT_LOOK).one()
+            row = connection.execute(_NEXT_DUE).one()
         times = [at for at in (row.of_runs, row.of_steps, row.of_schedules) if at is not None]
         return (min(times) - row.now).total_seconds() if times else None
 
-    def _due_runs(self, connection: Connection, look: SweepOptions) -> list[Row[Any]]:
+    def _due_runs(self, connection: Connection, options: SweepOptions) -> list[Row[Any]]:
         due = (
             select(runs.c.id)
             .where(runs.c.ring_at <= now())
             .order_by(runs.c.ring_at)
-            .limit(look.limit)
+            .limit(options.limit)
             .with_for_update(skip_locked=True)
         )
         return list(
             connection.execute(
                 update(runs)
                 .where(runs.c.id.in_(chosen(due)))
-                .values(ring_at=backed_off(runs.c.rings, look), rings=runs.c.rings + 1)
+                .values(ring_at=backed_off(runs.c.rings, options), rings=runs.c.rings + 1)
                 .returning(
-                    runs.c.id, literal(None).label("path"), runs.c.status, runs.c.token, literal(0).label("timeout"),
-                    literal(0).label("attempts"), literal(0).label("lost"), runs.c.rings - 1,
-                    runs.c.workflow, runs.c.version, literal("run").label("kind"),
-                    literal(None).label("due_at"), now().label("now"),
+                    runs.c.id,
+                    literal(None).label("path"),
+                    runs.c.status,
+                    runs.c.token,
+                    literal(0).label("timeout"),
+                    literal(0).label("attempts"),
+                    literal(0).label("lost"),
+                    runs.c.rings - 1,
+                    runs.c.workflow,
+                    runs.c.version,
+                    literal("run").label("kind"),
+                    literal(None).label("due_at"),
+                    now().label("now"),
                 )
             )
-        )  # fmt: skip
+        )
 
-    def _due_steps(self, connection: Connection, look: SweepOptions) -> list[Row[Any]]:
+    def _due_steps(self, connection: Connection, options: SweepOptions) -> list[Row[Any]]:
         due = (
             select(steps.c.run_id, steps.c.path)
             .where(steps.c.ring_at <= now())
             .order_by(steps.c.ring_at)
-            .limit(look.limit)
+            .limit(options.limit)
             .with_for_update(skip_locked=True)
         )
         found = connection.execute(
             update(steps)
             .where(tuple_(steps.c.run_id, steps.c.path).in_(chosen(due)))
-            .values(ring_at=backed_off(steps.c.rings, look), rings=steps.c.rings + 1)
+            .values(ring_at=backed_off(steps.c.rings, options), rings=steps.c.rings + 1)
             .returning(steps.c.run_id, steps.c.path)
         ).all()
         columns = (
-            steps.c.run_id, steps.c.path, steps.c.status, steps.c.execution_token, steps.c.timeout_token,
-            steps.c.attempts, steps.c.lost, steps.c.rings - 1, runs.c.workflow, runs.c.version, steps.c.kind,
-            steps.c.due_at, now().label("now"),
-        )  # fmt: skip
+            steps.c.run_id,
+            steps.c.path,
+            steps.c.status,
+            steps.c.execution_token,
+            steps.c.timeout_token,
+            steps.c.attempts,
+            steps.c.lost,
+            steps.c.rings - 1,
+            runs.c.workflow,
+            runs.c.version,
+            steps.c.kind,
+            steps.c.due_at,
+            now().label("now"),
+        )
         keys = [(row.run_id, row.path) for row in found]
         joined = select(*columns).join(runs, runs.c.id == steps.c.run_id)
         return list(connection.execute(joined.where(tuple_(steps.c.run_id, steps.c.path).in_(keys)))) if keys else []
@@ -104,7 +129,7 @@ class MaintenanceSql:
         return self._page(RUNNING.where(steps.c.executor_id.in_(dead)), limit, after)
 
     def stray_attempts(self, limit: int, after: tuple[str, str] | None = None) -> list[RunningAttempt]:
-        """Running attempts of executors without a row: a claim that was committed after its executor was forgotten."""
+        """Running attempts of executors without a row: claims committed after their executor was deleted."""
         known = select(executors.c.id).where(executors.c.id == steps.c.executor_id).exists()
         return self._page(RUNNING.where(~known), limit, after)
 
@@ -117,8 +142,8 @@ class MaintenanceSql:
             return [running_of(row) for row in found]
 
     def ring_all(self, within: float, limit: int) -> int:
-        """The broker forgot everything: make up to `limit` rows due now whose look would come `within` seconds.
-        Rows whose time has not come, and parked ones, are left alone. How many were changed.
+        """The broker lost its data: make up to `limit` rows due now that would be due `within` seconds. Rows that wait
+        for their time, and parked ones, stay. Returns how many were changed.
         """
         with self.database.transaction() as connection:
             return len(make_due(connection, within, limit))
@@ -129,10 +154,15 @@ class MaintenanceSql:
         with self.database.transaction() as connection:
             connection.execute(
                 insert(executors).values(
-                    id=executor, host=host, pid=pid, worker=worker,
-                    started_at=now(), beat_at=now(), expires_at=after(lease),
+                    id=executor,
+                    host=host,
+                    pid=pid,
+                    worker=worker,
+                    started_at=now(),
+                    beat_at=now(),
+                    expires_at=after(lease),
                 )
-            )  # fmt: skip
+            )
 
     def beat(self, executor: str, lease: float, problem: str | None = None) -> bool:
         """False: the executor was declared dead in the meantime and must take a new id. `problem`: what it says is
@@ -146,8 +176,8 @@ class MaintenanceSql:
             return beaten.rowcount == 1
 
     def adopt_attempts(self, executor: str, successor: str) -> int:
-        """What still runs under an executor's old id goes on under its new one: a database that was away for longer
-        than a lease is no reason to start everything again.
+        """Attempts of an executor continue under its new id. So a database that was unavailable for longer than a lease
+        does not restart them all.
         """
         with self.database.without_seqscan() as connection:
             found = [running_of(row) for row in connection.execute(RUNNING.where(steps.c.executor_id == executor))]
@@ -187,3 +217,61 @@ class MaintenanceSql:
             # Another keeper may be at it, with its own list.
             still_there = select(executors.c.id).where(executors.c.id.in_(dead)).with_for_update(skip_locked=True)
             connection.execute(delete(executors).where(executors.c.id.in_(chosen(still_there))))
+
+    # -- cancelling ---------------------------------------------------------------------------------------
+
+    def orphans(self, limit: int, after: str = "") -> list[tuple[str, str]]:
+        """(run id, on whose behalf) of children that are still to be cancelled, in the order of their ids."""
+        with self.database.autocommit() as connection:
+            return orphan_statements.list_orphans(connection, limit, after)
+
+    def orphans_of(self, run_id: str, limit: int) -> list[tuple[str, str]]:
+        with self.database.autocommit() as connection:
+            return orphan_statements.orphans_of(connection, run_id, limit)
+
+    def cancel_orphan(self, run_id: str, by: str) -> bool:
+        """False: it had ended already. No run waits for it, so none is woken."""
+        with self.database.transaction() as connection:
+            try:
+                return run_statements.cancel_run(connection, run_id, by)
+            except RunNotFound:
+                orphan_statements.delete_orphan(connection, run_id)
+                return False
+
+    def attempts_named(self, places: Sequence[tuple[str, str]]) -> list[NamedAttempt]:
+        """The unfinished steps at these (run id, path), as they are now."""
+        columns = (
+            steps.c.run_id,
+            steps.c.path,
+            steps.c.status,
+            steps.c.execution_token,
+            steps.c.attempts,
+            steps.c.lost,
+            steps.c.executor_id,
+            runs.c.workflow,
+            runs.c.version,
+            steps.c.kind,
+        )
+        open_ = ("pending", "running", "waiting_retry", "waiting")
+        found = (
+            select(*columns)
+            .join(runs, runs.c.id == steps.c.run_id)
+            .where(tuple_(steps.c.run_id, steps.c.path).in_(places), steps.c.status.in_(open_))
+        )
+        with self.database.autocommit() as connection:
+            return [
+                NamedAttempt(Claim(run_id, path, token), status, *rest)
+                for run_id, path, status, token, *rest in connection.execute(found)
+            ]
+
+    def cancel_unbegun(self, run_id: str, by: str) -> tuple[bool, ReadyStep | None]:
+        """Cancel a run that is still pending, and wake the flow that waits for it."""
+        with self.database.transaction() as connection:
+            # Most ids name no run; those need no lock.
+            status = connection.scalar(select(runs.c.status).where(runs.c.id == run_id))
+            if status != "pending" or lock_run(connection, run_id).status != "pending":
+                return False, None
+            run_statements.end_as_cancelled(connection, run_id, by)
+            ready = wake_parent(connection, run_id, self.ring_grace)
+            run_statements.leave_orphans(connection, run_id, by, True)
+            return True, ready

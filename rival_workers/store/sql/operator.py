@@ -1,25 +1,25 @@
-"""An operator's verbs, in portable SQL: a run is opened again, or a step is settled by hand. Each
-takes the exclusive lock of the run first.
+"""Verbs of operators, in portable SQL: reopen a run (retry, rewind), or settle a step (skip, set_result). Each takes
+the exclusive lock of the run first.
 
-What is undone is deleted and comes again as new rows. Their tokens begin above all that the old ones have ever had: the
-run's own token is moved on that far, and new rows take theirs from it. So a late result of before finds no match.
+Undone rows are deleted and inserted again. The token of the run is raised above all tokens of the deleted rows, and new
+rows take theirs from it, so a late result of an undone attempt is stale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, func, select, update
+from sqlalchemy import Connection, case, delete, select, update
 
 from rival_client.db.database import Database
-from rival_client.db.guards import run_can, step_can
+from rival_client.db.guards import run_can
 from rival_client.db.locks import lock_run
 from rival_client.db.tables import after, now, runs, steps, waits
 from rival_client.errors import NotPossible, RivalError
-from rival_client.model.kinds import FLOW, FLOW_WAIT, SETTLEABLE
+from rival_client.model.kinds import FLOW, SETTLEABLE
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.orphans import leave_awaited, leave_started_by
@@ -30,27 +30,32 @@ from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_compensation
 from rival_workers.engine.plan import Plan
-from rival_workers.engine.rewind import Revived, RewindPlan, Row
+from rival_workers.engine.rewind import RewindPlan, Row
 from rival_workers.engine.rewind_flows import culprits_of
 from rival_workers.store.interface import Claim, FinishResult
-from rival_workers.store.reopened_children import children_of, children_to_retry
 from rival_workers.store.sql import refusals
-from rival_workers.store.sql.apply_effects import EffectsSql, Outcome
+from rival_workers.store.sql.apply_effects import EffectsSql
+from rival_workers.store.sql.composite_results import Outcome
 from rival_workers.store.sql.guards import guard
 from rival_workers.store.sql.locks import in_lock_order
+from rival_workers.store.sql.reopened_runs import (
+    carried_inputs,
+    children_of,
+    children_to_retry,
+    highest_token,
+    in_chunks,
+    open_run,
+    revive_rows,
+)
 from rival_workers.store.sql.scopes import below
 
-#: Paths in one statement.
-_CHUNK = 500
 #: The verbs that open a run again by themselves.
 _REOPENING = ("retry", "rewind")
-#: A run that has ended is not paused any more when it is opened again.
-_STILL_PAUSED = case((runs.c.completed_at.is_(None), runs.c.paused_at), else_=None)
 
 
 @dataclass(frozen=True)
 class Order:
-    """What an operator wants, and what the history will say of it."""
+    """What an operator asks for, and what the history records of it."""
 
     verb: str
     by: str
@@ -63,7 +68,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Operated:
-    """What came of it."""
+    """The outcome of an order."""
 
     workflow: str
     version: str
@@ -128,33 +133,44 @@ class OperatorSql:
         return Operated(run.workflow, run.version, finished, cut, children=children)
 
     def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:
-        """It was cancelled before anybody had begun it."""
+        """Reopen a run that was cancelled before it began."""
         if order.dry_run:
             return Operated(run.workflow, run.version)
         connection.execute(
             update(runs)
             .where(runs.c.id == run.id, runs.c.token == run.token, run_can("retry_run"))
             .values(
-                status="pending", token=run.token + 1, completed_at=None, ring_at=after(self.ring_grace), rings=0,
+                status="pending",
+                token=run.token + 1,
+                completed_at=None,
+                ring_at=after(self.ring_grace),
+                rings=0,
                 paused_at=None,
             )
-        )  # fmt: skip
+        )
         record(connection, run.id, None, "retry_run", by=order.by, reason=order.reason)
         return Operated(run.workflow, run.version, begin=run.token + 1)
 
     def _apply(self, connection: Connection, run_id: str, cut: RewindPlan, order: Order) -> FinishResult:
         what = f"{order.verb}_run" if order.verb in _REOPENING else "retry_run"
         record(
-            connection, run_id, order.step, what, by=order.by, reason=order.reason, undone=cut.deleted,
-            opened=[one.path for one in cut.opens], revived=[one.path for one in cut.revived],
-        )  # fmt: skip
-        _open_run(connection, run_id, _highest_token(connection, run_id, cut.deleted) + 2)
-        carried = _carried(connection, run_id, cut, order)
-        for part in _parts(cut.deleted):
+            connection,
+            run_id,
+            order.step,
+            what,
+            by=order.by,
+            reason=order.reason,
+            undone=cut.deleted,
+            opened=[one.path for one in cut.opens],
+            revived=[one.path for one in cut.revived],
+        )
+        open_run(connection, run_id, highest_token(connection, run_id, cut.deleted) + 2)
+        carried = carried_inputs(connection, run_id, cut, order.step if order.verb == "rewind" else None)
+        for part in in_chunks(cut.deleted):
             leave_started_by(connection, run_id, part)
             connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(part)))
             connection.execute(delete(steps).where(steps.c.run_id == run_id, steps.c.path.in_(part)))
-        _revive(connection, run_id, cut.revived)
+        revive_rows(connection, run_id, cut.revived)
         following = self._whole(connection, run_id, order)
         following.carried = carried
         following.apply(cut.opens)
@@ -167,9 +183,13 @@ class OperatorSql:
     # -- skip, set_result ---------------------------------------------------------------------------------
 
     def _settle(
-        self, connection: Connection, run_id: str, order: Order, end: End,
+        self,
+        connection: Connection,
+        run_id: str,
+        order: Order,
+        end: End,
         advance: Callable[[Plan, str, End, str], Advance],
-    ) -> Operated:  # fmt: skip
+    ) -> Operated:
         run = lock_run(connection, run_id)
         plan, path = _plan(connection, run), order.step or ""
         if run.status == "pending":
@@ -188,10 +208,16 @@ class OperatorSql:
             update(steps)
             .where(guard(Claim(run_id, path, step.execution_token), "settle_step"))
             .values(
-                status=end.status, result=end.result, error=None, completed_at=now(), ring_at=None, timeout_at=None,
-                execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
+                status=end.status,
+                result=end.result,
+                error=None,
+                completed_at=now(),
+                ring_at=None,
+                timeout_at=None,
+                execution_token=steps.c.execution_token + 1,
+                timeout_token=steps.c.timeout_token + 1,
             )
-        )  # fmt: skip
+        )
         connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
         # The whole run may have waited with the step.
         wake_run(connection, run_id)
@@ -236,9 +262,15 @@ def _plan(connection: Connection, run: Any) -> Plan:
 
 def _rows(connection: Connection, run_id: str) -> list[Row]:
     columns = (
-        steps.c.path, steps.c.kind, steps.c.status, steps.c.started_at, steps.c.end_order, steps.c.begun_after,
-        steps.c.opened, case((steps.c.kind == FLOW, steps.c.error), else_=None).label("error"),
-    )  # fmt: skip
+        steps.c.path,
+        steps.c.kind,
+        steps.c.status,
+        steps.c.started_at,
+        steps.c.end_order,
+        steps.c.begun_after,
+        steps.c.opened,
+        case((steps.c.kind == FLOW, steps.c.error), else_=None).label("error"),
+    )
     found = connection.execute(
         select(*columns).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
     )
@@ -247,60 +279,15 @@ def _rows(connection: Connection, run_id: str) -> list[Row]:
 
 def _row(row: Any) -> Row:
     return Row(
-        row.path, row.kind, row.status, row.started_at is not None, row.end_order, row.begun_after, row.opened,
+        row.path,
+        row.kind,
+        row.status,
+        row.started_at is not None,
+        row.end_order,
+        row.begun_after,
+        row.opened,
         culprits_of(row.error),
-    )  # fmt: skip
-
-
-def _parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (paths[begin : begin + _CHUNK] for begin in range(0, len(paths), _CHUNK))
-
-
-def _highest_token(connection: Connection, run_id: str, paths: Sequence[str]) -> int:
-    highest = select(func.max(steps.c.execution_token), func.max(steps.c.timeout_token))
-    found = (
-        connection.execute(highest.where(steps.c.run_id == run_id, steps.c.path.in_(part))).one()
-        for part in _parts(paths)
     )
-    return max((token or 0 for row in found for token in row), default=0)
-
-
-def _carried(connection: Connection, run_id: str, cut: RewindPlan, order: Order) -> dict[str, Any]:
-    """The inputs that flows have continued with: one that goes on with its checkpoints goes on with its input, too."""
-    rewound = order.step if order.verb == "rewind" else None
-    flows = [one.path for one in cut.opens if one.kind == FLOW and one.path != rewound]
-    columns = select(steps.c.path, steps.c.item).where(steps.c.run_id == run_id)
-    found = (row for part in _parts(flows) for row in connection.execute(columns.where(steps.c.path.in_(part))))
-    return {row.path: row.item for row in found if row.item is not None}
-
-
-def _open_run(connection: Connection, run_id: str, at_least: int) -> None:
-    token = connection.scalar(select(runs.c.token).where(runs.c.id == run_id)) or 0
-    connection.execute(
-        update(runs)
-        .where(runs.c.id == run_id, runs.c.token == token, run_can("rewind_run"))
-        .values(
-            status="running", token=max(token + 1, at_least), result=None, error=None, failed_step=None,
-            completed_at=None, ring_at=None, rings=0, parked=None, paused_at=_STILL_PAUSED,
-        )
-    )  # fmt: skip
-
-
-def _revive(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
-    # A flow enters its wait for an event again when it reaches it: it knows the topics.
-    status = case((steps.c.kind == FLOW_WAIT, "pending"), else_="waiting")
-    again = {
-        "status": status, "completed_at": None, "result": None, "error": None,
-        "execution_token": steps.c.execution_token + 1,
-    }  # fmt: skip
-    of_run = (steps.c.run_id == run_id, step_can("revive_step"))
-    one_by_one = [one for one in revived if one.total is not None]
-    plain = [one.path for one in revived if one.total is None]
-    for part in _parts(plain):
-        connection.execute(update(steps).where(*of_run, steps.c.path.in_(part)).values(again))
-    for one in one_by_one:
-        counts = {"total": one.total, "opened": one.opened, "remaining": one.remaining}
-        connection.execute(update(steps).where(*of_run, steps.c.path == one.path).values({**again, **counts}))
 
 
 def _no_open_step(verb: str, path: str, step: Any, rows: list[Row]) -> str:

@@ -1,8 +1,7 @@
-"""Retention, in portable SQL: which ended runs may go, and how they go, in small batches.
+"""Retention, in portable SQL: deletes ended runs in small batches.
 
-A run is only ever deleted when it is nobody's child. Children are let go when their parent is deleted, and then have
-their own time: so nothing goes that has an unfinished run above it, however far up, and nobody ever looks at those that
-must stay.
+Only a run without a parent is deleted. Children are detached when their parent is deleted, and are then kept for their
+own retention. So a run below an unfinished run is never deleted, and no query has to read the runs that must stay.
 """
 
 from __future__ import annotations
@@ -33,24 +32,21 @@ class RetentionSql:
         return [(workflow, age) for workflow, age in ages if age > 0]
 
     def delete_ended_before(self, age: float, limit: int, workflow: str) -> int:
-        """Delete up to `limit` runs of a workflow that ended more than `age` seconds ago, with all that hangs on
-        them. Their children stay, and are nobody's from now on. How many are gone."""
+        """Delete up to `limit` runs of a workflow that ended more than `age` seconds ago, with all their rows. Their
+        children stay without a parent. Returns how many were deleted."""
         may_go = _may_go(age, workflow)
         with self.database.autocommit() as connection:
             old = list(connection.scalars(select(runs.c.id).where(*may_go).order_by(runs.c.completed_at).limit(limit)))
         # In transactions of their own: one run may have very many.
-        while old and self._let_children_go(old, limit) == limit:
+        while old and self._detach_children(old, limit) == limit:
             pass
         with self.database.transaction() as connection:
             return _delete(connection, old, may_go)
 
-    def _let_children_go(self, parents: Sequence[str], limit: int) -> int:
+    def _detach_children(self, parents: Sequence[str], limit: int) -> int:
         children = (
-            select(runs.c.id)
-            .where(runs.c.parent_run_id.in_(parents))
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )  # fmt: skip
+            select(runs.c.id).where(runs.c.parent_run_id.in_(parents)).limit(limit).with_for_update(skip_locked=True)
+        )
         with self.database.transaction() as connection:
             alone = update(runs).where(runs.c.id.in_(chosen(children))).values(parent_run_id=None, parent_path=None)
             return len(connection.execute(alone.returning(runs.c.id)).all())

@@ -1,5 +1,5 @@
-"""Schedules meet the clock: a due one is claimed, its runs are inserted and its next tick is set in one transaction, so
-that a tick has one run, however many keepers look.
+"""Fires due schedules: one transaction locks the schedule, inserts its runs and sets its next tick, so a tick has one
+run with any number of keepers.
 """
 
 from __future__ import annotations
@@ -27,11 +27,18 @@ log = logging.getLogger("rival.schedules")
 
 _ANYTHING_DUE = select(any_is_past(schedules.c.next_at))
 _COLUMNS = (
-    schedules.c.name, schedules.c.workflow, schedules.c.cron, schedules.c.every, schedules.c.timezone,
-    schedules.c.catch_up, schedules.c.next_at, schedules.c.error,
+    schedules.c.name,
+    schedules.c.workflow,
+    schedules.c.cron,
+    schedules.c.every,
+    schedules.c.timezone,
+    schedules.c.catch_up,
+    schedules.c.next_at,
+    schedules.c.error,
     # As text: SQLite keeps what is not JSON, and one row that cannot be parsed would fail the whole select.
-    cast(schedules.c.input, Text).label("input"), now().label("now"),
-)  # fmt: skip
+    cast(schedules.c.input, Text).label("input"),
+    now().label("now"),
+)
 #: How many of the schedules that could not be fired last time are tried at a time.
 _AGAIN = 50
 
@@ -50,8 +57,8 @@ class SchedulesSql:
                 put_schedule(connection, workflow, workflow, planned, own=True)
 
     def fire_schedules(self, limit: int) -> list[Fired]:
-        """Start the runs of up to `limit` schedules whose time has come, and of some more that could not be fired
-        before; the caller rings for them."""
+        """Start the runs of up to `limit` due schedules, and of some that could not be fired before. The caller
+        publishes their messages."""
         with self.database.autocommit() as connection:
             if not connection.scalar(_ANYTHING_DUE):
                 return []
@@ -98,7 +105,7 @@ def _due(limit: int) -> Select[Any]:
 
 
 def _due_again() -> Select[Any]:
-    """Some of those that could not be fired last time. At random: each has its turn, however many there are."""
+    """Some schedules that could not be fired last time. At random: so each is tried, however many there are."""
     due = select(*_COLUMNS).where(schedules.c.next_at <= now(), schedules.c.error.is_not(None))
     return due.order_by(func.random()).limit(_AGAIN).with_for_update(skip_locked=True)
 
@@ -112,7 +119,7 @@ def _leave(connection: Connection, row: Row[Any], why: str) -> list[Fired]:
 
 
 def _move_on(connection: Connection, row: Row[Any], values: dict[str, Any]) -> bool:
-    """False: somebody else has fired this very tick."""
+    """False: another keeper has fired this tick."""
     return (
         connection.execute(
             update(schedules).where(schedules.c.name == row.name, schedules.c.next_at == row.next_at).values(values)

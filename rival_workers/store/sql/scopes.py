@@ -1,10 +1,11 @@
-"""Parts of a run: a composite with all that belongs to it."""
+"""Parts of a run: conditions for a composite with everything below it, and cancelling what is open of them."""
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Table, and_, or_
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, or_, select, update
 
-from rival_client.db.tables import steps
+from rival_client.db.guards import step_can
+from rival_client.db.tables import now, steps, waits
 
 
 def begins(begin: str, table: Table = steps) -> ColumnElement[bool]:
@@ -17,5 +18,14 @@ def below(path: str, table: Table = steps) -> ColumnElement[bool]:
     return or_(table.c.path == path, *(begins(path + sign, table) for sign in "/[!"))
 
 
-def is_below(path: str, scope: str) -> bool:
-    return path == scope or path.startswith((f"{scope}/", f"{scope}[", f"{scope}!"))
+def cancel_open(connection: Connection, run_id: str, which: ColumnElement[bool]) -> list[str]:
+    """Cancel the open steps among these, and delete their waits. Returns the paths, sorted."""
+    ended = {"status": "cancelled", "completed_at": now(), "ring_at": None, "timeout_at": None}
+    tokens = {name: steps.c[name] + 1 for name in ("execution_token", "timeout_token")}
+    cancel = update(steps).where(steps.c.run_id == run_id, which, step_can("cancel_below"))
+    cancelled = sorted(connection.scalars(cancel.values(**ended, **tokens).returning(steps.c.path)))
+    if cancelled:
+        waiting = connection.scalars(select(waits.c.path).where(waits.c.run_id == run_id))
+        if gone := [path for path in waiting if path in set(cancelled)]:
+            connection.execute(delete(waits).where(waits.c.run_id == run_id, waits.c.path.in_(gone)))
+    return cancelled

@@ -1,4 +1,4 @@
-"""Moving a run, in portable SQL: one guarded transition per operation, one transaction each.
+"""Transitions of runs and steps, in portable SQL: one guarded transition per operation, one transaction each.
 
 Lock order within a transaction: see `rival_client.db.locks`.
 """
@@ -33,7 +33,8 @@ from rival_workers.store.interface import (
     RunningAttempt,
     WorkflowVersion,
 )
-from rival_workers.store.sql.apply_effects import EffectsSql, Outcome
+from rival_workers.store.sql.apply_effects import EffectsSql
+from rival_workers.store.sql.composite_results import Outcome
 from rival_workers.store.sql.guards import (
     ATTEMPT_COLUMNS,
     RUNNING,
@@ -50,7 +51,7 @@ from rival_workers.store.sql.guards import (
 )
 from rival_workers.store.sql.locks import in_lock_order
 
-#: Whose doing it is when nobody's attempt or command has led to it.
+#: Actors of history entries that no attempt and no operator has caused.
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
 
 
@@ -79,9 +80,14 @@ class StepTransitionsSql:
         return in_lock_order(self.database, run_id, once)
 
     def claim_step(
-        self, claim: Claim, timeout: float | None, executor: str, *, of: WorkflowVersion | None = None,
+        self,
+        claim: Claim,
+        timeout: float | None,
+        executor: str,
+        *,
+        of: WorkflowVersion | None = None,
         within: float | None = None,
-    ) -> Claimed | NotYet | WorkflowVersion | None:  # fmt: skip
+    ) -> Claimed | NotYet | WorkflowVersion | None:
         """`within`: so many seconds before it is due."""
         # What waits without a time is woken by what it waits for, never by a message.
         startable = and_(steps.c.due_at.is_(None), steps.c.status != "waiting")
@@ -90,12 +96,19 @@ class StepTransitionsSql:
             update(steps)
             .where(guard(claim, "claim_step"), due, run_goes_on(claim.run_id, of))
             .values(
-                status="running", attempts=steps.c.attempts + 1, executor_id=executor, started_at=now(),
-                execution_token=steps.c.execution_token + 1, timeout_token=steps.c.timeout_token + 1,
-                timeout_at=after_or_never(timeout), ring_at=after_or_never(timeout), rings=0, parked=None,
+                status="running",
+                attempts=steps.c.attempts + 1,
+                executor_id=executor,
+                started_at=now(),
+                execution_token=steps.c.execution_token + 1,
+                timeout_token=steps.c.timeout_token + 1,
+                timeout_at=after_or_never(timeout),
+                ring_at=after_or_never(timeout),
+                rings=0,
+                parked=None,
             )
             .returning(steps.c.execution_token, steps.c.timeout_token, steps.c.attempts, steps.c.lost, steps.c.kind)
-        )  # fmt: skip
+        )
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
             step = connection.execute(statement).first()
@@ -120,7 +133,7 @@ class StepTransitionsSql:
         return None if row is None else NotYet((row.due_at - row.now).total_seconds())
 
     def finish_step(self, claim: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
-        """The step is over, and what follows from that has happened. None: it had moved on before."""
+        """End the step and apply what follows. None: stale."""
 
         def once(connection: Connection, alone: bool) -> FinishResult | None:
             return self._finish(connection, claim, end, advance, claim_for, alone)
@@ -156,17 +169,19 @@ class StepTransitionsSql:
         return EffectsSql(connection, run_id, claim_for, *limits, HistoryWriter(connection, run_id, by), alone)
 
     def retry_step(self, claim: Claim, retry: Retry, *, rung: bool) -> int | None:
-        """`rung`: the caller rings with a countdown. Otherwise the keeper does, shortly before it is due."""
+        """`rung`: the caller publishes a message with a countdown. Otherwise the keeper does, just before it is due."""
         verb = "retry_step" if claim.guard == "execution_token" else "time_out_retry"
         with self.database.transaction() as connection:
             step = connection.execute(
                 step_leaves_running(claim, verb, "waiting_retry")
                 .values(
-                    state=retry.state, error=retry.error, due_at=after(retry.delay),
+                    state=retry.state,
+                    error=retry.error,
+                    due_at=after(retry.delay),
                     **next_look(look_at(retry.delay, rung, self.ring_grace)),
                 )
                 .returning(*ATTEMPT_COLUMNS)
-            ).first()  # fmt: skip
+            ).first()
             if step is None:
                 return None
             record_attempt(connection, claim, step, retry.outcome, retry.error)
@@ -180,17 +195,20 @@ class StepTransitionsSql:
             return int(step.execution_token)
 
     def release_step(self, claim: Claim, reason: ReleaseReason) -> int | None:
-        """The attempt is given up without using one up: it will be started again."""
+        """The attempt ends without using up an attempt: the step is pending again."""
         lost = 1 if reason == "lost" else 0
         with self.database.transaction() as connection:
             step = connection.execute(
                 step_leaves_running(claim, "release_step", "pending")
                 .values(
-                    attempts=steps.c.attempts - 1, lost=steps.c.lost + lost, due_at=now(),
-                    ring_at=after(self.ring_grace), rings=0,
+                    attempts=steps.c.attempts - 1,
+                    lost=steps.c.lost + lost,
+                    due_at=now(),
+                    ring_at=after(self.ring_grace),
+                    rings=0,
                 )
                 .returning(*ATTEMPT_COLUMNS)
-            ).first()  # fmt: skip
+            ).first()
             if step is None:
                 return None
             record_attempt(connection, claim, step, reason, None, attempt=step.attempts + 1)
@@ -201,8 +219,8 @@ class StepTransitionsSql:
     def park(
         self, run_id: str, path: str | None, token: int, reason: str, delay: float, *, of: WorkflowVersion | None = None
     ) -> bool | WorkflowVersion:
-        """Nobody here can run it: say why, and look again later. The token stays, so that others may take it. False:
-        it has moved on. A WorkflowVersion: as in `begin_run`."""
+        """No worker here can run it: store the reason, and make it due again later. The token stays, so another worker
+        can claim it. False: stale. A WorkflowVersion: as in `begin_run`."""
         if path is None:
             statement = (
                 update(runs)
@@ -225,7 +243,7 @@ class StepTransitionsSql:
             return run_reads.read_step(connection, run_id, path)
 
     def read_item(self, run_id: str, path: str) -> Any:
-        """What the row is about."""
+        """The item of a row."""
         with self.database.autocommit() as connection:
             return connection.scalar(select(steps.c.item).where(steps.c.run_id == run_id, steps.c.path == path))
 
@@ -252,14 +270,14 @@ class StepTransitionsSql:
 
 
 def _who(claim: Claim, step: Row[Any], outcome: str) -> str | None:
-    """The attempt itself, or whoever has ended it from outside."""
+    """The actor: the executor of the attempt, or what ended the attempt."""
     if claim.guard == "timeout_token":
         return TIMER
-    outside: dict[str, str | None] = {"lost": KEEPER, "revoked": REVOKE}
-    return outside.get(outcome, step.executor_id)
+    actors: dict[str, str | None] = {"lost": KEEPER, "revoked": REVOKE}
+    return actors.get(outcome, step.executor_id)
 
 
 def _outcome(path: str, end: End) -> Outcome:
-    """What a handler or a compensation has returned is nobody's result."""
+    """The result of a handler or a compensation is not passed on."""
     result = NULL if end.result is None or is_reaction(path) else end.result
     return Outcome(result, end.error, path, end.items)

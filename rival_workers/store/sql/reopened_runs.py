@@ -1,0 +1,128 @@
+"""The rows that a retry or rewind changes: the run, the rows that wait again, and the children that it concerns.
+
+Children that must be retried with their parent are only found here; the caller retries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, case, func, select, update
+
+from rival_client.db.guards import run_can, step_can
+from rival_client.db.tables import runs, steps
+from rival_client.model.kinds import CHILD_RESULT, FLOW, FLOW_WAIT
+from rival_client.model.transitions import run_sources
+from rival_workers.engine.rewind import Revived, RewindPlan
+
+#: Paths in one statement.
+_CHUNK = 500
+
+
+#: A run that has ended is not paused any more when it is opened again.
+_STILL_PAUSED = case((runs.c.completed_at.is_(None), runs.c.paused_at), else_=None)
+
+
+def in_chunks(paths: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (paths[begin : begin + _CHUNK] for begin in range(0, len(paths), _CHUNK))
+
+
+def highest_token(connection: Connection, run_id: str, paths: Sequence[str]) -> int:
+    highest = select(func.max(steps.c.execution_token), func.max(steps.c.timeout_token))
+    found = (
+        connection.execute(highest.where(steps.c.run_id == run_id, steps.c.path.in_(part))).one()
+        for part in in_chunks(paths)
+    )
+    return max((token or 0 for row in found for token in row), default=0)
+
+
+def carried_inputs(connection: Connection, run_id: str, cut: RewindPlan, rewound: str | None) -> dict[str, Any]:
+    """Inputs of flows that keep their checkpoints, from their last continue_as. The rewound flow is not among them."""
+    flows = [one.path for one in cut.opens if one.kind == FLOW and one.path != rewound]
+    columns = select(steps.c.path, steps.c.item).where(steps.c.run_id == run_id)
+    found = (row for part in in_chunks(flows) for row in connection.execute(columns.where(steps.c.path.in_(part))))
+    return {row.path: row.item for row in found if row.item is not None}
+
+
+def open_run(connection: Connection, run_id: str, at_least: int) -> None:
+    token = connection.scalar(select(runs.c.token).where(runs.c.id == run_id)) or 0
+    connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.token == token, run_can("rewind_run"))
+        .values(
+            status="running",
+            token=max(token + 1, at_least),
+            result=None,
+            error=None,
+            failed_step=None,
+            completed_at=None,
+            ring_at=None,
+            rings=0,
+            parked=None,
+            paused_at=_STILL_PAUSED,
+        )
+    )
+
+
+def revive_rows(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
+    # A flow enters its wait for an event again when it reaches it: it knows the topics.
+    status = case((steps.c.kind == FLOW_WAIT, "pending"), else_="waiting")
+    again = {
+        "status": status,
+        "completed_at": None,
+        "result": None,
+        "error": None,
+        "execution_token": steps.c.execution_token + 1,
+    }
+    of_run = (steps.c.run_id == run_id, step_can("revive_step"))
+    one_by_one = [one for one in revived if one.total is not None]
+    plain = [one.path for one in revived if one.total is None]
+    for part in in_chunks(plain):
+        connection.execute(update(steps).where(*of_run, steps.c.path.in_(part)).values(again))
+    for one in one_by_one:
+        counts = {"total": one.total, "opened": one.opened, "remaining": one.remaining}
+        connection.execute(update(steps).where(*of_run, steps.c.path == one.path).values({**again, **counts}))
+
+
+# -- children -----------------------------------------------------------------------------------------------
+
+
+def children_of(connection: Connection, run_id: str, undone: Sequence[str]) -> tuple[str, ...]:
+    """The children that the undone steps have started."""
+    found = connection.execute(
+        select(runs.c.id, runs.c.parent_path)
+        .where(runs.c.parent_run_id == run_id)
+        .order_by(runs.c.created_at, runs.c.id)
+    )
+    gone = set(undone)
+    return tuple(row.id for row in found if row.parent_path in gone)
+
+
+def children_to_retry(connection: Connection, run: Any, undone: Sequence[str]) -> tuple[str, ...]:
+    """Spawned children that were cancelled with their parent, and those whose failures its flow would receive again.
+    A child of `ctx.call` is not among them: its checkpoint is undone, and starts another one."""
+    found = connection.execute(
+        select(runs.c.id, runs.c.parent_path, runs.c.status, runs.c.completed_at)
+        .where(runs.c.parent_run_id == run.id, runs.c.status.in_(run_sources("retry_run")))
+        .order_by(runs.c.created_at, runs.c.id)
+    ).all()
+    gone = set(undone)
+    spawned = [one for one in found if one.parent_path not in gone]
+    failures = _received_failures(connection, run.id, gone) if spawned else set()
+    return tuple(one.id for one in spawned if one.id in failures or _was_cancelled_with(one, run))
+
+
+def _was_cancelled_with(child: Any, run: Any) -> bool:
+    """A parent's cancel comes first, and cancels its open children after its commit."""
+    return bool(run.status == child.status == "cancelled" and child.completed_at >= run.completed_at)
+
+
+def _received_failures(connection: Connection, run_id: str, undone: set[str]) -> set[str]:
+    """The children whose failures the undone checkpoints have received."""
+    found = connection.execute(
+        select(steps.c.path, steps.c.item).where(
+            steps.c.run_id == run_id, steps.c.kind == CHILD_RESULT, steps.c.status == "failed"
+        )
+    )
+    return {row.item for row in found if row.path in undone and isinstance(row.item, str)}

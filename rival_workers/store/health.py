@@ -17,7 +17,7 @@ from rival_workers.store.sql.guards import RUNNING
 #: A row that was due this long ago has been looked at by no keeper.
 OVERDUE = 60.0
 #: More of these than this are not counted.
-_MOST_UNHELD = 1000
+_MAX_STRAYS = 1000
 #: Settings of the server on which the promises rest.
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
@@ -62,7 +62,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Unheld:
+class StrayAttempts:
     """Attempts that are running in the table, and on no executor that lives."""
 
     count: int
@@ -163,7 +163,7 @@ def _sqlite_read_only(database: Database) -> str | None:
         return "its file cannot be written"
 
 
-def read_unheld(database: Database) -> Unheld:
+def read_stray_attempts(database: Database) -> StrayAttempts:
     """Of executors that are known and have only just stopped, the attempts are being taken over."""
     known = (
         select(executors.c.id)
@@ -171,9 +171,9 @@ def read_unheld(database: Database) -> Unheld:
         .exists()
     )
     with database.without_seqscan() as connection:
-        found = connection.execute(RUNNING.where(~known).limit(_MOST_UNHELD)).all()
+        found = connection.execute(RUNNING.where(~known).limit(_MAX_STRAYS)).all()
     example = f"run {found[0].run_id} step {found[0].path}" if found else None
-    return Unheld(len(found), example)
+    return StrayAttempts(len(found), example)
 
 
 def read_problems(database: Database) -> list[str]:

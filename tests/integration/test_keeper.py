@@ -76,7 +76,7 @@ def queue_of(settings: Settings) -> Queue:
 def process(settings: Settings) -> Iterator[Process]:
     """The parts of a worker, without Celery: its keeper does a round when it is told to."""
     worker = _process(settings)
-    worker.keeper.run_once()  # a new queue has no epoch yet: that first amnesia is over
+    worker.keeper.run_once()  # a new queue has no epoch yet: the first round sets it
     yield worker
     worker.close()
 
@@ -341,7 +341,7 @@ class Clock:
         return self.at
 
 
-def test_a_worker_is_deaf_only_when_messages_waited_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_is_stalled_only_when_messages_waited_at_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("rival_workers.runtime.celery.worker.time.monotonic", clock)
     watch = StalledConsumerWatch(60)
@@ -351,11 +351,11 @@ def test_a_worker_is_deaf_only_when_messages_waited_at_every_look(monkeypatch: p
         return watch.is_stalled(messages, busy, lambda: backlog)
 
     assert not look(5, 0)
-    assert not look(5, 0), "idle is not deaf"
+    assert not look(5, 0), "idle is not stalled"
     assert not look(5, 0)
     assert not look(5, 3), "a backlog that has just begun"
     assert not look(6, 3), "messages come"
     assert not look(6, 3, busy=True), "all hands are busy"
     assert not look(6, None), "nobody can say"
     assert not look(6, 3)
-    assert look(6, 3), "for more than the patience there was a backlog, hands were free, and nothing came"
+    assert look(6, 3), "for longer than the limit there was a backlog, hands were free, and nothing came"

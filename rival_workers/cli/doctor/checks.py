@@ -127,7 +127,7 @@ def check_fleet(database: Database) -> Iterator[Check]:
     for problem in health.read_problems(database):
         advice = "await instead of blocking, or make it a sync step; restart that worker if it does not recover"
         yield Check("executors", "fail", problem, advice)
-    yield from _unheld(health.read_unheld(database))
+    yield from _stray_attempts(health.read_stray_attempts(database))
     yield _overdue(backlog)
     if backlog.parked:
         yield Check(
@@ -144,10 +144,10 @@ def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
     return Check("workers", status, f"no live executor{waiting}", "start some: `rival worker --workflows PATH`")
 
 
-def _unheld(unheld: health.Unheld) -> Iterator[Check]:
-    if unheld.count:
+def _stray_attempts(strays: health.StrayAttempts) -> Iterator[Check]:
+    if strays.count:
         yield Check(
-            "attempts", "fail", f"{unheld.count} attempt(s) are running on no live executor, such as {unheld.example}",
+            "attempts", "fail", f"{strays.count} attempt(s) are running on no live executor, such as {strays.example}",
             "start a worker: it releases them within two minutes; if some run already, look at their logs",
         )  # fmt: skip
 

@@ -86,7 +86,7 @@ def test_a_lost_message_is_published_at_once_and_twice_does_no_harm(file_url: st
         inline.define("w", one)
         inline.rival.run("w", run_id="r")
         inline.doorbell.take()
-        assert [inline.rival.recover().rung for _ in range(2)] == [1, 1]
+        assert [inline.rival.recover().republished for _ in range(2)] == [1, 1]
         inline.keeper.run_once()
         inline.drain()
         assert inline.rival.result("r").result == 1

@@ -25,11 +25,12 @@ from rival_client.db.database import Database
 from rival_client.db.locks import RUN_LOCK
 from rival_client.db.tables import RUN_ACTIVE, RUN_TERMINAL, STEP_TERMINAL, metadata, runs, steps
 from rival_client.errors import NotPossible
+from rival_client.model.history_entries import REOPENINGS
 from rival_client.model.payload import Json
+from rival_client.model.timers import EARLY
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql import events as event_statements
 from rival_client.sql import runs as run_statements
-from rival_client.sql.history import REOPENINGS
 from rival_client.sql.runs import pause_run, resume_run
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.engine import rewind
@@ -38,7 +39,7 @@ from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.interpreter import advance, first
 from rival_workers.engine.plan import FlowNode, ForEachNode, Plan, StepConfig, StepNode, WaitNode
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
-from rival_workers.store.flow_records import EARLY, ChildRun, EventWait, FlowCommit, FlowPaused
+from rival_workers.store.flow_records import ChildRun, EventWait, FlowCommit, FlowPaused
 from rival_workers.store.interface import Claim, WorkflowVersion
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.postgres.store import FAST_PATHS, PostgresStore

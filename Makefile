@@ -47,7 +47,7 @@ pytest: install ## Run all tests, without the linters
 	@$(BIN)/pytest -n 3 --dist worksteal
 
 test-fast: install ## Run the tests that need no workers, in under a minute
-	@$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' -k 'not postgres' tests/unit tests/contract tests/architecture
+	@$(BIN)/pytest -n 2 --dist worksteal -m 'not slow and not servers' -k 'not postgres' tests/unit tests/contract tests/architecture
 
 chaos: install ## Break everything for MINUTES (5) per POOL (all) in the order of SEED (random), then look for damage
 	@$(BIN)/python -m tests.chaos.storm --minutes $(or $(MINUTES),5) --pool $(or $(POOL),all) $(if $(SEED),--seed $(SEED))

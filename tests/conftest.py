@@ -20,6 +20,12 @@ from tests.support.workers import ROOT, Workers, worker_env
 from tests.support.zygote import Zygote
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that ask for a server when they run, by a parameter, have `postgres` in their id instead."""
+    if "stack" in getattr(item, "fixturenames", ()):
+        item.add_marker("servers")
+
+
 def pytest_collection_finish() -> None:
     """What is imported and collected by now stays: without this every collection of garbage goes through it again."""
     gc.freeze()

@@ -137,6 +137,7 @@ print(rival.bulk("cancel", ["r"]).done)
 """
 
 
+@pytest.mark.slow
 def test_every_operator_verb_works_without_the_workers_extra(tmp_path: Path) -> None:
     script = (PREPARE + OPERATOR_VERBS).format(file=tmp_path / "rival.db")
     done = run_without({*EXTRA, "flower", "billiard", "greenlet"} - {"typing_extensions"}, script)

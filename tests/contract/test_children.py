@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from sqlalchemy import event, func, select, update
 
 from rival_client.db.tables import after, history, metadata, orphans, runs, steps
@@ -161,6 +162,7 @@ def test_a_flow_that_is_skipped_by_hand_leaves_no_child_and_no_wait_behind(inlin
     assert {row.status for row in inline.rival.state("r").steps} == {"skipped", "cancelled", "completed"}
 
 
+@pytest.mark.slow
 def test_very_many_children_of_one_name_are_started_without_trying_every_number(inline: Inline) -> None:
     inline.define("child", step(lambda: 1, name="only"))
 

@@ -189,6 +189,7 @@ def surfaces_of(rival: Any, started: type) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT)
 def test_no_hostile_argument_reaches_the_database_or_raises_a_raw_error(fleet: Inline) -> None:
     surfaces = surfaces_of(fleet.rival, Started)
@@ -205,6 +206,7 @@ def test_no_hostile_argument_reaches_the_database_or_raises_a_raw_error(fleet: I
     none(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT)
 def test_the_asynchronous_client_answers_the_same(fleet: Inline) -> None:
     async def made() -> list[str | None]:

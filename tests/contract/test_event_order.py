@@ -123,6 +123,7 @@ def test_events_of_one_moment_come_in_the_order_in_which_a_process_sent_them(lis
     assert len(set(ids)) == 200
 
 
+@pytest.mark.slow
 def test_a_signal_loop_gets_all_events_in_order_while_several_threads_deliver(listening: Inline) -> None:
     """Locks of several topics, taken by deliveries and by the flow's next wait: nothing is lost, and none deadlocks."""
     rounds, each, chance = 6, 6, random.Random(11)

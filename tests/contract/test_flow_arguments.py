@@ -61,6 +61,7 @@ def test_a_hostile_argument_is_the_flows_clear_failure_and_the_run_can_be_read(i
     assert f"Invalid argument {argument}" in state.error["message"]
 
 
+@pytest.mark.slow
 def test_child_runs_at_any_depth_have_ids_that_every_store_takes(inline: Inline) -> None:
     @flow("a-flow-with-quite-a-long-name")
     def nested(ctx: FlowContext, input: int) -> Any:

@@ -413,6 +413,7 @@ def test_a_step_is_tried_again_in_its_lane_while_another_lane_goes_on(inline: In
     assert calls == {"flaky": 3, "other": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_an_event_that_comes_while_the_flow_is_being_suspended_is_not_missed(inline: Inline, seed: int) -> None:
     dice = random.Random(seed)

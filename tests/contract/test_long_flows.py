@@ -85,6 +85,7 @@ def test_a_loop_of_very_many_continuations_keeps_every_table_flat(inline: Inline
     assert len(inline.rival.logs("r")) < 5
 
 
+@pytest.mark.slow
 def test_a_flow_of_10_000_checkpoints_resumes_without_reading_them_one_by_one(timed: Inline) -> None:
     """It stops at its second; the others are written by hand, which is quicker than to let it do all of them."""
 
@@ -118,6 +119,7 @@ def test_a_flow_of_10_000_checkpoints_resumes_without_reading_them_one_by_one(ti
     assert time.perf_counter() - resumed < 20
 
 
+@pytest.mark.slow
 def test_a_checkpoint_costs_the_same_however_many_came_before_it(inline: Inline) -> None:
     define(inline, lambda ctx, input: sum(ctx.step(once, "s", 1) for _ in range(input)))
 

@@ -91,6 +91,7 @@ def test_a_message_that_comes_too_early_is_published_again_for_the_rest_of_the_t
     assert [again.countdown for again in inline.doorbell.messages] == [pytest.approx(15, abs=0.1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("budget", [1, 0], ids=["continuation", "message-per-attempt"])
 def test_every_message_three_times_and_shuffled_changes_nothing(make: Make, budget: int, seed: int) -> None:

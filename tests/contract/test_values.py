@@ -221,6 +221,7 @@ in_random = settings(
 )
 
 
+@pytest.mark.slow
 @given(value=values)
 @example(value=ODD)
 @example(value=BARE)
@@ -229,6 +230,7 @@ def test_any_value_is_exact_wherever_a_plan_sees_it(ready: Inline, value: Any) -
     assert_exact_in_plan(ready, value)
 
 
+@pytest.mark.slow
 @given(value=values)
 @example(value=ODD)
 @example(value=BARE)

@@ -14,7 +14,7 @@ from rival_client.model.payload import DEFAULT_LIMIT, dump, load
 
 @dataclass(frozen=True)
 class Schedule:
-    """A run at each tick: of a cron expression, or every so many seconds (or a timedelta)."""
+    """A run at each time of a cron expression, or at an interval in seconds (or a timedelta)."""
 
     when: str | float | dt.timedelta
     timezone: str = "UTC"

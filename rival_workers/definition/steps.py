@@ -93,7 +93,7 @@ def flattened(spec: StepSpec) -> StepSpec:
 
 
 def decorator_options(function: Any) -> Mapping[str, Any]:
-    """The options of `@step(…)`, also of a function that a partial is made of."""
+    """The options of `@step(…)`, also if the function is in a partial."""
     while isinstance(function, functools.partial):
         function = function.func
     options: Mapping[str, Any] = getattr(function, _OPTIONS_ATTRIBUTE, {})
@@ -101,7 +101,7 @@ def decorator_options(function: Any) -> Mapping[str, Any]:
 
 
 def keep_decorator_options(of: Any, on: Any) -> None:
-    """What is made of a decorated function has the function's options."""
+    """Copies the options of `@step(…)` from a function to the object that wraps it."""
     if options := decorator_options(of):
         setattr(on, _OPTIONS_ATTRIBUTE, options)
 

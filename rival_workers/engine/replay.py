@@ -117,8 +117,8 @@ class Replay:
         self._not_reached = {one.path for one in self._found.values() if (one.begun_after or 0) > self._last_phase}
 
     def has_been_here(self, received: int) -> bool:
-        """An earlier attempt has run what the flow's code does now, after it has received so many ends. An end is only
-        delivered, and a wait only stored, when all lanes of the flow wait."""
+        """An earlier attempt has run what the flow's code does now, after it has received `received` ends. An end is
+        only delivered, and a wait only stored, when all lanes of the flow wait."""
         return received <= self._last_phase or bool(self._not_reached)
 
     @property

@@ -55,7 +55,7 @@ class FlowCommits:
         self._outage, self._limits, self._settings = outage, limits, settings
         self.max_payload, self.clock = settings.max_payload, limits.clock
         self.run_id = position.claim.run_id
-        #: An earlier attempt may have come to checkpoints.
+        #: An earlier attempt may have stored checkpoints.
         self.was_claimed_before = position.claim.token > 1
         self.failures = FlowFailures(failures, position.workflow, self.run_id, outage.keep)
         self.state = FlowState(dict, "the state", self.max_payload)

@@ -69,7 +69,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def driver_env(database_url: str, broker_url: str, name: str) -> dict[str, str]:
-    """What a driver is told through its environment; the marks of each begin empty."""
+    """The environment of a driver, with an empty file for its marks."""
     marks = PLACE / f"{name}.marks"
     log = PLACE / f"{name}.log"
     marks.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ def measure(systems: Sequence[str], load: str) -> tuple[list[Measurement], dict[
 
 
 def circumstances(pythons: dict[str, str], database_url: str, load: str) -> dict[str, Any]:
-    """What one must know to compare the figures with others. Refuses servers that would flatter everybody."""
+    """The conditions needed to compare the figures with others. Refuses servers without durability."""
     settings = databases.durability(database_url)
     if settings["fsync"] != "on" or settings["synchronous_commit"] != "on":
         raise RuntimeError(f"Postgres must be durable to be measured: {settings}")

@@ -1,4 +1,4 @@
-"""Rival alone: a flow that begins anew very many times, under one run id. The tables must stay as they are.
+"""Rival alone: a flow that calls continue_as very often, under one run id. The tables must not grow.
 
 `python -m benchmarks.continuing 100000` does it in library mode, on a SQLite file, without any server.
 """

@@ -58,7 +58,7 @@ def wait_drained(url: str, query: str, run_ids: Sequence[str], limit_s: float = 
 
 
 def settled_commits(admin_url: str, name: str) -> int:
-    """Commits in a database so far, once nobody is connected: sessions report their counts late, but at their end."""
+    """Commits in a database so far. Waits for the end of all sessions, since a session reports its counts late."""
     with psycopg.connect(admin_url, autocommit=True) as connection:
         _wait_unused(connection, name)
         time.sleep(0.3)
@@ -73,7 +73,7 @@ def _wait_unused(connection: psycopg.Connection, name: str, limit_s: float = 15.
     deadline = time.monotonic() + limit_s
     while connection.execute(watch, [name]).fetchone() != (0,):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"somebody is still connected to database {name}")
+            raise TimeoutError(f"a session is still connected to database {name}")
         time.sleep(0.1)
 
 

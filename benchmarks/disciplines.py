@@ -77,7 +77,7 @@ def rate(count: int, work: Callable[[], object]) -> float:
 
 
 def starts_per_s(system: System, load: Load) -> list[float]:
-    """Runs started one after the other by one producer, nobody consuming."""
+    """Runs started one after the other by one producer, without a consumer."""
 
     def start_all(count: int) -> None:
         for _ in range(count):

@@ -46,5 +46,5 @@ def parse(line: str) -> Measurement:
 
 
 def progress(system: str, text: str) -> None:
-    """Tell a waiting person what goes on, and how long this process has been at it."""
+    """Prints what this process does now, and how long it has been running."""
     print(f"[{system} {time.monotonic() - _BEGAN:.0f} s] {text}", file=sys.stderr, flush=True)

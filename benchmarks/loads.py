@@ -20,15 +20,15 @@ class Load:
     retries: int = 12
     takeovers: int = 3
     finished_runs: tuple[int, ...] = (0, 100_000, 1_000_000)
-    #: How often the table sizes take turns: a slow minute must not hit only one of them.
-    turns: int = 5
+    #: How often all table sizes are measured, in alternation: a slow minute must not affect only one of them.
+    rounds: int = 5
     #: Items of one for_each, and steps of one long run.
     items: int = 10_000
     long_run: int = 1_000
     #: Runs that wait for events, and runs that sleep.
     waiting: int = 100_000
     sleeping: int = 1_000_000
-    #: How often one flow begins anew.
+    #: How often one flow continues as a new one.
     continuations: int = 10_000
     #: Steps of one flow.
     checkpoints: int = 1_000
@@ -45,7 +45,7 @@ QUICK = Load(
     retries=10,
     takeovers=1,
     finished_runs=(0, 100_000),
-    turns=2,
+    rounds=2,
     items=500,
     waiting=500,
     sleeping=20_000,

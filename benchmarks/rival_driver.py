@@ -137,11 +137,11 @@ def measure_starts(load: Load, surroundings: Surroundings) -> None:
             "starts_per_s",
             [disciplines.rate(load.bulk_starts, start_many) for _ in range(load.repeats)],
         )
-    forget_rings(surroundings)
+    drop_messages(surroundings)
 
 
-def forget_rings(surroundings: Surroundings) -> None:
-    """Empty the broker of messages about runs in a database that is of no more interest."""
+def drop_messages(surroundings: Surroundings) -> None:
+    """Deletes the messages about runs of a database that is no longer used."""
     redis.Redis.from_url(surroundings.broker_url).flushdb()
 
 
@@ -157,7 +157,7 @@ def measure_takeover(load: Load, surroundings: Surroundings) -> None:
 
 
 def measure_big_runs(load: Load, surroundings: Surroundings) -> None:
-    """One run with many items, one with many steps, one that begins anew many times; flows that do much, and sleep."""
+    """One run with many items, one with many steps, one that continues often; flows with many steps; sleeps."""
     with (
         closing(open_copy("big_runs", surroundings)) as system,
         disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
@@ -191,7 +191,7 @@ def measure_waiting_runs(load: Load, surroundings: Surroundings) -> None:
         new = waiting_runs.sweeps_ms(systems)
         waiting_runs.analyse(beside)
         rates: dict[str, list[float]] = {"none": [], "many": []}
-        for _ in range(load.turns):
+        for _ in range(load.rounds):
             for size, system, fleet in (("none", alone, first), ("many", beside, second)):
                 rates[size].append(disciplines.steps_per_s(system, fleet, load))
         sweeps = waiting_runs.sweeps_ms(systems)
@@ -202,19 +202,19 @@ def measure_waiting_runs(load: Load, surroundings: Surroundings) -> None:
 
 
 def measure_by_finished_runs(load: Load, surroundings: Surroundings, finished_run: str) -> None:
-    """The same load on tables of different sizes, taking turns so that a slow minute does not hit only one of them."""
+    """The same load on tables of different sizes, in alternation: a slow minute must not affect only one of them."""
     systems = {size: open_copy(f"finished_{size}", surroundings) for size in load.finished_runs}
     for size, system in systems.items():
         finished_runs.fill(system.url, finished_run, size)
     rates: dict[int, list[float]] = {size: [] for size in systems}
     with ExitStack() as stack:
         fleets = {size: stack.enter_context(warm_fleet(system, load, surroundings)) for size, system in systems.items()}
-        for turn in range(load.turns):
+        for number in range(load.rounds):
             for size, system in systems.items():
                 rates[size].append(disciplines.steps_per_s(system, fleets[size], load))
                 fleets[size].hold()
             shown = ", ".join(f"{size:,}: {one[-1]:.0f}" for size, one in rates.items())
-            progress(NAME, f"steps/s by finished runs, turn {turn + 1} of {load.turns}: {shown}")
+            progress(NAME, f"steps/s by finished runs, round {number + 1} of {load.rounds}: {shown}")
     for size, system in systems.items():
         emit(NAME, f"steps_per_s_by_finished_runs/{size}", rates[size])
         system.close()

@@ -76,7 +76,7 @@ create_workflow("slow").input(Input).step(sleep_once).register()
 
 
 class Turns(BaseModel):
-    """How often a flow begins anew."""
+    """How often a flow continues."""
 
     left: int
 

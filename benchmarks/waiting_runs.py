@@ -1,7 +1,6 @@
-"""Rival alone: very many runs that wait. What wakes them, and what they cost those that do not wait.
+"""Rival alone: very many runs that wait. How fast events wake them, and what they cost other runs.
 
-The waiting runs are copies of one that the fleet has brought there, made in the database: starting each would take
-longer than all that is measured.
+The waiting runs are copies of one run, made in the database: starting each would take longer than the measurement.
 """
 
 from __future__ import annotations
@@ -21,9 +20,13 @@ from rival_workers.store.interface import Store, SweepOptions
 
 NAME = "rival"
 LIMIT_S = 900.0
-#: Each look counts very many rows: rarely enough that it takes nothing from what is measured.
-_LOOK_S = 1.0
-_LOOK = SweepOptions(100, backoff=10.0, backoff_max=600.0)
+#: Each poll counts very many rows: seldom enough that it does not affect what is measured.
+_POLL_S = 1.0
+_SWEEP = SweepOptions(100, backoff=10.0, backoff_max=600.0)
+_EVENT_COLUMNS = (
+    *("id", "topic", "key", "payload", "delivery"),
+    *("status", "ring_at", "rings", "created_at", "expires_at"),
+)
 
 
 def measure_events(system: Rivals, count: int) -> None:
@@ -41,19 +44,20 @@ def measure_events(system: Rivals, count: int) -> None:
         progress(NAME, f"{count:,} runs wait for an event")
         began = time.monotonic()
         connection.execute(
-            "INSERT INTO rival_events "
-            "(id, topic, key, payload, delivery, status, ring_at, rings, created_at, expires_at) "
-            "SELECT 'e' || n, 'go', 'w' || n, to_json(n), 'one', 'sent', now(), -1, now(), now() + interval '1 day' "
-            "FROM generate_series(1, %s) n",
+            sql.SQL(
+                "INSERT INTO rival_events ({columns}) "
+                "SELECT 'e' || n, 'go', 'w' || n, to_json(n), 'one', 'sent', now(), -1, now(), now() + interval '1 d' "
+                "FROM generate_series(1, %s) n"
+            ).format(columns=sql.SQL(", ").join(map(sql.Identifier, _EVENT_COLUMNS))),
             [count],
         )
-        wait_until(lambda: _open(connection, "w") == 0, LIMIT_S, "all runs woken", pause_s=_LOOK_S)
+        wait_until(lambda: _open(connection, "w") == 0, LIMIT_S, "all runs woken", pause_s=_POLL_S)
         emit(NAME, "events_per_s", [count / (time.monotonic() - began)])
         wrong = connection.execute(
             "SELECT count(*) FROM rival_runs WHERE id LIKE 'w%' "
             "AND (status, result::text) <> ('completed', substr(id, 2))"
         ).fetchone()
-        assert wrong == (0,), f"{wrong} runs have got another event than theirs"
+        assert wrong == (0,), f"{wrong} runs got a wrong event"
         twice = connection.execute(
             "SELECT count(*) - count(DISTINCT event_id), count(*) - count(DISTINCT run_id) FROM rival_deliveries "
             "WHERE run_id LIKE 'w%'"
@@ -63,7 +67,7 @@ def measure_events(system: Rivals, count: int) -> None:
 
 
 def fill_sleeping(system: Rivals, count: int) -> None:
-    """So many runs that sleep for a year. Postgres has no statistics of them before somebody calls `analyse`."""
+    """Inserts runs that sleep for a year. Postgres has no statistics of them before a call of `analyse`."""
     seed = _suspended(system, "sleeps")
     with psycopg.connect(system.url, autocommit=True) as connection:
         for table in ("rival_runs", "rival_steps"):
@@ -96,12 +100,12 @@ def sweeps_ms(systems: Mapping[str, Rivals], looks: int = 200) -> dict[str, list
 
 def _look(store: Store) -> None:
     store.executors_on("this machine")
-    store.fire_schedules(_LOOK.limit)
-    store.due(_LOOK)
-    store.due_events(_LOOK)
+    store.fire_schedules(_SWEEP.limit)
+    store.due(_SWEEP)
+    store.due_events(_SWEEP)
     store.dead_executors()
-    store.stray_attempts(_LOOK.limit)
-    store.orphans(_LOOK.limit)
+    store.stray_attempts(_SWEEP.limit)
+    store.orphans(_SWEEP.limit)
     store.next_look()
 
 
@@ -126,10 +130,14 @@ def _copy(connection: psycopg.Connection, seed: str, prefix: str, count: int) ->
                 "INSERT INTO {table} ({key}, {names}) SELECT {prefix} || n, {names} FROM {table}, "
                 "generate_series(1, {count}) n WHERE {key} = {seed}"
             ).format(
-                table=sql.Identifier(table), key=sql.Identifier(key), names=names, prefix=sql.Literal(prefix),
-                count=sql.Literal(count), seed=sql.Literal(seed),
+                table=sql.Identifier(table),
+                key=sql.Identifier(key),
+                names=names,
+                prefix=sql.Literal(prefix),
+                count=sql.Literal(count),
+                seed=sql.Literal(seed),
             )
-        )  # fmt: skip
+        )
 
 
 def _open(connection: psycopg.Connection, prefix: str) -> int:

@@ -93,7 +93,7 @@ class EmbeddedRival(Rival):
         self._process.hand_back(self._process.executor.id)
         self._process.executor.stop()
         super().close()
-        inproc_transport.forget(self._namespace)
+        inproc_transport.drop_namespace(self._namespace)
         if self._directory is not None:
             self._directory.cleanup()
 

@@ -15,7 +15,7 @@ from rival_client.db.database import Database
 from rival_client.settings import Settings
 from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
 from rival_workers.store import migrations
-from rival_workers.testing.template import migrated
+from rival_workers.testing.world import migrated
 from tests.support.workers import ROOT, Workers, worker_env
 from tests.support.zygote import Zygote
 

@@ -80,7 +80,7 @@ def worker(name: str, pool: str, concurrency: int) -> list[str]:
 
 
 class UnwaitedChains(CelerySystem):
-    """Chains whose results nobody reads, as they are cheapest to start."""
+    """Chains whose results are not read: the cheapest way to start them."""
 
     def start(self, workflow: str, key: str, steps: int = 1) -> AsyncResult[float]:
         return chain(*[nothing.si() for _ in range(steps)]).apply_async()

@@ -1,4 +1,4 @@
-"""An expense waits for somebody's decision, but not for ever: after the deadline it goes to the boss."""
+"""An expense waits for a decision, but not forever: after the deadline the boss is notified."""
 
 from datetime import timedelta
 
@@ -28,13 +28,13 @@ def number(input: Input) -> str:
     return input.number
 
 
-def nobody_answered(steps) -> bool:
+def is_undecided(steps) -> bool:
     return steps.decision.status != "completed"
 
 
 def escalate(input: Input, log) -> dict:
-    log.warning("nobody has decided in time", expense=input.number)
-    return {"approved": False, "by": "nobody", "boss": "told"}
+    log.warning("no decision before the deadline", expense=input.number)
+    return {"approved": False, "by": None, "boss": "notified"}
 
 
 def take_decision(steps) -> dict:
@@ -55,7 +55,7 @@ steps = [
         then=[
             ask,
             wait_event_step("expense.decided", name="decision", key=number, timeout=DEADLINE, on_timeout="continue"),
-            branch("late?", when=nobody_answered, then=[escalate], otherwise=[take_decision]),
+            branch("late?", when=is_undecided, then=[escalate], otherwise=[take_decision]),
         ],
     ),
     step(pay, max_attempts=3),

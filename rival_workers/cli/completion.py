@@ -1,4 +1,4 @@
-"""Shell completion: the scripts that users load, and the names that only the database knows.
+"""Shell completion: the scripts that users load, and names from the database.
 
 Without a database, or after `TIME_LIMIT` seconds, there are no suggestions and no message.
 """
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Bash(BashComplete):
-    """For bash, `:`, `=` and `@` end a word, and run ids contain them. So the script splits the line at spaces, and
-    cuts off from each suggestion what bash regards as earlier words."""
+    """In bash `:`, `=` and `@` end a word, and run ids contain them. So the script splits the line at spaces, and
+    removes from each suggestion what bash regards as earlier words."""
 
     source_template = """\
 %(complete_func)s() {
@@ -47,7 +47,7 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": ZshComplete, "fis
 #: Seconds after which the process ends without suggestions.
 TIME_LIMIT = 3.0
 LIMIT = 50
-#: A shell inserts a suggestion as it is, and run ids are untrusted: without anything that a shell interprets.
+#: A shell inserts a suggestion as it is, and run ids are untrusted: only characters that no shell interprets.
 _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*")
 
 
@@ -60,7 +60,7 @@ def completion(shell: str) -> None:
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Ids of runs: the newest, or those that begin with what was typed."""
+    """Run ids: the newest, or those that start with the incomplete word."""
     from rival_client.sql.run_search import run_ids
 
     return _read(lambda connection: run_ids(connection, incomplete, LIMIT), incomplete)
@@ -76,7 +76,7 @@ def complete_workflows(ctx: click.Context, param: click.Parameter, incomplete: s
 def _read(read: Callable[[Connection], Iterable[str]], incomplete: str) -> list[str]:
     from rival_workers.cli.connection import open_database
 
-    # Ends the process: a name server, a connection and a locked table can each keep it waiting.
+    # Ends the process: a name server, a connection or a locked table can each block it.
     limit = threading.Timer(TIME_LIMIT, os._exit, (0,))
     limit.daemon = True
     limit.start()
@@ -84,7 +84,7 @@ def _read(read: Callable[[Connection], Iterable[str]], incomplete: str) -> list[
         with open_database() as database, database.autocommit() as connection:
             found = list(read(connection))
     except Exception:
-        # No database, no tables, no rights: a shell has no place for the message.
+        # No database, no tables or no privileges: a shell cannot show a message here.
         return []
     finally:
         limit.cancel()

@@ -1,4 +1,4 @@
-"""Which servers a command talks to: those of the environment, or a `rival dev` that runs in this folder."""
+"""The servers that a command uses: those of the environment, or those of a `rival dev` in this folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from rival_client.api.client import Rival
 from rival_client.db.database import Database
 from rival_client.settings import Settings
-from rival_workers.dev.note import running_dev
+from rival_workers.dev.announcement import running_dev
 
 DIRECTORY = Path(".rival")
 
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=Settings)
 
 
 def resolved(kind: type[S]) -> S:
-    """The environment's settings; what it leaves open is taken from a running `rival dev` with the same database."""
+    """The environment's settings; missing URLs are taken from a running `rival dev` with the same database."""
     given = kind.from_env()
     dev = running_dev(DIRECTORY)
     if dev is None or given.database_url not in (None, dev.database_url):

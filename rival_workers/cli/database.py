@@ -17,7 +17,7 @@ def db() -> None:
 @db.command()
 @json_option
 def upgrade(as_json: bool) -> None:
-    """Bring the schema up to date. Safe while workers run, and when several do it at once."""
+    """Bring the schema up to date. Safe while workers run, and when several processes do it at once."""
     with open_database() as database:
         before = migrations.version(database)
         after = migrations.upgrade(database)
@@ -30,7 +30,7 @@ def upgrade(as_json: bool) -> None:
 @db.command()
 @json_option
 def version(as_json: bool) -> None:
-    """Say which version the schema has, and which one this Rival wants."""
+    """Print the version of the schema, and the version that this Rival needs."""
     with open_database() as database:
         found, head = migrations.version(database), migrations.head()
     if as_json:
@@ -38,4 +38,4 @@ def version(as_json: bool) -> None:
     elif found == head:
         click.echo(f"{found} (up to date)")
     else:
-        click.echo(f"{found or 'nothing'}; this Rival wants {head}: run `rival db upgrade`")
+        click.echo(f"{found or 'nothing'}; this Rival needs {head}: run `rival db upgrade`")

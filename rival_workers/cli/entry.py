@@ -1,4 +1,4 @@
-"""Starts `rival`. It imports nothing of the extra `workers` itself, so that it can say what to install."""
+"""The console script `rival`. Imports nothing of the extra `workers` itself, so that it can print what to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events from a terminal: send one, list them."""
+"""`rival emit` and `rival events`: send an event, list events."""
 
 from __future__ import annotations
 
@@ -17,24 +17,20 @@ from rival_workers.cli.output import console, json_option, one_line, print_json,
 @click.command()
 @click.argument("topic")
 @click.argument("value", metavar="[JSON]", callback=json_input, required=False)
-@click.option("--key", help="Only for steps that wait for this key, or for any.")
+@click.option("--key", help="Only for steps that wait for this key or for any key.")
 @click.option("--run-id", shell_complete=complete_runs, help="Only for this run.")
-@click.option("--all", "to_all", is_flag=True, help="For everybody who waits, not only for the one that waits longest.")
+@click.option(
+    "--all", "to_all", is_flag=True, help="For all steps that wait, not only the one that has waited longest."
+)
 @click.option(
     "--expires", type=click.FloatRange(min=0), metavar="SECONDS", help="How long it is kept (RIVAL_EVENT_RETENTION)."
 )
 @click.option("--event-id", help="The event's id; the same id twice is one event.")
 @json_option
-def emit(
-    topic: str, value: Any, key: str | None, run_id: str | None, to_all: bool, expires: float | None,
-    event_id: str | None, as_json: bool,
-) -> int:  # fmt: skip
+def emit(topic: str, value: Any, to_all: bool, as_json: bool, **options: Any) -> int:
     """Send an event with the payload JSON (or @FILE, or - for standard input) to the runs that wait for TOPIC."""
     with open_rival() as rival:
-        sent = rival.send_event(
-            topic, value, key=key, run_id=run_id, delivery="all" if to_all else "one", expires=expires,
-            event_id=event_id,
-        )  # fmt: skip
+        sent = rival.send_event(topic, value, delivery="all" if to_all else "one", **options)
     if as_json:
         print_json(dataclasses.asdict(sent))
     else:
@@ -44,11 +40,13 @@ def emit(
 
 @click.command()
 @click.option("--topic", help="Only this topic.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, help="How many.")
-@click.option("--counts", is_flag=True, help="How many each topic has on their way and keeps, instead of the events.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, help="At most this many events.")
+@click.option(
+    "--counts", is_flag=True, help="The number of undelivered and kept events of each topic, instead of events."
+)
 @json_option
 def events(topic: str | None, limit: int, counts: bool, as_json: bool) -> int:
-    """List events, newest first; and tell which topics keep nearly as many as they may."""
+    """List events, newest first, and the topics that are nearly full."""
     with open_rival() as rival:
         found = [] if counts else rival.events(topic, limit)
         topics = rival.topics(topic)
@@ -60,12 +58,13 @@ def events(topic: str | None, limit: int, counts: bool, as_json: bool) -> int:
         for one in found
     ]
     if counts:
-        console().print(table(("topic", "on their way", "kept", "bound"), map(_counted, topics)))
+        console().print(table(("topic", "undelivered", "kept", "limit"), map(_counted, topics)))
     else:
         console().print(table(("event", "topic", "key", "status", "sent", "payload"), rows))
     for one in topics:
         if one.is_nearly_full:
-            click.echo(f"topic {one.topic} keeps {one.kept:,} of {one.bound:,} events: more will be refused", err=True)
+            full = f"{one.kept:,} of at most {one.bound:,} events"
+            click.echo(f"topic {one.topic} keeps {full}: when it is full, events are refused", err=True)
     return 0
 
 

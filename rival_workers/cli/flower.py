@@ -16,7 +16,7 @@ from rival_workers.settings import WorkerSettings
 
 @click.command()
 @click.option("--port", type=click.IntRange(1, 65_535), default=5555)
-@click.option("--address", default="127.0.0.1", help="Flower has no login of its own: keep it here.")
+@click.option("--address", default="127.0.0.1", help="Keep Flower on the local host: it has no login.")
 def flower(port: int, address: str) -> None:
     """Watch every attempt in Flower, beside `rival dev` or on RIVAL_BROKER_URL."""
     if importlib.util.find_spec("flower") is None:
@@ -26,23 +26,23 @@ def flower(port: int, address: str) -> None:
         raise ConfigurationError("No broker is given. Start `rival dev` in this folder, or set RIVAL_BROKER_URL.")
     _require_free(address, port)
     click.echo(f"Flower: http://{address}:{port}", err=True)
-    # The URL holds a password: arguments would show it to everybody's `ps`.
+    # The URL contains a password: `ps` would show it to all users as an argument.
     env = settings.environment() | {"BROKER_URL": settings.broker_url}
     command = [sys.executable, "-m", "celery", "flower", f"--address={address}", f"--port={port}"]
     os.execve(sys.executable, command, env)
 
 
 def _require_free(address: str, port: int) -> None:
-    """Flower itself ends with a traceback that does not name the port."""
+    """Without this check Flower ends with a traceback that does not name the port."""
     try:
         [(family, kind, proto, _, place), *_] = socket.getaddrinfo(
             address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         with socket.socket(family, kind, proto) as probe:
-            # As Flower does: connections of one that has just ended do not matter.
+            # Like Flower: ignore connections of a server that has just ended.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place)
-            # On some systems two may bind, and only one may listen.
+            # On some systems two processes can bind, and only one can listen.
             probe.listen(1)
     except OSError as error:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Arguments as people type them: JSON, `@file`, `-`, and times like `90m`. Used as click's callbacks."""
+"""Callbacks for click that parse arguments: JSON, `@file`, `-`, fields like `customer=7`, and times like `90m`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def json_input(_: click.Context, __: click.Parameter, value: str | None) -> Any:
 
 
 def json_given(_: click.Context, __: click.Parameter, value: str | None) -> tuple[Any] | None:
-    """The same, where null is not the same as nothing."""
+    """The same in a tuple, so that null differs from no argument."""
     return None if value is None else (_json(_read(value)),)
 
 
@@ -37,7 +37,7 @@ def _parsed(text: str, **options: Any) -> Any:
     try:
         return json.loads(text, **options)
     except RecursionError:
-        raise ValueError("it has too many lists and objects within one another") from None
+        raise ValueError("its lists and objects are nested too deeply") from None
 
 
 def _read(value: str) -> str:
@@ -62,7 +62,7 @@ def since(_: click.Context, __: click.Parameter, value: str | None) -> dt.dateti
             return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=float(span[1]) * _UNITS[span[2]])
         return dt.datetime.fromisoformat(value).astimezone(dt.UTC)
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r} is no time: give 90s, 15m, 2h, 7d or 2026-01-31T12:00.") from None
+        raise click.BadParameter(f"{value!r} is not a time: give 90s, 15m, 2h, 7d or 2026-01-31T12:00.") from None
 
 
 def fields(_: click.Context, parameter: click.Parameter, given: Sequence[str]) -> dict[str, Any] | None:
@@ -95,7 +95,7 @@ def _field(text: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """What is JSON is that; other words are text. What begins like JSON and is none is a mistake."""
+    """JSON if it is valid JSON, else text. Invalid JSON that begins like an object, list or string is an error."""
     try:
         return _parsed(text, parse_constant=lambda name: name)
     except ValueError as error:

@@ -1,5 +1,5 @@
-"""Loads workflow files in a process of its own, so that a broken file is one clear error and not a fleet that keeps
-dying, and the process that looks after the fleet stays free of user code."""
+"""Loads workflow files in a separate process: a broken file is one clear error instead of a fleet that keeps dying, and
+the process that supervises the fleet never runs user code."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def workflow_names(paths: Sequence[str], env: dict[str, str]) -> list[str]:
 
 
 def workflow_plans(paths: Sequence[str], env: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """The workflows in these files and directories, with their plans; DefinitionError with every problem of every
-    file."""
+    """The workflows in these files and directories, with their plans. Raises DefinitionError with all problems of all
+    files."""
     command = [sys.executable, "-m", __name__, *paths]
     try:
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, timeout=TIMEOUT, check=False, text=True)
         answer = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        raise RivalError(f"Loading {', '.join(paths)} took more than {TIMEOUT:g} s: what do the files do?") from None
+        raise RivalError(
+            f"Loading {', '.join(paths)} took more than {TIMEOUT:g} s: check what the files do on import."
+        ) from None
     except (IndexError, ValueError):
         raise RivalError(f"Loading {', '.join(paths)} ended the process (exit code {done.returncode}).") from None
     if answer["problems"]:
@@ -44,10 +46,10 @@ def _load(paths: Sequence[str]) -> dict[str, Any]:
     except DefinitionError as error:
         return {"problems": error.problems, "workflows": {}}
     plans = {workflow.name: workflow.plan.model_dump(mode="json") for workflow in default_registry}
-    nothing = [] if plans else [f"{', '.join(paths)}: no workflow in there (a .py file with a list `steps`)"]
+    nothing = [] if plans else [f"{', '.join(paths)}: there is no workflow (a .py file with a list `steps`)"]
     return {"problems": nothing, "workflows": dict(sorted(plans.items()))}
 
 
 if __name__ == "__main__":
-    # On a line of its own, the last one: user code may print while it is imported.
+    # The last line of the output: user code may print while it is imported.
     print("\n" + json.dumps(_load(sys.argv[1:])), flush=True)

@@ -1,4 +1,4 @@
-"""`rival`: the command line. Here the commands are put together, and errors become one clear line and an exit code."""
+"""`rival`: the table of commands. Turns errors into one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from click.shell_completion import CompletionItem
 from rival_client import __version__
 from rival_client.errors import InvalidSetting, RivalError, did_you_mean
 from rival_workers.cli.output import print_error
-from rival_workers.cli.summaries import SUMMARIES
 from rival_workers.dev.errors import StackError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-#: Command -> its module, which is imported when it is used: `rival ls` does not wait for what `rival dev` needs.
+#: Command -> its module. A module is imported when its command is used, so `rival ls` does not import what only
+#: `rival dev` needs.
 COMMANDS = {
     "run": "runs",
     "wait": "runs",
@@ -33,7 +33,7 @@ COMMANDS = {
     "resume": "operations",
     "skip": "operations",
     "set-result": "operations",
-    "logs": "logs",
+    "logs": "runs",
     "plan": "plan",
     "emit": "events",
     "events": "events",
@@ -51,8 +51,42 @@ COMMANDS = {
 }
 
 
+#: Command -> its line in `rival --help`, which does not import the commands. A test compares both.
+SUMMARIES = {
+    "run": "Start a run of workflow NAME with the input JSON (or @FILE, or - for standard input).",
+    "wait": "Wait until RUN has ended.",
+    "ls": "List runs, newest first.",
+    "show": "Show RUN: its steps, attempts, result and the tracebacks of failed attempts.",
+    "tree": "Show the tree of runs that RUN belongs to, each with the step that started it.",
+    "workflows": "List the registered workflows.",
+    "cancel": "Cancel RUN with its open steps and its child runs, or all open runs that match a filter.",
+    "retry": "Continue a failed or cancelled RUN where it stopped, or all failed runs that match a filter.",
+    "rewind": "Run STEP of RUN and everything after it again.",
+    "pause": "Start no further steps of RUN, or of all open runs that match a filter.",
+    "resume": "Continue a paused RUN, or all paused runs that match a filter.",
+    "skip": "Skip STEP of RUN: an open step, or the one at which RUN failed.",
+    "set-result": "Complete STEP of RUN with the result JSON (or @FILE, or -): an open step, or the one at which RUN "
+    "failed.",
+    "logs": "Print what the steps of RUN logged, oldest first.",
+    "plan": "Draw the plan of workflow NAME, as registered by workers, or as defined in the files of --workflows.",
+    "emit": "Send an event with the payload JSON (or @FILE, or - for standard input) to the runs that wait for TOPIC.",
+    "events": "List events, newest first, and the topics that are nearly full.",
+    "schedule": "Start runs by the clock.",
+    "recover": "Publish messages for everything that waits for a worker again, and report what there is to recover.",
+    "complete": "Complete the external step of TOKEN with the result JSON (or @FILE, or - for standard input).",
+    "fail": "Fail the external step of TOKEN.",
+    "worker": "Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM.",
+    "dev": "Run a Postgres, a Redis and workers for your own workflows until Ctrl-C.",
+    "flower": "Watch every attempt in Flower, beside `rival dev` or on RIVAL_BROKER_URL.",
+    "doctor": "Check database, schema, broker, workers, clocks and settings.",
+    "db": "The database's schema.",
+    "completion": "Print the completion script of SHELL: bash, zsh or fish.",
+    "demo": "Watch durable runs: retries, a timeout, a cancel, and a worker that is killed in the middle of a step.",
+}
+
+
 class Cli(click.Group):
-    """Click's group, but an expected error never shows a traceback, and `--json` holds for errors too."""
+    """Prints an expected error without a traceback, with `--json` as JSON."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -72,7 +106,7 @@ class Cli(click.Group):
             formatter.write_dl([(name, self._summary(ctx, name)) for name in COMMANDS])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Click would load every command to find out whether it is hidden."""
+        """Click would import every command to find out whether it is hidden."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [CompletionItem(name, help=SUMMARIES.get(name)) for name in COMMANDS if name.startswith(incomplete)]
@@ -121,8 +155,8 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "s
 def cli() -> None:
     """Durable workflows on Celery and Postgres.
 
-    Commands find their servers by RIVAL_DATABASE_URL and RIVAL_BROKER_URL; when these are not set, by a `rival dev`
-    that runs in the same folder.
+    Commands use the servers of RIVAL_DATABASE_URL and RIVAL_BROKER_URL or, when these are not set, those of a `rival
+    dev` that runs in the same folder.
     """
 
 

@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON with stable keys for programs, errors on stderr."""
+"""The output of commands: tables for people, JSON with stable keys for programs, errors on stderr."""
 
 from __future__ import annotations
 
@@ -18,14 +18,24 @@ from rival_client.model.records import Run, RunState, Step, WorkflowInfo
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
-#: Wide enough that nothing is cut for a reader that is no terminal.
+#: The width without a terminal, so that nothing is cut.
 _UNLIMITED = 2000
 _MAX_ERROR = 10_000
 _STYLES = {
-    "pending": "dim", "running": "cyan", "waiting_retry": "yellow", "waiting": "yellow", "suspended": "yellow",
-    "completed": "green", "skipped": "green dim", "failed": "red", "cancelled": "magenta",
-    "ok": "green", "warn": "yellow", "fail": "red",
-}  # fmt: skip
+    "pending": "dim",
+    "running": "cyan",
+    "waiting_retry": "yellow",
+    "waiting": "yellow",
+    "suspended": "yellow",
+    "completed": "green",
+    "skipped": "green dim",
+    "failed": "red",
+    "cancelled": "magenta",
+    # of `rival doctor`
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "red",
+}
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -42,12 +52,12 @@ def print_json_line(value: Any) -> None:
 
 
 def print_error(error: Exception, message: str, as_json: bool) -> None:
-    # It may quote what was typed, of any length.
+    # It may quote an argument of any length.
     message = message if len(message) <= _MAX_ERROR else f"{message[:_MAX_ERROR]}…"
     if as_json:
         problems = {"problems": error.problems} if hasattr(error, "problems") else {}
-        told = {"error": {"type": type(error).__name__, "message": message, **problems}}
-        click.echo(json.dumps(told, default=_encode, ensure_ascii=False), err=True)
+        shown = {"error": {"type": type(error).__name__, "message": message, **problems}}
+        click.echo(json.dumps(shown, default=_encode, ensure_ascii=False), err=True)
     else:
         click.echo(f"rival: {printable(message)}", err=True)
 
@@ -83,7 +93,7 @@ def workflow_as_json(info: WorkflowInfo) -> dict[str, Any]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
-    """Cells are text, never markup: what users put into a run must not format (or move) the terminal."""
+    """Cells are text, never markup: values of users must not format the terminal or move its cursor."""
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
         made.add_column(name, no_wrap=name in ("run", "status", "attempts", "took"))
@@ -97,7 +107,7 @@ def status_text(status: str) -> Text:
 
 
 def printable(text: str) -> str:
-    """Without control characters, which a terminal would obey."""
+    """Replaces control characters, which a terminal would interpret."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 

@@ -1,4 +1,4 @@
-"""`rival plan`: a workflow's plan as a tree, a flowchart or JSON, and what changed between two of its versions."""
+"""`rival plan`: a workflow's plan as a tree, a flowchart or JSON, and the differences between two versions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from rival_workers.cli.load_check import workflow_plans
 from rival_workers.cli.output import console, json_option, print_json, printable
 from rival_workers.cli.worker import workflows_option
 from rival_workers.drawing import differences as differing
-from rival_workers.drawing.mermaid import mermaid
-from rival_workers.drawing.outline import Entry, outline
-from rival_workers.drawing.trees import tree
+from rival_workers.drawing.plan_charts import Entry, mermaid, outline, tree
 from rival_workers.engine.plan import Plan
 from rival_workers.settings import WorkerSettings
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A plan, and where it comes from."""
+class PlanSource:
+    """A plan and its origin."""
 
     name: str
     plan: Plan
@@ -48,32 +46,37 @@ class Drawn:
 @workflows_option
 @json_option
 def plan(
-    name: str, versions: tuple[str, ...], version: str | None, diff: bool, as_mermaid: bool, paths: tuple[str, ...],
+    name: str,
+    versions: tuple[str, ...],
+    version: str | None,
+    diff: bool,
+    as_mermaid: bool,
+    paths: tuple[str, ...],
     as_json: bool,
-) -> None:  # fmt: skip
-    """Draw the plan of workflow NAME, as workers have registered it, or as it stands in the files of --workflows.
+) -> None:
+    """Draw the plan of workflow NAME, as registered by workers, or as defined in the files of --workflows.
 
     With --diff and --workflows: what the files would change.
     """
     if len(versions) > (0 if not diff else 1 if paths else 2):
         raise click.UsageError(f"unexpected argument {versions[-1]!r}: versions are for --diff")
     if diff:
-        _tell_difference(*_pair(name, versions, paths), as_json)
+        _print_difference(*_pair(name, versions, paths), as_json)
     else:
         _draw(_one(name, version, paths), as_mermaid, as_json)
 
 
-def _one(name: str, version: str | None, paths: Sequence[str]) -> Drawn:
+def _one(name: str, version: str | None, paths: Sequence[str]) -> PlanSource:
     if paths:
         return _from_files(name, paths)
     stored = _stored(name)
     return stored[0] if version is None else _chosen(stored, version)
 
 
-def _pair(name: str, versions: Sequence[str], paths: Sequence[str]) -> tuple[Drawn, Drawn]:
+def _pair(name: str, versions: Sequence[str], paths: Sequence[str]) -> tuple[PlanSource, PlanSource]:
     stored = _stored(name)
     if not paths and len(stored) == 1 and not versions:
-        raise click.UsageError(f"workflow {name!r} has one version only: {stored[0].label}")
+        raise click.UsageError(f"workflow {name!r} has only one version: {stored[0].label}")
     default = stored[0] if paths else stored[min(1, len(stored) - 1)]
     old = _chosen(stored, versions[0]) if versions else default
     if paths:
@@ -81,59 +84,57 @@ def _pair(name: str, versions: Sequence[str], paths: Sequence[str]) -> tuple[Dra
     return old, _chosen(stored, versions[1]) if len(versions) > 1 else stored[0]
 
 
-def _stored(name: str) -> list[Drawn]:
+def _stored(name: str) -> list[PlanSource]:
     with open_rival() as rival:
-        return [_drawn(info) for info in rival.versions(name)]
+        return [_registered(info) for info in rival.versions(name)]
 
 
-def _drawn(info: WorkflowInfo) -> Drawn:
-    return Drawn(info.name, Plan.load(info.plan), info.description)
+def _registered(info: WorkflowInfo) -> PlanSource:
+    return PlanSource(info.name, Plan.load(info.plan), info.description)
 
 
-def _from_files(name: str, paths: Sequence[str]) -> Drawn:
+def _from_files(name: str, paths: Sequence[str]) -> PlanSource:
     plans = workflow_plans(paths, resolved(WorkerSettings).environment())
     if name not in plans:
         raise UnknownWorkflow(name, list(plans))
-    return Drawn(name, Plan.load(plans[name]), in_files=True)
+    return PlanSource(name, Plan.load(plans[name]), in_files=True)
 
 
-def _chosen(stored: Sequence[Drawn], version: str) -> Drawn:
+def _chosen(stored: Sequence[PlanSource], version: str) -> PlanSource:
     found = [one for one in stored if one.plan.version.startswith(version)]
     if len(found) != 1:
         known = ", ".join(one.label for one in stored)
-        problem = "there is no such version" if not found else "several versions begin like that"
-        raise click.UsageError(f"{version!r}: {problem}; the newest first, there are {known}")
+        problem = "there is no such version" if not found else "several versions begin with it"
+        raise click.UsageError(f"{version!r}: {problem}; the versions, newest first: {known}")
     return found[0]
 
 
-# -- telling ----------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------
 
 
-def _draw(one: Drawn, as_mermaid: bool, as_json: bool) -> None:
+def _draw(one: PlanSource, as_mermaid: bool, as_json: bool) -> None:
     if as_json:
-        print_json({
-            "name": one.name, "version": one.plan.version, "description": one.description,
-            "plan": one.plan.model_dump(mode="json"),
-        })  # fmt: skip
+        facts = {"name": one.name, "version": one.plan.version, "description": one.description}
+        print_json(facts | {"plan": one.plan.model_dump(mode="json")})
     elif as_mermaid:
         click.echo(mermaid(one.name, one.plan), nl=False)
     else:
         out = console()
         out.print(Text(printable(one.name), style="bold"), Text(f"(version {one.label})", style="dim"))
-        for drawn, entry in tree(outline(one.plan)):
-            out.print(_line(drawn, entry))
+        for lead, entry in tree(outline(one.plan)):
+            out.print(_line(lead, entry))
 
 
-def _line(drawn: str, entry: Entry) -> Text:
-    text = Text.assemble((drawn, "dim"), printable(entry.name))
+def _line(lead: str, entry: Entry) -> Text:
+    text = Text.assemble((lead, "dim"), printable(entry.name))
     return text.append(f"  {printable(entry.remark)}", "cyan") if entry.remark else text
 
 
-def _tell_difference(old: Drawn, new: Drawn, as_json: bool) -> None:
+def _print_difference(old: PlanSource, new: PlanSource, as_json: bool) -> None:
     found = differing.differences(old.plan, new.plan)
     if as_json:
-        told: dict[str, Any] = {"name": new.name, "old": old.plan.version, "new": new.plan.version}
-        print_json(told | {"same": not found} | dataclasses.asdict(found))
+        facts: dict[str, Any] = {"name": new.name, "old": old.plan.version, "new": new.plan.version}
+        print_json(facts | {"same": not found} | dataclasses.asdict(found))
         return
     click.echo(f"{printable(new.name)}: {old.label} → {new.label}")
     for line in differing.lines(found) or ["no difference"]:

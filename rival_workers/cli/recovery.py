@@ -1,4 +1,4 @@
-"""`rival recover`: have everything that waits rung for anew, and see what there is to recover."""
+"""`rival recover`: publish the messages of everything that waits again, and report what there is to recover."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rival_workers.cli.output import json_option, print_json
 @click.command()
 @json_option
 def recover(as_json: bool) -> int:
-    """Have all that waits for a worker rung for anew, and say what there is to recover.
+    """Publish messages for everything that waits for a worker again, and report what there is to recover.
 
-    Safe at any time, also beside a busy fleet: the live workers do the work, as they would sooner or later anyway.
+    Safe at any time, also with a busy fleet. The live workers do the work; without this command they do it later.
     """
     with open_rival() as rival:
         found = rival.recover()
@@ -28,17 +28,17 @@ def recover(as_json: bool) -> int:
 
 
 def _lines(found: Recovery) -> list[str]:
-    alive = f"{found.live_executors} executor(s) are alive" if found.live_executors else _NOBODY
+    alive = f"{found.live_executors} executor(s) are alive" if found.live_executors else _NO_EXECUTOR
     return [
-        f"{found.republished} run(s), step(s) and event(s) waited for a worker: they are rung for at once "
-        f"({found.resumed} of them had waited for their time, and go on)",
+        f"{found.republished} run(s), step(s) and event(s) waited for a worker: their messages are published now "
+        f"({found.resumed} of them had waited until a time that has passed)",
         f"{found.lost} attempt(s) belong to dead executors: live workers take them over within a lease",
         f"{found.parked} are parked: no worker had their code (see `rival ls`)",
-        f"{found.orphans} child run(s) of ended parents are still to be cancelled",
+        f"{found.orphans} child run(s) of ended parents will be cancelled",
         f"{found.suspended} run(s) are suspended",
-        f"{found.waiting_for_time} step(s) wait for their time, {found.waiting_for_events} for an event",
+        f"{found.waiting_for_time} step(s) wait until a time, {found.waiting_for_events} for an event",
         alive,
     ]
 
 
-_NOBODY = "no executor is alive: nothing of this happens until you start a worker"
+_NO_EXECUTOR = "no executor is alive: start a worker, which does all of this"

@@ -1,28 +1,34 @@
-"""What a producer can do, from a terminal: start runs, wait for them, look at them."""
+"""Runs from a terminal: start, wait, list, show, read their logs; and the registered workflows."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
+from rich.text import Text
 
+from rival_client.api.client import Rival
 from rival_client.broker.wait_schedule import DEFAULT_TIMEOUT
-from rival_client.db.tables import RUN_ACTIVE
-from rival_client.model.records import Run, RunResult, WorkflowInfo
+from rival_client.db.tables import RUN_ACTIVE, RUN_TERMINAL
+from rival_client.model.records import LogEntry, Run, RunResult, WorkflowInfo
+from rival_client.sql.logs import LEVELS
+from rival_client.sql.run_reads import read_status
 from rival_client.sql.run_search import RunFilter
 from rival_workers.cli import show as showing
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.filters import filter_options, typed
 from rival_workers.cli.inputs import json_input
-from rival_workers.cli.logs import read
 from rival_workers.cli.output import (
     console,
     error_text,
     json_option,
     one_line,
     print_json,
+    print_json_line,
+    printable,
     run_as_json,
     seconds_text,
     status_text,
@@ -31,12 +37,23 @@ from rival_workers.cli.output import (
     took,
     workflow_as_json,
 )
-from rival_workers.drawing import timelines
+from rival_workers.cli.selection import as_arguments, filter_options
+from rival_workers.cli.tracebacks import indented
+from rival_workers.drawing import run_charts
+
+#: A failure's message already contains these fields.
+_HIDDEN_FIELDS = ("traceback", "location")
+_LEVEL_STYLES = {"debug": "dim", "info": "", "warning": "yellow", "error": "red"}
+#: Seconds between two reads of a log that is followed.
+_POLL_INTERVAL = 0.5
 
 timeout_option = click.option(
-    "--timeout", type=click.FloatRange(min=0), default=DEFAULT_TIMEOUT, metavar="SECONDS",
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=DEFAULT_TIMEOUT,
+    metavar="SECONDS",
     help="How long to wait for the end of the run.",
-)  # fmt: skip
+)
 
 
 @click.command()
@@ -51,7 +68,7 @@ def run(workflow: str, value: Any, run_id: str | None, waits: bool, timeout: flo
     with open_rival() as rival:
         started = rival.run(workflow, value, run_id)
         if waits:
-            return _tell_end(rival.wait(workflow, started.run_id, timeout), as_json)
+            return _print_result(rival.wait(workflow, started.run_id, timeout), as_json)
     if as_json:
         print_json({"run_id": started.run_id, "workflow": workflow, "status": started.status})
     elif started.status == "started":
@@ -68,10 +85,10 @@ def run(workflow: str, value: Any, run_id: str | None, waits: bool, timeout: flo
 def wait(run_id: str, timeout: float, as_json: bool) -> int:
     """Wait until RUN has ended. Exit code 1 unless it completed."""
     with open_rival() as rival:
-        return _tell_end(rival.wait(run_id=run_id, timeout=timeout), as_json)
+        return _print_result(rival.wait(run_id=run_id, timeout=timeout), as_json)
 
 
-def _tell_end(result: RunResult, as_json: bool) -> int:
+def _print_result(result: RunResult, as_json: bool) -> int:
     if as_json:
         print_json(dataclasses.asdict(result))
     else:
@@ -87,11 +104,11 @@ def _tell_end(result: RunResult, as_json: bool) -> int:
 @click.command("ls")
 @filter_options
 @click.option("--active", is_flag=True, help="Only runs that have not ended.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, help="So many on a page.")
-@click.option("--after", metavar="CURSOR", help="The page behind this one: what the page before has said.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, help="At most this many runs.")
+@click.option("--after", metavar="CURSOR", help="Start after this cursor (printed at the end of the previous page).")
 @json_option
 def ls(chosen: RunFilter, active: bool, limit: int, after: str | None, as_json: bool) -> None:
-    """List runs, the newest first."""
+    """List runs, newest first."""
     if chosen.status and active:
         raise click.UsageError("--status and --active exclude each other")
     if active:
@@ -105,40 +122,40 @@ def ls(chosen: RunFilter, active: bool, limit: int, after: str | None, as_json: 
     else:
         click.echo("no runs")
     if found.next is not None and not as_json:
-        click.echo(f"more: rival ls {typed(chosen)} --limit {limit} --after {found.next}".replace("  ", " "))
+        click.echo(f"more: rival ls {as_arguments(chosen)} --limit {limit} --after {found.next}".replace("  ", " "))
 
 
 def _row(run: Run) -> tuple[Any, ...]:
     remark = error_text(run.error, 80) or ("paused" if run.is_paused else "")
     remark = remark or (f"parked: {run.parked}" if run.parked else "")
-    return (
-        run.run_id, run.workflow, status_text(run.status), time_text(run.created_at), seconds_text(took(run)), remark,
-    )  # fmt: skip
+    facts = (run.run_id, run.workflow, status_text(run.status), time_text(run.created_at))
+    return (*facts, seconds_text(took(run)), remark)
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
-@click.option("--all", "every", is_flag=True, help="Each iteration of what repeats and each traceback, also of many.")
-@click.option("--history", is_flag=True, help="Also what happened to the run, in order.")
+@click.option("--all", "every", is_flag=True, help="Every item, iteration and traceback, also when there are many.")
+@click.option("--history", is_flag=True, help="Also the history of the run.")
 @click.option("--timeline", is_flag=True, help="Also when each step waited and ran, as bars.")
-@click.option("--logs", is_flag=True, help="Also what its steps have logged.")
+@click.option("--logs", is_flag=True, help="Also what its steps logged.")
 @json_option
 def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, as_json: bool) -> None:
-    """Show RUN: its steps, attempts, result and the tracebacks of what failed."""
+    """Show RUN: its steps, attempts, result and the tracebacks of failed attempts."""
     with open_rival() as rival:
         state = rival.state(run_id, fold=None if every or as_json else showing.MANY)
         plan = showing.plan_of(rival, state)
         entries = rival.history(run_id) if history or timeline else []
-        lines = list(read(rival, run_id)) if logs else None
+        lines = list(read_logs(rival, run_id)) if logs else None
     if as_json:
-        asked = {
-            "history": entries if history else None, "logs": lines,
-            "timeline": timelines.tracks(entries) if timeline else None,
-        }  # fmt: skip
-        print_json(run_as_json(state) | {name: found for name, found in asked.items() if found is not None})
+        sections = {
+            "history": entries if history else None,
+            "logs": lines,
+            "timeline": run_charts.tracks(entries) if timeline else None,
+        }
+        print_json(run_as_json(state) | {name: found for name, found in sections.items() if found is not None})
     else:
-        told = entries if history else None
-        showing.show_run(console(), state, plan, told, lines, entries if timeline else None, every=every)
+        shown = entries if history else None
+        showing.show_run(console(), state, plan, shown, lines, entries if timeline else None, every=every)
 
 
 @click.command()
@@ -152,9 +169,70 @@ def workflows(as_json: bool) -> None:
     elif found:
         console().print(table(("workflow", "version", "steps", "", "description"), map(_workflow_row, found)))
     else:
-        click.echo("no workflows yet: they register when a worker that has them starts")
+        click.echo("no workflows: a worker registers its workflows when it starts")
 
 
 def _workflow_row(info: WorkflowInfo) -> tuple[Any, ...]:
     names = one_line(" → ".join(showing.step_names(info)))
     return info.name, info.version, info.step_count, names, one_line(info.description or "")
+
+
+# -- logs -------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
+@click.option("--step", metavar="PATH", help="Only this step and the steps inside it.")
+@click.option("--level", type=click.Choice(LEVELS), default="debug", help="Only this level and above.")
+@click.option("--follow", "-f", "follows", is_flag=True, help="Continue until the run has ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, for programs.")
+def logs(run_id: str, step: str | None, level: str, follows: bool, as_json: bool) -> None:
+    """Print what the steps of RUN logged, oldest first."""
+    out = console()
+    with open_rival() as rival:
+        for entry in follow_logs(rival, run_id, step, level) if follows else read_logs(rival, run_id, step, level):
+            if as_json:
+                print_json_line(entry)
+            else:
+                out.print(_log_line(entry))
+
+
+def read_logs(
+    rival: Rival, run_id: str, step: str | None = None, level: str = "debug", after: int | None = None
+) -> Iterator[LogEntry]:
+    """All entries that exist now, page by page."""
+    while page := rival.logs(run_id, step, level, after):
+        yield from page
+        after = page[-1].id
+
+
+def follow_logs(rival: Rival, run_id: str, step: str | None, level: str) -> Iterator[LogEntry]:
+    """All entries until the run has ended. The status is read before the log, so that the last entries are included."""
+    after = None
+    while True:
+        ended = _has_ended(rival, run_id)
+        for entry in read_logs(rival, run_id, step, level, after):
+            after = entry.id
+            yield entry
+        if ended:
+            return
+        time.sleep(_POLL_INTERVAL)
+
+
+def _has_ended(rival: Rival, run_id: str) -> bool:
+    with rival.database.autocommit() as connection:
+        found = read_status(connection, run_id)
+    return found is None or found[1] in RUN_TERMINAL
+
+
+def _log_line(entry: LogEntry) -> Text:
+    step = entry.path if entry.attempt == 1 else f"{entry.path} (attempt {entry.attempt})"
+    fields = "".join(f" {name}={one_line(value)}" for name, value in entry.fields.items() if name not in _HIDDEN_FIELDS)
+    text = Text(f"{time_text(entry.at)} ", style="dim")
+    text.append(f"{entry.level:7} ", style=_LEVEL_STYLES.get(entry.level, ""))
+    text.append(f"{printable(step)} ", style="bold")
+    text.append(printable(entry.message))
+    text.append(printable(fields), style="dim")
+    if traceback := entry.fields.get("traceback"):
+        text.append("\n" + indented(str(traceback)))
+    return text

@@ -1,4 +1,4 @@
-"""Schedules from a terminal: add one, list them, remove one."""
+"""`rival schedule`: add, list and remove schedules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 
 from rival_client.model.cron import CatchUp
+from rival_client.sql.schedules import ScheduleRecord
 from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input
@@ -24,7 +25,7 @@ def schedule() -> None:
 @click.argument("workflow", shell_complete=complete_workflows)
 @click.argument("when")
 @click.argument("value", metavar="[JSON]", callback=json_input, required=False)
-@click.option("--timezone", default="UTC", help="In which the cron expression is read, as in Europe/Berlin.")
+@click.option("--timezone", default="UTC", help="The time zone of the cron expression, as in Europe/Berlin.")
 @click.option(
     "--catch-up", type=click.Choice(get_args(CatchUp)), default="none", help="Which missed ticks still get a run."
 )
@@ -36,9 +37,7 @@ def add(name: str, workflow: str, when: str, value: Any, timezone: str, catch_up
     """
     with open_rival() as rival:
         try:
-            added = rival.schedule(
-                workflow, _when(when), name=name, input=value, timezone=timezone, catch_up=catch_up
-            )  # fmt: skip
+            added = rival.schedule(workflow, _when(when), name=name, input=value, timezone=timezone, catch_up=catch_up)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     if as_json:
@@ -56,7 +55,7 @@ def _when(text: str) -> str | float:
 
 
 @schedule.command("ls")
-@click.option("--workflow", shell_complete=complete_workflows, help="Only of this workflow.")
+@click.option("--workflow", shell_complete=complete_workflows, help="Only schedules of this workflow.")
 @json_option
 def list_(workflow: str | None, as_json: bool) -> int:
     """List schedules."""
@@ -65,23 +64,23 @@ def list_(workflow: str | None, as_json: bool) -> int:
     if as_json:
         print_json([dataclasses.asdict(one) for one in found])
         return 0
-    rows = [
-        (one.name, one.workflow, one.rule, one.catch_up, "workflow" if one.own else "", time_text(one.next_at),
-         time_text(one.last_at), one_line(one.input), one.error or "")
-        for one in found
-    ]  # fmt: skip
     columns = ("schedule", "workflow", "when", "catch up", "own", "next", "last", "input", "error")
-    console().print(table(columns, rows))
+    console().print(table(columns, map(_row, found)))
     return 0
+
+
+def _row(one: ScheduleRecord) -> tuple[Any, ...]:
+    rule = (one.name, one.workflow, one.rule, one.catch_up, "workflow" if one.own else "")
+    return (*rule, time_text(one.next_at), time_text(one.last_at), one_line(one.input), one.error or "")
 
 
 @schedule.command()
 @click.argument("name")
 @json_option
 def rm(name: str, as_json: bool) -> int:
-    """Remove a schedule. Runs that it has started go on.
+    """Remove a schedule. Runs that it started continue.
 
-    A workflow's own comes back with the next worker that starts.
+    The next worker that starts adds a workflow's own schedule again.
     """
     with open_rival() as rival:
         removed = rival.unschedule(name)

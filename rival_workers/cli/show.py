@@ -1,4 +1,4 @@
-"""One run, laid out for a person: what it is, its steps, its attempts, its history and logs."""
+"""One run as text for a terminal: its facts, steps, attempts, history, timeline and logs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from rival_workers.cli.output import (
     took,
 )
 from rival_workers.cli.tracebacks import show_tracebacks
-from rival_workers.drawing import timelines
-from rival_workers.drawing.run_trees import RunTree
+from rival_workers.drawing import run_charts
+from rival_workers.drawing.run_charts import RunTree
 from rival_workers.engine.plan import Plan
 
-#: The most lines of a timeline.
+#: The maximum number of lines of a timeline.
 TRACKS = 200
-#: What a timeline's signs mean.
-SPAN_TITLE = "░ queued  █ ran  · waited  ╌ to be tried again"
-#: A for_each or loop with more turns is one line, unless all are asked for.
+#: The legend of a timeline.
+SPAN_TITLE = "░ queued  █ ran  · waited  ╌ waited for a retry"
+#: A for_each or loop with more items or iterations is one line, unless --all is given.
 MANY = 10
 
 
 def plan_of(rival: Rival, state: RunState) -> Plan:
-    """The plan that the run follows; an empty one if nobody knows it any more."""
+    """The plan of the run; an empty one if it is no longer registered."""
     with suppress(UnknownWorkflow):
         for info in rival.versions(state.workflow):
             if info.version == state.version:
@@ -110,17 +110,18 @@ def _steps(state: RunState, tree: RunTree) -> list[tuple[Any, ...]]:
         depth = tree.depth(step.path)
         rows[step.path] = _step(step, depth)
         if step.path in state.folded:
-            # Where the first of them would be.
-            rows[f"{step.path}[0]"] = _turns(step, state.folded[step.path], depth + 1)
+            # Sorted like the first iteration.
+            rows[f"{step.path}[0]"] = _folded(step, state.folded[step.path], depth + 1)
     return [rows[path] for path in sorted(rows, key=tree.key)]
 
 
-def _turns(composite: Step, counts: Mapping[str, int], depth: int) -> tuple[Any, ...]:
-    """The turns that are not shown, by what became of them."""
+def _folded(composite: Step, counts: Mapping[str, int], depth: int) -> tuple[Any, ...]:
+    """One line that counts the items or iterations that are not shown, by status."""
     begun = composite.opened if composite.kind == FOR_EACH else None
     words = _words(counts, begun)
     count = sum(counts.values())
-    return f"{_indent(depth)}{composite.path}[…]", "", "", "", f"{count:,} turns: {words} (--all shows each)"
+    what = "items" if composite.kind == FOR_EACH else "iterations"
+    return f"{_indent(depth)}{composite.path}[…]", "", "", "", f"{count:,} {what}: {words} (--all shows each)"
 
 
 def _words(counts: Mapping[str, int], begun: int | None) -> str:
@@ -129,8 +130,12 @@ def _words(counts: Mapping[str, int], begun: int | None) -> str:
     still_open = sum(counts.values()) - done - failed - cancelled
     running = still_open if begun is None else max(0, begun - (sum(counts.values()) - still_open))
     numbers = {
-        "done": done, "failed": failed, "cancelled": cancelled, "running": running, "to come": still_open - running,
-    }  # fmt: skip
+        "done": done,
+        "failed": failed,
+        "cancelled": cancelled,
+        "running": running,
+        "pending": still_open - running,
+    }
     return ", ".join(f"{number:,} {what}" for what, number in numbers.items() if number)
 
 
@@ -139,7 +144,7 @@ def _indent(depth: int) -> str:
 
 
 def status_of(step: Step) -> str:
-    """A composite's row waits while its steps run."""
+    """A composite's row has status `waiting` while its steps run."""
     return "running" if step.is_composite and step.status == "waiting" else step.status
 
 
@@ -149,7 +154,7 @@ def _step(step: Step, depth: int) -> tuple[Any, ...]:
     if step.error is None and step.last_error is not None:
         remark += f" (attempt {step.last_error.attempt}: {step.last_error.type})"
     if step.status == "waiting_retry":
-        remark = f"again at {time_text(step.due_at)}; {remark}"
+        remark = f"retry at {time_text(step.due_at)}; {remark}"
     remark = "; ".join(part for part in (_waits_for(step), _progress(step), remark) if part)
     path = _indent(depth) + step.path
     times = seconds_text(step.queue_time), seconds_text(_lasted(step))
@@ -163,7 +168,7 @@ def _waits_for(step: Step) -> str:
     until = "" if due is None else f"until {time_text(due)}"
     match waits_for(step.kind):
         case "external":
-            return f"for somebody outside {until}".strip()
+            return f"for an external system {until}".strip()
         case "child":
             return f"for run {step.item}" if step.item else "for a run"
         case "event":
@@ -180,7 +185,7 @@ def _progress(step: Step) -> str:
 
 
 def _lasted(step: Step) -> float | None:
-    """A composite is not started by anybody: it lasts from when it was reached."""
+    """Seconds of a step. No attempt starts a composite: its time counts from when it was opened."""
     if not step.is_composite or step.completed_at is None:
         return step.duration
     return (step.completed_at - step.created_at).total_seconds()
@@ -192,7 +197,7 @@ def _attempt(attempt: Attempt) -> tuple[Any, ...]:
 
 
 def _entries(history: Sequence[HistoryEntry]) -> list[tuple[Any, ...]]:
-    """With how long after the first each was, and how long a step was what it is no more."""
+    """Rows of the history, with the time since the first entry and how long the step had its previous status."""
     since: dict[str, dt.datetime] = {}
     rows = []
     for entry in history:
@@ -202,29 +207,26 @@ def _entries(history: Sequence[HistoryEntry]) -> list[tuple[Any, ...]]:
             since[path] = entry.at
         after = (entry.at - history[0].at).total_seconds()
         detail = one_line(entry.detail, 200) if entry.detail else ""
-        rows.append(
-            (time_text(entry.at), f"+{after:.3f}", entry.path or "", entry.what, seconds_text(took or None),
-             entry.by or "", detail)
-        )  # fmt: skip
+        event = (time_text(entry.at), f"+{after:.3f}", entry.path or "", entry.what)
+        rows.append((*event, seconds_text(took or None), entry.by or "", detail))
     return rows
 
 
 def _timeline(history: Sequence[HistoryEntry]) -> list[tuple[Any, ...]]:
     now = dt.datetime.now(dt.UTC)
-    began, ended = timelines.span(history, now)
-    tracks = timelines.tracks(history)
-    rows: list[tuple[Any, ...]] = [
-        (track.path, timelines.bar(track, began, ended), seconds_text(track.seconds("running", now) or None),
-         seconds_text(_waited(track, now)), status_text(track.status))
-        for track in tracks[:TRACKS]
-    ]  # fmt: skip
+    began, ended = run_charts.span(history, now)
+    tracks = run_charts.tracks(history)
+    rows: list[tuple[Any, ...]] = []
+    for track in tracks[:TRACKS]:
+        ran, waited = seconds_text(track.seconds("running", now) or None), seconds_text(_waited(track, now))
+        rows.append((track.path, run_charts.bar(track, began, ended), ran, waited, status_text(track.status)))
     if len(tracks) > TRACKS:
         rows.append((f"… and {len(tracks) - TRACKS:,} more (--json has all)", "", "", "", ""))
     return rows
 
 
-def _waited(track: timelines.Track, now: dt.datetime) -> float | None:
-    return sum(track.seconds(status, now) for status in timelines.SIGNS if status != "running") or None
+def _waited(track: run_charts.Track, now: dt.datetime) -> float | None:
+    return sum(track.seconds(status, now) for status in run_charts.SYMBOLS if status != "running") or None
 
 
 def _log(line: LogEntry) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Tracebacks of a run's failed attempts, laid out for a person: one block per step and traceback."""
+"""The tracebacks of a run's failed attempts as text: one block per step and traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from rival_client.model.records import RunState
 from rival_workers.cli.output import printable
 
-#: More blocks are only shown with --all.
+#: The maximum number of blocks without --all.
 MANY = 10
 
 Block = tuple[str, str]
@@ -28,7 +28,7 @@ def show_tracebacks(out: Console, state: RunState, *, every: bool) -> None:
 
 
 def blocks(state: RunState) -> dict[Block, list[int]]:
-    """(step, traceback) -> the attempts that failed like this. Attempts of a flow's steps are known by their last."""
+    """(step, traceback) -> the attempts that failed with it. Of a flow's steps only the last attempt is known."""
     found: dict[Block, list[int]] = {}
     for path, number, traceback in _failures(state):
         numbers = found.setdefault((path, traceback), [])
@@ -42,7 +42,7 @@ def _failures(state: RunState) -> Iterator[tuple[str, int, str]]:
         if (attempt.error or {}).get("traceback"):
             yield attempt.path, attempt.attempt, (attempt.error or {})["traceback"]
     for step in state.steps:
-        # A composite has the error of a step below it.
+        # A composite has the error of a step inside it.
         if step.error and step.error.get("traceback") and not step.is_composite:
             yield step.path, step.error.get("attempt", step.attempts), step.error["traceback"]
 

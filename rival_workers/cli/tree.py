@@ -1,4 +1,4 @@
-"""`rival tree`: a run among its ancestors and child runs, as a tree of lines."""
+"""`rival tree`: a run with its ancestors and child runs, as a tree of lines."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rival_workers.cli.output import console, json_option, print_json, seconds_t
 
 @click.command()
 @click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
-@click.option("--below", is_flag=True, help="Only RUN and what it has started, not what it comes from.")
-@click.option("--depth", type=click.IntRange(min=0), default=DEPTH, help="So many levels down.")
-@click.option("--width", type=click.IntRange(min=1), default=WIDTH, help="So many child runs of each.")
+@click.option("--below", is_flag=True, help="Only RUN and its child runs, without its ancestors.")
+@click.option("--depth", type=click.IntRange(min=0), default=DEPTH, help="At most this many levels.")
+@click.option("--width", type=click.IntRange(min=1), default=WIDTH, help="At most this many child runs of each run.")
 @json_option
 def tree(run_id: str, below: bool, depth: int, width: int, as_json: bool) -> None:
-    """Show RUN in its family: from its root ancestor down, with the step that has started each."""
+    """Show the tree of runs that RUN belongs to, each with the step that started it."""
     with open_rival() as rival:
         root = rival.tree(run_id, below=below, depth=depth, width=width)
     if as_json:
@@ -32,17 +32,17 @@ def tree(run_id: str, below: bool, depth: int, width: int, as_json: bool) -> Non
 
 def _as_json(node: RunNode) -> dict[str, Any]:
     fields = {one.name: getattr(node, one.name) for one in dataclasses.fields(node)}
-    told = {"is_awaited": node.is_awaited, "duration": node.duration}
-    return fields | told | {"children": [_as_json(child) for child in node.children]}
+    computed = {"is_awaited": node.is_awaited, "duration": node.duration}
+    return fields | computed | {"children": [_as_json(child) for child in node.children]}
 
 
-def _rows(node: RunNode, asked: str, lead: str = "", branch: str = "") -> Iterator[tuple[Any, ...]]:
-    """A line for the run, its children's below it, and one that counts those left out."""
-    yield lead + branch + node.run_id, *_cells(node), _remark(node, asked)
+def _rows(node: RunNode, shown_for: str, lead: str = "", branch: str = "") -> Iterator[tuple[Any, ...]]:
+    """A line for the run, the lines of its children, and a line that counts the children left out."""
+    yield lead + branch + node.run_id, *_cells(node), _remark(node, shown_for)
     lead += {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     for child in node.children:
         is_last = child is node.children[-1] and not node.more
-        yield from _rows(child, asked, lead, "└─ " if is_last else "├─ ")
+        yield from _rows(child, shown_for, lead, "└─ " if is_last else "├─ ")
     if node.more:
         yield f"{lead}└─ {_more(node.more)}", "", "", "", "", ""
 
@@ -51,14 +51,14 @@ def _cells(node: RunNode) -> tuple[Any, ...]:
     return node.workflow, status_text(node.status), seconds_text(node.duration), node.parent_path or ""
 
 
-def _remark(node: RunNode, asked: str) -> str:
-    told = [
-        "this run" if node.run_id == asked else "",
+def _remark(node: RunNode, shown_for: str) -> str:
+    remarks = [
+        "this run" if node.run_id == shown_for else "",
         "not awaited" if node.is_awaited is False else "",
         f"at {node.failed_step}" if node.failed_step else "",
         "paused" if node.paused_at is not None and node.completed_at is None else "",
     ]
-    return ", ".join(filter(None, told))
+    return ", ".join(filter(None, remarks))
 
 
 def _more(counts: Mapping[str, int]) -> str:

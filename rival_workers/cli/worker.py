@@ -1,4 +1,4 @@
-"""`rival worker`: joins a fleet with some worker processes, and stops them together."""
+"""`rival worker`: starts worker processes, restarts those that die, and stops them together."""
 
 from __future__ import annotations
 
@@ -28,14 +28,19 @@ log = logging.getLogger("rival.worker")
 F = TypeVar("F", bound=Callable[..., Any])
 
 workflows_option = click.option(
-    "--workflows", "-w", "paths", multiple=True, metavar="PATH",
+    "--workflows",
+    "-w",
+    "paths",
+    multiple=True,
+    metavar="PATH",
     help="A workflow file, or a directory of them; may be given several times. Default: RIVAL_WORKFLOWS.",
-)  # fmt: skip
+)
+_LOG_LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 
 
 @dataclass(frozen=True)
-class Hands:
-    """How a fleet works, whatever it works on."""
+class FleetOptions:
+    """The options of the worker processes, without their workflows and servers."""
 
     processes: int
     concurrency: int
@@ -52,7 +57,7 @@ class Hands:
         return [*command, *(["--events"] if self.events else []), *(["--reload"] if self.reload else [])]
 
     def prepared(self, settings: WorkerSettings) -> WorkerSettings:
-        """The settings with what the command line says over them; from here on it is logged as they say."""
+        """The settings with the options of the command line; starts logging with them."""
         settings = settings.with_(log_format=self.log_format or settings.log_format)
         start_logging(self.loglevel, settings.log_format)
         return settings
@@ -61,7 +66,7 @@ class Hands:
         return Fleet(self.processes, self.command, settings.shutdown_grace, settings.environment())
 
 
-def hands_options(processes: int, events: bool, reload: bool) -> Callable[[F], F]:
+def with_fleet_options(processes: int, events: bool, reload: bool) -> Callable[[F], F]:
     """The options of every command that starts a fleet."""
 
     def decorate(command: F) -> F:
@@ -78,34 +83,37 @@ def _options(processes: int, events: bool, reload: bool) -> list[Callable[[Any],
         click.option("--processes", "-p", type=number, default=processes, help="Worker processes."),
         click.option("--concurrency", "-c", type=number, default=8, help="Steps at a time, per process."),
         click.option("--pool", type=click.Choice(["threads", "prefork", "solo"]), default="threads"),
-        click.option("--loglevel", default="INFO", type=click.Choice(
-            ["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)),
-        click.option("--log-format", type=click.Choice(WorkerSettings.LOG_FORMATS), show_default="console",
-                     help="For people, or a JSON object per line. Default: RIVAL_LOG_FORMAT."),
+        click.option("--loglevel", default="INFO", type=_LOG_LEVELS),
+        click.option(
+            "--log-format",
+            type=click.Choice(WorkerSettings.LOG_FORMATS),
+            show_default="console",
+            help="For people, or one JSON object per line. Default: RIVAL_LOG_FORMAT.",
+        ),
         click.option("--events/--no-events", default=events, help="Send Celery's task events, for Flower."),
-        click.option("--reload/--no-reload", default=reload, help="Follow changes of the workflow files."),
-    ]  # fmt: skip
+        click.option("--reload/--no-reload", default=reload, help="Reload workflow files when they change."),
+    ]
 
 
 @click.command()
 @workflows_option
-@hands_options(processes=os.cpu_count() or 1, events=False, reload=False)
+@with_fleet_options(processes=os.cpu_count() or 1, events=False, reload=False)
 @json_option
 def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     """Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM."""
-    hands = Hands(**options)
-    settings = hands.prepared(with_workflows(resolved(WorkerSettings), paths))
+    fleet_options = FleetOptions(**options)
+    settings = fleet_options.prepared(with_workflows(resolved(WorkerSettings), paths))
     if not settings.workflow_paths:
-        raise ConfigurationError("No workflows are given. Say where they are: `rival worker --workflows PATH`.")
+        raise ConfigurationError("No workflows are given. Use `rival worker --workflows PATH` or set RIVAL_WORKFLOWS.")
     if not settings.broker_url:
         raise ConfigurationError("No broker is given. Set RIVAL_BROKER_URL (redis://…).")
     check_schema(settings)
     names = workflow_names(settings.workflow_paths, settings.environment())
     if as_json:
-        print_json({"processes": hands.processes, "pool": hands.pool, "workflows": names})
-    log.info("%d processes of %d (%s) on %s: %s", hands.processes, hands.concurrency, hands.pool,
-             masked(settings.database_url), ", ".join(names))  # fmt: skip
-    return hands.fleet(settings).run()
+        print_json({"processes": fleet_options.processes, "pool": fleet_options.pool, "workflows": names})
+    size = f"{fleet_options.processes} processes of {fleet_options.concurrency} ({fleet_options.pool})"
+    log.info("%s on %s: %s", size, masked(settings.database_url), ", ".join(names))
+    return fleet_options.fleet(settings).run()
 
 
 def with_workflows(settings: WorkerSettings, paths: Sequence[str]) -> WorkerSettings:
@@ -113,7 +121,7 @@ def with_workflows(settings: WorkerSettings, paths: Sequence[str]) -> WorkerSett
 
 
 def check_schema(settings: WorkerSettings) -> None:
-    """Refuse a schema that is too old. A database that cannot be asked now is no reason: the workers wait for it."""
+    """Refuses a schema that is too old. An unreachable database is not an error: the workers wait for it."""
     database = Database(settings.require_database())
     try:
         found, wanted = migrations.version(database), migrations.head()

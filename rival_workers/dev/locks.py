@@ -1,4 +1,4 @@
-"""File locks that the kernel lets go of when their holder dies, however it dies."""
+"""File locks. The kernel releases them when their holder dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Not inherited over exec, so that no server ever keeps its owner's lock alive.
+        # Not inherited over exec, so that a server never keeps its owner's lock.
         self._fd: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def try_lock(self, *, shared: bool = False) -> bool:
@@ -30,14 +30,14 @@ class FileLock:
         return wait_until(lambda: self.try_lock(shared=shared), timeout)
 
     def is_current(self) -> bool:
-        """False when somebody has removed or replaced the file, so that the lock means nothing any more."""
+        """False if the file was removed or replaced, so that the lock has no effect any more."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._open_fd()))
         except FileNotFoundError:
             return False
 
     def close(self) -> None:
-        """Closes rather than unlocks: a forked child that shares the lock keeps it."""
+        """Closes instead of unlocking: a forked child that shares the lock keeps it."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -57,6 +57,6 @@ class FileLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the exclusive lock on `path` now."""
+    """Whether a process holds the exclusive lock on `path` now."""
     with FileLock(path) as probe:
         return not probe.try_lock(shared=True)

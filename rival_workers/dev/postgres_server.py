@@ -1,4 +1,4 @@
-"""A real Postgres for development: a unix socket that only its owner can reach, no password, fsync on."""
+"""A real Postgres for development: on a unix socket that only its owner can reach, without a password, fsync on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from rival_workers.dev.binaries import PostgresBinaries, find_postgres
 from rival_workers.dev.identity import Identity, choose_identity
-from rival_workers.dev.private_places import SOCKET_NAME, private_directory, socket_directory
+from rival_workers.dev.private_directories import SOCKET_NAME, private_directory, socket_directory
 from rival_workers.dev.processes import Launch, processes_in, spawn
 from rival_workers.dev.server import Server
 
@@ -45,7 +45,7 @@ class PostgresServer(Server):
 
     @property
     def url(self) -> str:
-        # The port is named because libpq would take it from PGPORT otherwise.
+        # Without a port libpq would take it from PGPORT.
         host = quote(str(self.socket_directory), safe="")
         return f"postgresql://{USER}@/{DATABASE}?host={host}&port=5432"
 
@@ -59,9 +59,9 @@ class PostgresServer(Server):
 
     def prepare(self) -> None:
         private_directory(self.socket_directory, self._identity.uid, self._identity.gid)
-        self._forget_what_was_removed()
+        self._remove_orphaned_data()
         if not (self.data / "PG_VERSION").exists():
-            self._make_data()
+            self._create_data()
         self._remove_stale_locks()
 
     def launch(self, log: IO[bytes]) -> Launch:
@@ -70,7 +70,7 @@ class PostgresServer(Server):
             log,
             cwd=self.data,
             become=self._identity.become,
-            # Immediate shutdown: the server ends its children, busy ones too; SIGKILL would leave that to them.
+            # Immediate shutdown: the server ends its children, including busy ones; with SIGKILL they would remain.
             dying_signal=signal.SIGQUIT,
         )
 
@@ -78,12 +78,12 @@ class PostgresServer(Server):
         return processes_in(self.data, "postgres")
 
     def answers(self) -> bool:
-        """As pg_ctl looks at it: a connection would cost the import of a driver, most of a cold start."""
+        """Reads the status like pg_ctl: a connection would need the import of a driver, most of a cold start."""
         try:
-            said = (self.data / "postmaster.pid").read_text().splitlines()
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
             return False
-        return len(said) > STATUS_LINE and said[STATUS_LINE].strip() == "ready"
+        return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
 
     @cached_property
     def _found(self) -> PostgresBinaries:
@@ -99,10 +99,10 @@ class PostgresServer(Server):
 
     @cached_property
     def _home(self) -> Path:
-        return self._identity.home_for(self.directory)
+        return self._identity.data_parent(self.directory)
 
-    def _make_data(self) -> None:
-        """Under another name until it is complete: what was interrupted does not look like data."""
+    def _create_data(self) -> None:
+        """Under another name until it is complete, so that an interrupted initdb leaves no data directory."""
         unfinished = self.data.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         private_directory(unfinished, self._identity.uid, self._identity.gid)
@@ -110,28 +110,28 @@ class PostgresServer(Server):
         single_user = ["--single", "-c", "exit_on_error=on", "-D", str(unfinished), "postgres"]
         self._run(unfinished, [str(self._binaries.postgres), *single_user], f'CREATE DATABASE "{DATABASE}"\n')
         unfinished.rename(self.data)
-        self._leave_a_trace()
+        self._link_data()
 
     def _run(self, folder: Path, command: list[str], stdin: str = "") -> None:
         become = self._identity.become
         with self._open_log() as log:
             made = spawn(Launch(command, log, cwd=folder, become=become, stdin=stdin.encode()))
         if made.wait() != 0:
-            raise self.failed(f"could not make its data directory ({command[0]})")
+            raise self.failed(f"could not create its data directory ({command[0]})")
 
-    def _leave_a_trace(self) -> None:
-        """Where the data had to go elsewhere, a link shows the way and stands for them."""
-        if self._identity.is_somebody_else:
+    def _link_data(self) -> None:
+        """A link to data in another directory: it shows where they are, and removing it removes them."""
+        if self._identity.is_another_user:
             (self.directory / self.data.name).symlink_to(self.data)
 
-    def _forget_what_was_removed(self) -> None:
-        """Somebody who removes the directory, and the link with it, expects an empty database next time."""
-        if self._identity.is_somebody_else and not (self.directory / self.data.name).is_symlink():
+    def _remove_orphaned_data(self) -> None:
+        """A user who removes the directory, and with it the link, expects an empty database next time."""
+        if self._identity.is_another_user and not (self.directory / self.data.name).is_symlink():
             shutil.rmtree(self.data, ignore_errors=True)
 
     def _remove_stale_locks(self) -> None:
-        """Safe because we hold the lock and nothing runs in the data directory. Postgres itself would refuse
-        to start if the number in there now belongs to another process or a zombie, as happens in containers."""
+        """Safe because this process holds the lock and nothing runs in the data directory. Postgres would refuse to
+        start if the pid in the file now belongs to another process or a zombie, as happens in containers."""
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         (self.socket_directory / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Starting servers that cannot outlive their owner, and finding the processes of one that did."""
+"""Starts servers that die with their owner, and finds processes of servers that did not."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from typing import IO
 
 from rival_workers.dev.waiting import wait_until
 
-# Nothing of the user's environment reaches a server: PGPORT, PGDATA, TZ or LC_ALL would change what it does.
+# Servers do not inherit the user's environment: PGPORT, PGDATA, TZ or LC_ALL would change their behaviour.
 SERVER_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def become_nobody_else() -> None:
+def stay_same_user() -> None:
     """The server runs as the user who starts it."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start one process that dies with us."""
+    """How to start one process that dies with this one."""
 
     command: Sequence[str]
     log: IO[bytes]
     cwd: Path
-    become: Callable[[], None] = become_nobody_else
+    become: Callable[[], None] = stay_same_user
     dying_signal: signal.Signals = signal.SIGKILL
     stdin: bytes = b""
     parent: int = field(default_factory=os.getpid)
 
     def in_child(self) -> None:
-        # In this order: a change of user clears the signal that follows the parent's death.
+        # In this order: a change of user clears the death signal.
         self.become()
         if sys.platform == "linux":
             _libc.prctl(PR_SET_PDEATHSIG, int(self.dying_signal), 0, 0, 0)
-            if os.getppid() != self.parent:  # it died before we asked to be told
+            if os.getppid() != self.parent:  # it died before prctl
                 os._exit(1)
 
     def run(self) -> subprocess.Popen[bytes]:
@@ -57,7 +57,7 @@ class Launch:
             cwd=self.cwd,
             env=SERVER_ENVIRONMENT,
             preexec_fn=self.in_child,
-            start_new_session=True,  # a Ctrl-C in the terminal is meant for the owner
+            start_new_session=True,  # a Ctrl-C in the terminal is for the owner
         )
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError), process.stdin:
@@ -110,7 +110,7 @@ def _forker() -> _Forker:
 
 
 def watch_parent(parent: int, child: int) -> None:
-    """Where the kernel has no death signal (macOS): a tiny shell looks every half second and kills `child`."""
+    """For kernels without a death signal (macOS): a shell polls every half second and kills `child`."""
     script = 'while kill -0 "$1" && kill -0 "$2"; do sleep 0.5; done 2>/dev/null; kill -9 "$2" 2>/dev/null'
     shell = f"({script.replace('$1', str(parent)).replace('$2', str(child))}) &"
     subprocess.run(
@@ -123,15 +123,15 @@ def watch_parent(parent: int, child: int) -> None:
 
 
 def processes_in(folder: Path, program: str) -> list[int]:
-    """The processes of `program` whose working directory is `folder`: ours, whoever their parent is now."""
+    """The processes of `program` whose working directory is `folder`, with any parent."""
     if sys.platform == "linux":
         return [pid for pid in _all_pids() if _name_of(pid) == program and _is_in(pid, folder)]
     command = ["lsof", "-t", "-a", "-c", program, "-d", "cwd", "--", str(folder)]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     except FileNotFoundError:
         return []
-    return [int(line) for line in said.split()]
+    return [int(line) for line in output.split()]
 
 
 def family_of(pid: int) -> list[int]:
@@ -146,7 +146,7 @@ def send(pids: Iterable[int], what: signal.Signals) -> None:
 
 
 def kill_and_wait(find: Callable[[], list[int]], timeout: float = 5.0) -> bool:
-    """Kills what `find` finds until it finds nothing."""
+    """Kills the processes that `find` returns until it returns none."""
 
     def nothing_left() -> bool:
         found = find()
@@ -168,7 +168,7 @@ def _name_of(pid: int) -> str:
 
 
 def _is_in(pid: int, folder: Path) -> bool:
-    # The kernel marks the directory of a process with " (deleted)" once it is gone.
+    # The kernel appends " (deleted)" to a directory that was removed.
     try:
         return os.readlink(f"/proc/{pid}/cwd").removesuffix(" (deleted)") == str(folder)
     except OSError:
@@ -178,13 +178,13 @@ def _is_in(pid: int, folder: Path) -> bool:
 def _parents() -> list[tuple[int, int]]:
     if sys.platform == "linux":
         return [(pid, parent) for pid in _all_pids() if (parent := _parent_of(pid)) is not None]
-    said = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
-    return [(int(pid), int(parent)) for pid, parent in (line.split() for line in said.splitlines())]
+    output = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
+    return [(int(pid), int(parent)) for pid, parent in (line.split() for line in output.splitlines())]
 
 
 def _parent_of(pid: int) -> int | None:
     try:
-        # The name, in parentheses, may itself contain anything.
+        # The name is in parentheses and may contain any character.
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, IndexError):
         return None

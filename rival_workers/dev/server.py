@@ -1,4 +1,4 @@
-"""The life of one server process: started, answering, stopped, killed, frozen. Subclasses say which server."""
+"""One server process: start, stop, kill, freeze. Subclasses define the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Server(ABC):
     """A real server on files in `directory`, a child of this process that dies with it."""
 
     name: str
-    # Sent one after the other by `stop`, each with the seconds it is given; SIGKILL comes last, by itself.
+    # Sent one after the other by `stop`, each with the seconds to wait for the end; SIGKILL is always the last.
     stop_signals: tuple[tuple[signal.Signals, float], ...]
 
     def __init__(self, directory: Path | str) -> None:
@@ -36,14 +36,14 @@ class Server(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Makes the files that the server needs, or checks them."""
+        """Creates the files that the server needs, or checks them."""
 
     @abstractmethod
     def launch(self, log: IO[bytes]) -> Launch: ...
 
     @abstractmethod
     def leftovers(self) -> list[int]:
-        """Processes of an earlier server on the same files, whose owner died without stopping it."""
+        """Processes of an earlier server on the same files whose owner died without stopping it."""
 
     @abstractmethod
     def answers(self) -> bool: ...
@@ -77,7 +77,7 @@ class Server(ABC):
             raise
 
     def stop(self) -> None:
-        """Asks, then insists, then kills: over in bounded time, whatever state the server is in."""
+        """Sends the stop signals, then kills: takes a limited time in any state of the server."""
         if self._process is None:
             return
         self.thaw()
@@ -88,20 +88,20 @@ class Server(ABC):
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to the server and what it has forked, as a crash would."""
+        """SIGKILL to the server and its children, like a crash."""
         if self._process is not None:
-            # A child that has been reaped has given its number back: never signal that.
+            # Never signal a process that was reaped: its pid may belong to another process.
             family = family_of(self._process.pid) if self.running else []
             send(family, signal.SIGKILL)
             self._process.wait()
             kill_and_wait(self.leftovers)
             self._process = None
-        self._let_go()
+        self._release_lock()
 
     def freeze(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
         if self._process is not None and self.running:
-            # The parent first, so that it forks no more while its children are being stopped.
+            # The parent first, so that it does not fork while its children are stopped.
             send([self._process.pid], signal.SIGSTOP)
             send(family_of(self._process.pid)[1:], signal.SIGSTOP)
 
@@ -120,18 +120,18 @@ class Server(ABC):
         return StackError(f"The embedded {self.name} server {what}. The end of {self.log_path}:\n{self.log_tail()}")
 
     def _take_lock(self) -> None:
-        """Held while the server runs: what looks like leftovers of a dead owner may have a living one."""
+        """Held while the server runs: without it, the server of a live owner would look like a leftover."""
         if self._lock is not None:
-            return  # the server crashed; the directory is still ours
+            return  # the server crashed; this process still holds the lock
         lock = FileLock(self.directory / f"{self.name}.lock")
-        if not lock.lock(timeout=2.0):  # an owner that is just dying needs a moment
+        if not lock.lock(timeout=2.0):  # an owner that is ending needs a moment
             lock.close()
             raise StackError(
                 f"Another process runs the {self.name} server in {self.directory}: share it, with open_stack."
             )
         self._lock = lock
 
-    def _let_go(self) -> None:
+    def _release_lock(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -1,5 +1,5 @@
-"""The embedded stack as everybody uses it: `open_stack` gives the URLs of servers that run for as long as
-anybody needs them. It never reads the environment; a caller who has URLs passes them."""
+"""The embedded stack: `open_stack` returns the URLs of servers that run as long as a process uses them. It never reads
+the environment; a caller that has URLs passes them. Also creates and drops databases."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import quote, urlsplit, urlunsplit
 
-from rival_workers.dev import supervisor_entry
-from rival_workers.dev.board import (
-    BROKER,
-    DATABASE,
-    Board,
-    Places,
-    Request,
-    read_board,
-    write_request,
-)
-from rival_workers.dev.databases import create_database, drop_database
 from rival_workers.dev.errors import StackError
 from rival_workers.dev.locks import FileLock, is_locked
+from rival_workers.dev.stack_files import (
+    BROKER,
+    DATABASE,
+    Request,
+    StackPaths,
+    StackState,
+    read_state,
+    write_request,
+)
 
 __all__ = ["Stack", "StackError", "create_database", "drop_database", "open_stack"]
 
 TIMEOUT = 90.0
+#: A script: importing the supervisor as a module would also import the whole package.
+SUPERVISOR = Path(__file__).with_name("supervisor_entry.py")
 
 
 class Stack:
-    """A database and a broker; what is embedded runs until the last process that opened it closes it or dies."""
+    """A database and a broker; embedded servers run until the last process that opened them closes them or dies."""
 
     def __init__(self, directory: Path, database_url: str, broker_url: str, hold: FileLock | None) -> None:
         self.directory = directory
@@ -53,85 +54,119 @@ class Stack:
 def open_stack(
     directory: Path | str = ".rival", *, database_url: str | None = None, broker_url: str | None = None
 ) -> Stack:
-    """The one stack of `directory`, started if need be; a URL that is given takes the place of a server."""
-    places = Places(Path(directory).absolute())
+    """The stack of `directory`, started if necessary; a given URL replaces an embedded server."""
+    paths = StackPaths(Path(directory).absolute())
     if database_url is not None and broker_url is not None:
-        return Stack(places.directory, database_url, broker_url, None)
+        return Stack(paths.directory, database_url, broker_url, None)
     needed = [name for name, url in ((DATABASE, database_url), (BROKER, broker_url)) if url is None]
-    places.prepare()
-    hold = FileLock(places.users_lock)
+    paths.prepare()
+    hold = FileLock(paths.users_lock)
     try:
-        board = _hold_and_ask(places, hold, needed)
+        state = _hold_and_start(paths, hold, needed)
     except BaseException:
         hold.close()
         raise
     return Stack(
-        places.directory,
-        database_url if database_url is not None else board.servers[DATABASE].url,
-        broker_url if broker_url is not None else board.servers[BROKER].url,
+        paths.directory,
+        database_url if database_url is not None else state.servers[DATABASE].url,
+        broker_url if broker_url is not None else state.servers[BROKER].url,
         hold,
     )
 
 
-def _hold_and_ask(places: Places, hold: FileLock, needed: list[str]) -> Board:
-    # Held before the first look: from here on the servers are not stopped under us.
+def _hold_and_start(paths: StackPaths, hold: FileLock, needed: list[str]) -> StackState:
+    # Taken before the first check: while it is held, the supervisor does not stop the servers.
     if not hold.lock(TIMEOUT, shared=True):
-        raise StackError(f"The embedded stack in {places.directory} does not finish stopping.")
-    return _running(places, needed) or _start(places, needed)
+        raise StackError(f"The embedded stack in {paths.directory} does not finish stopping.")
+    return _running(paths, needed) or _start(paths, needed)
 
 
-def _running(places: Places, needed: list[str]) -> Board | None:
-    board = read_board(places)
-    if board is not None and board.has(needed) and is_locked(places.supervisor_lock):
-        return board
+def _running(paths: StackPaths, needed: list[str]) -> StackState | None:
+    state = read_state(paths)
+    if state is not None and state.has(needed) and is_locked(paths.supervisor_lock):
+        return state
     return None
 
 
-def _start(places: Places, needed: list[str]) -> Board:
-    with FileLock(places.start_lock) as turn:
-        if not turn.lock(TIMEOUT):
-            raise StackError(f"Another process has been starting the stack in {places.directory} for too long.")
-        board = _running(places, needed)  # the one before us may have done it
-        return board if board is not None else _ask(places, needed)
+def _start(paths: StackPaths, needed: list[str]) -> StackState:
+    with FileLock(paths.start_lock) as lock:
+        if not lock.lock(TIMEOUT):
+            raise StackError(f"Another process has been starting the stack in {paths.directory} for too long.")
+        state = _running(paths, needed)  # the previous holder of the lock may have started it
+        return state if state is not None else _request(paths, needed)
 
 
-def _ask(places: Places, needed: list[str]) -> Board:
+def _request(paths: StackPaths, needed: list[str]) -> StackState:
     request = Request.new(needed)
-    write_request(places, request)
-    if not is_locked(places.supervisor_lock):
-        places.board.unlink(missing_ok=True)  # left by a supervisor that was killed
-        _launch_supervisor(places)
-    return _await_answer(places, request)
+    write_request(paths, request)
+    if not is_locked(paths.supervisor_lock):
+        paths.state.unlink(missing_ok=True)  # left by a supervisor that was killed
+        _launch_supervisor(paths)
+    return _await_answer(paths, request)
 
 
-def _launch_supervisor(places: Places) -> None:
-    with places.supervisor_log.open("wb") as log:
+def _launch_supervisor(paths: StackPaths) -> None:
+    with paths.supervisor_log.open("wb") as log:
         subprocess.run(
-            [sys.executable, "-P", supervisor_entry.__file__, str(places.directory)],
+            [sys.executable, "-P", str(SUPERVISOR), str(paths.directory)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd="/",
             start_new_session=True,
-            check=False,  # a failure shows in that nobody holds the lock
+            check=False,  # after a failure no process holds the lock
         )
 
 
-def _await_answer(places: Places, request: Request) -> Board:
+def _await_answer(paths: StackPaths, request: Request) -> StackState:
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
-        alive = is_locked(places.supervisor_lock)  # looked at first: it may answer and be gone in between
-        board = read_board(places)
-        if board is not None and board.answered == request.id:
-            return _accept(board, request)
+        alive = is_locked(paths.supervisor_lock)  # checked first: the supervisor may answer and end in between
+        state = read_state(paths)
+        if state is not None and state.answered == request.id:
+            return _accept(state, request)
         if not alive:
-            raise StackError(f"The embedded stack did not start:\n{places.supervisor_log.read_text()}")
+            raise StackError(f"The embedded stack did not start:\n{paths.supervisor_log.read_text()}")
         time.sleep(0.01)
-    raise StackError(f"The embedded stack did not start within {TIMEOUT:.0f} seconds: see {places.supervisor_log}")
+    raise StackError(f"The embedded stack did not start within {TIMEOUT:.0f} seconds: see {paths.supervisor_log}")
 
 
-def _accept(board: Board, request: Request) -> Board:
-    failures = [board.failures[name] for name in request.names if name in board.failures]
-    if failures or not board.has(request.names):
+def _accept(state: StackState, request: Request) -> StackState:
+    failures = [state.failures[name] for name in request.names if name in state.failures]
+    if failures or not state.has(request.names):
         raise StackError("\n".join(failures) or "A server of the embedded stack died while it was starting.")
-    return board
+    return state
+
+
+MAINTENANCE = "postgres"
+
+
+def create_database(database_url: str, name: str, template: str | None = None) -> str:
+    """Creates the database `name` on the server of `database_url`, a copy of `template`, and returns its URL."""
+    copied = "" if template is None else f" TEMPLATE {_quoted(template)}"
+    _execute(database_url, f"CREATE DATABASE {_quoted(name)}{copied}")
+    return with_database(database_url, name)
+
+
+def drop_database(database_url: str, name: str) -> None:
+    """Drops the database, even with open connections; it need not exist."""
+    _execute(database_url, f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)")
+
+
+def with_database(database_url: str, name: str) -> str:
+    return urlunsplit(urlsplit(database_url)._replace(path=f"/{quote(name, safe='')}"))
+
+
+def _execute(database_url: str, statement: str) -> None:
+    # Imported late: it takes longer than opening a running stack, and most callers create no database.
+    import psycopg
+
+    # Not through the given database: one with connections can neither be copied nor dropped.
+    parts = urlsplit(with_database(database_url, MAINTENANCE))
+    plain = urlunsplit(parts._replace(scheme=parts.scheme.partition("+")[0]))
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

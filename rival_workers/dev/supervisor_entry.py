@@ -1,5 +1,5 @@
-"""Starts the supervisor as a script, without what `import rival_workers` brings along for workflow files: that is
-most of a cold start, and the supervisor uses none of it."""
+"""Starts the supervisor as a script, without the imports of `rival_workers/__init__.py`: they are most of a cold start,
+and the supervisor uses none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for something outside this process: a condition, a deadline, and nothing else."""
+"""Polls a condition until a deadline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(condition: Callable[[], bool], timeout: float, every: float = 0.01) -> bool:
-    """Whether `condition` came true before `timeout` seconds were over."""
+    """Whether `condition` became true within `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() >= deadline:

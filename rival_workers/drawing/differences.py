@@ -1,5 +1,5 @@
-"""What has changed between two plans: nodes added, removed, moved, and options changed. Nothing, if and only if they
-are the same plan.
+"""The differences between two plans: nodes added, removed, moved, and options changed. Empty if and only if the plans
+are equal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_workers.drawing.outline import options_of, value_text
+from rival_workers.drawing.plan_charts import options_of, value_text
 from rival_workers.engine.paths import scope_of
 from rival_workers.engine.plan import BranchNode, ParallelNode, Place, Plan
 
@@ -19,7 +19,7 @@ class Moved:
     path: str
     #: Where it was.
     before: str
-    #: What has changed about its place, when it still has the same path.
+    #: How its place changed, if its path is the same.
     how: str = ""
 
 
@@ -32,7 +32,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Differences:
-    """Paths are places in the plan: `lines[]/pack`."""
+    """Paths are those of the plan: `lines[]/pack`."""
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -56,8 +56,8 @@ def differences(old: Plan, new: Plan) -> Differences:
 
 
 def _elsewhere(before: Mapping[str, Place], after: Mapping[str, Place]) -> dict[str, str]:
-    """Old place -> new place of what has gone into or out of a composite: gone here, there by the same name and kind,
-    and there is only one such."""
+    """Old path -> new path of nodes that moved into or out of a composite: removed here, added there with the same name
+    and kind, and only one of each."""
     gone = _by_identity([place for path, place in before.items() if path not in after])
     come = _by_identity([place for path, place in after.items() if path not in before])
     return {
@@ -82,19 +82,20 @@ def _moved(old: Plan, new: Plan, common: Mapping[str, str]) -> list[Moved]:
     others = _out_of_order(old, new)
     found: list[Moved] = []
     for path, was in common.items():
-        ways = _way(old.places[was]), _way(new.places[path])
+        sequences = _sequence(old.places[was]), _sequence(new.places[path])
         if path != was:
             if not _carried_along(path, was, new, common):
                 found.append(Moved(path, was))
-        elif ways[0] != ways[1]:
-            found.append(Moved(path, was, f"from {ways[0] or 'the sequence'} to {ways[1] or 'the sequence'}"))
+        elif sequences[0] != sequences[1]:
+            before, after = (name or "the sequence" for name in sequences)
+            found.append(Moved(path, was, f"from {before} to {after}"))
         elif path in others:
             found.append(Moved(path, was, f"now after {_previous(new.places[path])}"))
     return found
 
 
 def _carried_along(path: str, was: str, new: Plan, common: Mapping[str, str]) -> bool:
-    """It only went where the composite around it went."""
+    """It moved only because its composite moved."""
     parent = new.places[path].parent
     if parent is None:
         return False
@@ -102,8 +103,9 @@ def _carried_along(path: str, was: str, new: Plan, common: Mapping[str, str]) ->
     return came_from not in (None, parent.path) and scope_of(was).rstrip("/").removesuffix("[]") == came_from
 
 
-def _way(place: Place) -> str:
-    """Which of its composite's sequences a node is in. A lane is known by its last step, as in the result."""
+def _sequence(place: Place) -> str:
+    """The name of the sequence of a composite that contains the node. A lane is named by its last step, as in the
+    result."""
     match place.parent.node if place.parent else None:
         case BranchNode() as branch:
             return "then" if place.body is branch.then else "otherwise"
@@ -118,7 +120,7 @@ def _previous(place: Place) -> str:
 
 
 def _out_of_order(old: Plan, new: Plan) -> set[str]:
-    """The fewest nodes that must have been moved within their scopes."""
+    """The smallest set of nodes that must have moved within their scopes."""
     found: set[str] = set()
     for scope, after in new.scopes.items():
         positions = {name: n for n, name in enumerate(old.scopes.get(scope, {}))}
@@ -163,7 +165,7 @@ def _compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, t
     return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
 
 
-# -- in words ---------------------------------------------------------------------------------------------
+# -- as text ----------------------------------------------------------------------------------------------
 
 
 def lines(found: Differences) -> list[str]:

@@ -1,4 +1,4 @@
-"""`celery_step(send_mail, args=["{input.address}"])`: a Celery task that a team has already, as a step.
+"""`celery_step(send_mail, args=["{input.address}"])`: an existing Celery task as a step.
 
 The task's body runs in this worker's process, under the step's policy; no message goes to the team's own broker.
 """
@@ -19,15 +19,16 @@ from rival_workers.predefined.templates import Constant, Part, parse, signature
 def celery_step(
     task: Any, *, args: Any = (), kwargs: Any = None, name: str | None = None, **options: Unpack[TaskOptions]
 ) -> PlanStep:
-    """Its result is the task's, which must be JSON. `args` and `kwargs` may hold templates and functions.
+    """Its result is the task's, which must be JSON. `args` and `kwargs` may contain templates and functions.
 
-    A retry that the task asks for (`self.retry()`, `autoretry_for`) is one of the step, with the step's backoff and at
-    most its `max_attempts`, if it has one. `Ignore` skips the step, `Reject` fails it. `options` are those of any step.
+    A retry that the task requests (`self.retry()`, `autoretry_for`) is a retry of the step, with the step's backoff and
+    at most its `max_attempts`, if it has one. `Ignore` skips the step, `Reject` fails it. `options` are those of any
+    step.
     """
     problems: list[str] = []
     task_name = getattr(task, "name", None)
     if not (hasattr(task, "run") and hasattr(task, "push_request") and isinstance(task_name, str)):
-        problems.append(f"{task!r} is no Celery task: give the task itself, as its app's decorator returns it")
+        problems.append(f"{task!r} is not a Celery task: give the task itself, as its app's decorator returns it")
         task_name = "celery_task"
     function = CeleryStep(
         task=task,
@@ -59,10 +60,10 @@ class CeleryStep:
         return signature((self.args, self.kwargs))
 
     def __call__(self, ctx: Any, **_named: Any) -> Any:
-        # Celery is for workers; a workflow file can be read without it.
+        # Only workers need Celery; a workflow file can be loaded without it.
         from rival_workers.runtime.celery.task_step import run_task
 
         args, kwargs = self.args.fill(ctx), self.kwargs.fill(ctx)
         if isinstance(args, str | Mapping) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
-            raise StepError(f"task {self.task.name}: the functions for args and kwargs must give a list and a dict")
+            raise StepError(f"task {self.task.name}: the functions for args and kwargs must return a list and a dict")
         return run_task(self.task, list(args), dict(kwargs), ctx.run, ctx.state)

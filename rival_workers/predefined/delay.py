@@ -1,4 +1,4 @@
-"""`delay_step(minutes=5)`: nothing, for a while. It is a row with a time, so no worker is occupied."""
+"""`delay_step(minutes=5)`: a delay as a step. It is a row with a time, so it occupies no worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Never
 from rival_workers.definition.leaf_nodes import Sleep
 
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
-#: Longer ones are more likely a mistake than a wish, and some are beyond what a database calls a time.
+#: Longer delays are probably mistakes, and some exceed the range of a database's timestamps.
 LONGEST = 36_525 * 86_400.0
 
 
@@ -24,10 +24,10 @@ def delay_step(
     name: str | None = None,
     **unknown: Never,
 ) -> Sleep:
-    """The next step starts this much later; what is given is added up. The default name is like `delay_20s`."""
+    """The next step starts this much later; the arguments are added up. The default name is like `delay_20s`."""
     given = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}
     given = {unit: value for unit, value in given.items() if value is not None}
-    problems = [*_problems(duration, given), *map(_no_option, unknown)]
+    problems = [*_problems(duration, given), *map(_unknown_option, unknown)]
     total = 0.0 if problems else _total(duration, given)
     if total > LONGEST:
         problems.append(f"a delay of {total:g} s is longer than a hundred years")
@@ -45,8 +45,8 @@ def _problems(duration: Any, given: dict[str, Any]) -> Iterator[str]:
             yield f"option {unit}: a delay cannot be {value!r}; give a number from 0 on"
 
 
-def _no_option(key: str) -> str:
-    return f"unknown option {key!r}: a delay has a time and a name, and nothing that could be retried or undone"
+def _unknown_option(key: str) -> str:
+    return f"unknown option {key!r}: a delay has only a time and a name; it cannot be retried or compensated"
 
 
 def _total(duration: float | dt.timedelta | None, given: dict[str, Any]) -> float:
@@ -55,7 +55,7 @@ def _total(duration: float | dt.timedelta | None, given: dict[str, Any]) -> floa
 
 
 def _shown(total: float) -> str:
-    """20s, 5m, 2h, 3d: in the largest unit that leaves nothing over."""
+    """20s, 5m, 2h, 3d: in the largest unit without a remainder."""
     for unit in ("days", "hours", "minutes"):
         if total and total % _UNITS[unit] == 0:
             return f"{total / _UNITS[unit]:.0f}{unit[0]}"

@@ -1,6 +1,6 @@
 """`http_step(url="https://api.example.com/orders/{input.order_id}")`: one HTTP exchange as a step.
 
-What is given is checked when the workflow is registered, and filled in for each attempt.
+The arguments are checked when the workflow is registered; their templates are filled in for each attempt.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from rival_client.model.payload import dump
 from rival_workers.definition.options import PredefinedOptions
 from rival_workers.definition.steps import PlanStep, StepSpec, seconds
 from rival_workers.errors import StepError
-from rival_workers.predefined.http_url import parse_url
 from rival_workers.predefined.templates import Constant, Part, parse, signature
 
 if TYPE_CHECKING:
-    from rival_workers.predefined.http_exchange import Ask, Limits
+    from rival_workers.predefined.http_exchange import HttpRequest, Limits
+from urllib.parse import unquote
+
+from rival_workers.predefined.references import Reference, as_text
+from rival_workers.predefined.templates import Text, parse_function, parse_text
 
 RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
-#: A request that changes something says which one it is, so that the other side can tell a second one.
+#: Methods that change something carry an idempotency key, so that the server can detect a repeated request.
 KEYED = ("POST", "PUT", "PATCH")
 KEY = "Idempotency-Key"
-#: JSON in JSON grows a little, and a result has its limit.
-MOST_BYTES = 512 * 1024
+#: Below RIVAL_MAX_PAYLOAD, since JSON text grows when it is stored inside JSON.
+MAX_BYTES = 512 * 1024
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -46,17 +49,17 @@ def http_step(
     timeout: float | dt.timedelta = 30.0,
     retry_statuses: Iterable[int] = RETRY_STATUSES,
     expect: int | Iterable[int] | None = None,
-    max_bytes: int = MOST_BYTES,
+    max_bytes: int = MAX_BYTES,
     allow_private: bool = False,
     follow_redirects: bool = True,
     name: str | None = None,
     **options: Unpack[PredefinedOptions],
 ) -> PlanStep:
-    """Its result is `{"status": …, "headers": {…}, "json": …}`, with "text" in place of "json" for other answers.
+    """Its result is `{"status": …, "headers": {…}, "json": …}`, with "text" instead of "json" for other responses.
 
-    url, headers, params, json and data may hold templates ("{input.order_id}") and functions. `timeout` is for the
-    whole exchange. `expect` are the statuses that are a success, by default all below 400; timeouts, lost connections
-    and `retry_statuses` are tried again as the step's `max_attempts` says, everything else stops. Private addresses
+    url, headers, params, json and data may contain templates ("{input.order_id}") and functions. `timeout` is for the
+    whole exchange. `expect` are the statuses that are a success, by default all below 400. Timeouts, lost connections
+    and `retry_statuses` are retried up to the step's `max_attempts`; everything else fails the step. Private addresses
     are refused, also after a redirect, unless `allow_private`. `options` are those of any step.
     """
     problems = list(_problems(method, timeout, max_bytes, json, data))
@@ -81,7 +84,7 @@ def http_step(
 
 def _problems(method: Any, timeout: Any, max_bytes: Any, json: Any, data: Any) -> Iterable[str]:
     if not isinstance(method, str) or not _TOKEN.fullmatch(method):
-        yield f"option method: {method!r} is no HTTP method"
+        yield f"option method: {method!r} is not an HTTP method"
     limit = seconds(timeout)
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not (math.isfinite(limit) and limit > 0):
         yield f"option timeout: give seconds above 0, not {timeout!r}"
@@ -131,10 +134,10 @@ class HttpStep:
         return signature(part for part in parts if part is not None)
 
     def __call__(self, ctx: Any, **_named: Any) -> dict[str, Any]:
-        # Only a worker that comes here needs httpx, and not before.
+        # httpx is imported by the first attempt, not with the workflow file.
         from rival_workers.predefined.http_exchange import exchange
 
-        return exchange(self._ask(ctx), self._limits())
+        return exchange(self._request(ctx), self._limits())
 
     def _limits(self) -> Limits:
         from rival_workers.predefined.http_exchange import Limits
@@ -143,8 +146,8 @@ class HttpStep:
             self.timeout, self.max_bytes, self.retry_statuses, self.expect, self.allow_private, self.follow_redirects
         )
 
-    def _ask(self, ctx: Any) -> Ask:
-        from rival_workers.predefined.http_exchange import Ask
+    def _request(self, ctx: Any) -> HttpRequest:
+        from rival_workers.predefined.http_exchange import HttpRequest
 
         headers = _filled_headers(self.headers.fill(ctx))
         given = {name.lower() for name in headers}
@@ -154,7 +157,7 @@ class HttpStep:
         if self.json is not None and "content-type" not in given:
             headers["Content-Type"] = "application/json"
         params = {name: value for name, value in self.params.fill(ctx).items() if value is not None}
-        return Ask(self.method, _filled_url(self.url.fill(ctx)), params, headers, content, form)
+        return HttpRequest(self.method, _filled_url(self.url.fill(ctx)), params, headers, content, form)
 
     def _body(self, ctx: Any) -> tuple[bytes | None, Mapping[str, Any] | None]:
         if self.json is not None:
@@ -167,7 +170,7 @@ class HttpStep:
 
 def _filled_url(url: Any) -> str:
     if not isinstance(url, str):
-        raise StepError(f"the function for url gave a {type(url).__name__}, not a text")
+        raise StepError(f"the function for url returned a {type(url).__name__}, not a string")
     return url
 
 
@@ -177,5 +180,50 @@ def _filled_headers(headers: Any) -> dict[str, str]:
         if not _TOKEN.fullmatch(name):
             raise StepError(f"{name!r} cannot be the name of a header")
         if not _HEADER_VALUE.fullmatch(value):
-            raise StepError(f"the value of header {name} has a line break or another control character in it")
+            raise StepError(f"the value of header {name} contains a line break or another control character")
     return filled
+
+
+# -- the URL ----------------------------------------------------------------------------------------------
+
+_URL_START = re.compile(r"https?://[^/?#{}\s]+(?P<path>[/?#])?", re.IGNORECASE)
+_DOT_SEGMENTS = (".", "..")
+
+
+@dataclass(frozen=True)
+class UrlTemplate:
+    """A URL with templates. A filled-in value is data: it changes neither the host nor the directory of the path."""
+
+    text: Text
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.text.names
+
+    def fill(self, ctx: Any) -> str:
+        url = ""
+        for piece in self.text.pieces:
+            url += piece if isinstance(piece, str) else self._value(piece, ctx, in_path="?" not in url)
+        if self.names and any(part in _DOT_SEGMENTS for part in re.split(r"[/\\]", unquote(url.partition("?")[0]))):
+            raise StepError("the filled-in path of the URL contains a . or .. segment: a value must not change it")
+        return url
+
+    def _value(self, reference: Reference, ctx: Any, in_path: bool) -> str:
+        value = as_text(reference, reference.resolve(ctx))
+        if in_path and not value:
+            raise StepError(f"template {{{reference.text}}} is empty: that would change the path of the URL")
+        return quote(value, safe="")
+
+
+def parse_url(url: Any, problems: list[str]) -> Part:
+    if callable(url):
+        return parse_function(url, "url", problems)
+    text = parse_text(url, "url", problems) if isinstance(url, str) else Text(())
+    first = text.pieces[0] if text.pieces else ""
+    begins = _URL_START.match(first) if isinstance(first, str) else None
+    if begins is None or (len(text.pieces) > 1 and not begins["path"]):
+        problems.append(
+            "url: give http:// or https://, a host and a path; templates only after the host. "
+            "If the host itself varies, give a function: url=lambda input: …"
+        )
+    return UrlTemplate(text)

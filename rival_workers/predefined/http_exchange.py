@@ -1,5 +1,5 @@
-"""One HTTP exchange: a request that is filled in, an answer that is judged and cut to JSON. Holds no secrets in errors:
-they name the method, the host and the status, nothing else.
+"""One HTTP exchange: sends a request, checks the status and converts the response to JSON. Errors contain no secrets:
+only the method, the host and the status.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import httpcore
 import httpx
 
 from rival_workers.errors import StepError
-from rival_workers.predefined.http_guard import Deadline, GuardedTransport, OutOfTime, Refused
+from rival_workers.predefined.http_guard import Deadline, DeadlineExceeded, GuardedTransport, Refused
 
-MOST_REDIRECTS = 10
-#: Would be stored with the result, and is as good as a password.
-_KEPT_OUT = ("set-cookie", "set-cookie2")
+MAX_REDIRECTS = 10
+#: Not stored with the result: a session cookie is equivalent to a password.
+_HIDDEN_HEADERS = ("set-cookie", "set-cookie2")
 _GZIP_OR_ZLIB = 47
-_PASSING = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.RemoteProtocolError)
+_TRANSIENT = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.RemoteProtocolError)
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A request, all filled in."""
+class HttpRequest:
+    """A request with all templates filled in."""
 
     method: str
     url: str
@@ -46,26 +46,26 @@ class Ask:
     form: Mapping[str, Any] | None
 
 
-def exchange(ask: Ask, limits: Limits) -> dict[str, Any]:
-    url = _url(ask)
-    where = f"{ask.method} {url.host}"
+def exchange(request: HttpRequest, limits: Limits) -> dict[str, Any]:
+    url = _url(request)
+    where = f"{request.method} {url.host}"
     with Deadline(limits.timeout) as deadline:
         try:
-            return _exchange(ask, url, limits, deadline)
+            return _exchange(request, url, limits, deadline)
         except Refused as error:
             raise StepError(f"{where}: {error}") from None
-        except (OutOfTime, *_PASSING) as error:
+        except (DeadlineExceeded, *_TRANSIENT) as error:
             raise StepError(f"{where}: {_reason(error, deadline, limits)}", behavior="retry") from None
         except (httpx.HTTPError, httpx.InvalidURL, httpcore.ProtocolError, httpcore.UnsupportedProtocol) as error:
             raise StepError(f"{where}: the exchange is not possible ({type(error).__name__})") from None
 
 
-def _url(ask: Ask) -> httpx.URL:
+def _url(request: HttpRequest) -> httpx.URL:
     try:
-        url = httpx.URL(ask.url)
-        url = url.copy_merge_params(dict(ask.params)) if ask.params else url
+        url = httpx.URL(request.url)
+        url = url.copy_merge_params(dict(request.params)) if request.params else url
     except (httpx.InvalidURL, TypeError):
-        raise StepError("http_step: the URL, as it was filled in, is none") from None
+        raise StepError("http_step: the URL is invalid after it was filled in") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise StepError("http_step: the URL must begin with http:// or https:// and a host")
     return url
@@ -74,94 +74,100 @@ def _url(ask: Ask) -> httpx.URL:
 def _reason(error: Exception, deadline: Deadline, limits: Limits) -> str:
     try:
         deadline.check()
-    except OutOfTime:
+    except DeadlineExceeded:
         return f"took longer than {limits.timeout:g} s"
-    return f"no answer ({type(error).__name__}{f': {error}' if isinstance(error, httpcore.ConnectError) else ''})"
+    return f"no response ({type(error).__name__}{f': {error}' if isinstance(error, httpcore.ConnectError) else ''})"
 
 
-def _exchange(ask: Ask, url: httpx.URL, limits: Limits, deadline: Deadline) -> dict[str, Any]:
-    transport = GuardedTransport(url, ask.headers, deadline, limits.allow_private)
-    # Proxies and passwords of the environment are not for the steps: a proxy would also resolve names by itself.
+def _exchange(request: HttpRequest, url: httpx.URL, limits: Limits, deadline: Deadline) -> dict[str, Any]:
+    transport = GuardedTransport(url, request.headers, deadline, limits.allow_private)
+    # Without proxies and passwords of the environment: a proxy would resolve names itself, past the address check.
     client = httpx.Client(
-        transport=transport, trust_env=False, timeout=limits.timeout, max_redirects=MOST_REDIRECTS,
-        follow_redirects=limits.follow_redirects, headers={"User-Agent": "rival", "Accept-Encoding": "gzip, deflate"},
-    )  # fmt: skip
+        transport=transport,
+        trust_env=False,
+        timeout=limits.timeout,
+        max_redirects=MAX_REDIRECTS,
+        follow_redirects=limits.follow_redirects,
+        headers={"User-Agent": "rival", "Accept-Encoding": "gzip, deflate"},
+    )
     with (
         client,
-        client.stream(ask.method, url, headers=dict(ask.headers), content=ask.content, data=ask.form) as answer,
+        client.stream(
+            request.method, url, headers=dict(request.headers), content=request.content, data=request.form
+        ) as response,
     ):
-        _judge(answer, limits)
-        body = _body(answer, limits.max_bytes)
+        _check_status(response, limits)
+        body = _body(response, limits.max_bytes)
         deadline.check()
-    return {"status": answer.status_code, "headers": _headers(answer), **_content(answer, body)}
+    return {"status": response.status_code, "headers": _headers(response), **_content(response, body)}
 
 
-def _judge(answer: httpx.Response, limits: Limits) -> None:
-    status = answer.status_code
+def _check_status(response: httpx.Response, limits: Limits) -> None:
+    status = response.status_code
     if status in limits.expect or (not limits.expect and status < 400):
         return
-    said = f"{answer.request.method} {answer.url.host} answered {status} {answer.reason_phrase}".strip()
+    message = f"{response.request.method} {response.url.host} answered {status} {response.reason_phrase}".strip()
     if status in limits.retry_statuses:
-        after = answer.headers.get("retry-after", "")
-        wish = f"; it asks to be left alone for {after} s" if after.isdigit() and len(after) < 10 else ""
-        raise StepError(said + wish, behavior="retry")
+        after = response.headers.get("retry-after", "")
+        wait = f"; Retry-After is {after} s" if after.isdigit() and len(after) < 10 else ""
+        raise StepError(message + wait, behavior="retry")
     expected = f"; expected {', '.join(map(str, sorted(limits.expect)))}" if limits.expect else ""
-    raise StepError(said + expected)
+    raise StepError(message + expected)
 
 
 # -- the body ---------------------------------------------------------------------------------------------
 
 
-def _body(answer: httpx.Response, most: int) -> bytes:
-    """At most so many bytes, before and after they are unpacked: a small answer can be a large one, packed."""
-    read = bytearray()
-    for chunk in answer.iter_raw():
-        read += chunk
-        if len(read) > most:
-            raise _too_large(answer, most)
-    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
-    if encoding == "identity" or not read:
-        return bytes(read)
+def _body(response: httpx.Response, max_bytes: int) -> bytes:
+    """At most `max_bytes`, both before and after decompression: a small response can decompress to a large one."""
+    raw = bytearray()
+    for chunk in response.iter_raw():
+        raw += chunk
+        if len(raw) > max_bytes:
+            raise _too_large(response, max_bytes)
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "identity" or not raw:
+        return bytes(raw)
     if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise Refused(f"the answer is packed in a way that was not asked for ({encoding[:40]})")
+        raise Refused(f"the response has a content encoding that was not requested ({encoding[:40]})")
     try:
-        unpacked = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(bytes(read), most + 1)
+        decompressed = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(bytes(raw), max_bytes + 1)
     except zlib.error:
-        raise Refused("the answer cannot be unpacked") from None
-    if len(unpacked) > most:
-        raise _too_large(answer, most)
-    return unpacked
+        raise Refused("the response cannot be decompressed") from None
+    if len(decompressed) > max_bytes:
+        raise _too_large(response, max_bytes)
+    return decompressed
 
 
-def _too_large(answer: httpx.Response, most: int) -> Refused:
+def _too_large(response: httpx.Response, max_bytes: int) -> Refused:
     return Refused(
-        f"the answer of {answer.url.host} has more than {most} bytes. Ask for less, or give max_bytes=… "
-        "(a result is limited by RIVAL_MAX_PAYLOAD, too)."
+        f"the response of {response.url.host} has more than {max_bytes} bytes. Request less, or give max_bytes=… "
+        "(RIVAL_MAX_PAYLOAD also limits the result)."
     )
 
 
-def _headers(answer: httpx.Response) -> dict[str, str]:
-    return {name: value for name, value in answer.headers.items() if name not in _KEPT_OUT}
+def _headers(response: httpx.Response) -> dict[str, str]:
+    return {name: value for name, value in response.headers.items() if name not in _HIDDEN_HEADERS}
 
 
-def _content(answer: httpx.Response, body: bytes) -> dict[str, Any]:
-    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _content(response: httpx.Response, body: bytes) -> dict[str, Any]:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         try:
-            return {"json": json.loads(body, parse_constant=_no_json)}
+            return {"json": json.loads(body, parse_constant=_reject_constant)}
         except ValueError:
             pass
-    # Postgres keeps no NUL in a text.
-    return {"text": body.decode(_charset(answer), "replace").replace("\x00", "\ufffd")}
+    # Postgres cannot store NUL in text.
+    return {"text": body.decode(_charset(response), "replace").replace("\x00", "\ufffd")}
 
 
-def _no_json(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _charset(answer: httpx.Response) -> str:
+def _charset(response: httpx.Response) -> str:
     try:
-        "".encode(answer.charset_encoding or "utf-8")
+        "".encode(response.charset_encoding or "utf-8")
     except (LookupError, ValueError):
         return "utf-8"
-    return answer.charset_encoding or "utf-8"
+    return response.charset_encoding or "utf-8"

@@ -1,11 +1,13 @@
-"""A transport that connects to the very address it has checked, hands secrets to nobody else, and ends in time.
+"""An httpx transport that connects only to addresses it has checked, sends private headers only to the first host, and
+keeps a deadline.
 
-Names are resolved here, once per connection: what was checked is what is connected to, also after a redirect.
+Names are resolved here, once per connection: the checked address is the connected one, also after a redirect.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import ssl
 import threading
@@ -17,26 +19,24 @@ from typing import Any, cast
 import httpcore
 import httpx
 
-from rival_workers.predefined.addresses import is_private
-
 
 class Refused(Exception):
-    """The guard does not let this through; trying again would change nothing."""
+    """The request is not allowed; a retry would not change that."""
 
 
-class OutOfTime(Exception):
-    """The whole exchange took longer than it may."""
+class DeadlineExceeded(Exception):
+    """The whole exchange took longer than its timeout."""
 
 
 class Deadline:
-    """Ends connections when the time is over, whatever they are at: a peer that sends a byte at a time keeps every
-    single read short.
+    """Shuts connections down at a deadline. Read timeouts are not enough: a peer that sends one byte at a time keeps
+    every single read short.
     """
 
     def __init__(self, seconds: float) -> None:
         self._at = time.monotonic() + seconds
         self._sockets: list[socket.socket] = []
-        self._timer = threading.Timer(seconds, self._cut)
+        self._timer = threading.Timer(seconds, self._shut_down)
         self._timer.daemon = True
 
     def __enter__(self) -> Deadline:
@@ -53,16 +53,16 @@ class Deadline:
         return max(0.001, self._at - time.monotonic())
 
     def check(self) -> None:
-        """What was cut may look like a regular end."""
+        """A connection that was shut down may look like a regular end of the response."""
         if time.monotonic() >= self._at:
-            raise OutOfTime
+            raise DeadlineExceeded
 
     def watch(self, connected: socket.socket) -> None:
-        # Another handle of the same connection: the first one is taken over when TLS begins.
+        # A duplicate of the socket: TLS takes over the original.
         self._sockets.append(connected.dup())
         self.check()
 
-    def _cut(self) -> None:
+    def _shut_down(self) -> None:
         for watched in self._sockets:
             with contextlib.suppress(OSError):
                 watched.shutdown(socket.SHUT_RDWR)
@@ -94,7 +94,7 @@ class GuardedBackend(httpcore.NetworkBackend):
         raise failed
 
     def _addresses(self, host: str, port: int) -> list[str]:
-        """One private address among them is enough to refuse: a name of somebody else's may point anywhere."""
+        """One private address is enough to refuse: the owner of a foreign name can point it to any address."""
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -102,8 +102,8 @@ class GuardedBackend(httpcore.NetworkBackend):
         addresses = list(dict.fromkeys(str(where[0]) for *_, where in found))
         if not self._allow_private and any(map(is_private, addresses)):
             raise Refused(
-                f"{host} is a private address, or leads to one: this is refused, so that nobody can reach into "
-                "your network with a value of theirs. If it is meant, give http_step(…, allow_private=True)."
+                f"{host} is a private address or resolves to one, and is refused: an input must not reach your "
+                "internal network. If this is intended, give http_step(…, allow_private=True)."
             )
         return addresses
 
@@ -115,7 +115,7 @@ class GuardedBackend(httpcore.NetworkBackend):
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """Reading all the certificates takes longer than many a request."""
+    """Cached, since loading all certificates takes longer than many requests."""
     return httpx.create_ssl_context()
 
 
@@ -131,7 +131,7 @@ class _Body(httpx.SyncByteStream):
 
 
 class GuardedTransport(httpx.BaseTransport):
-    """`private` are the headers that only the first host (or the same one, over TLS) gets to see."""
+    """`private` are the headers that are sent only to the first host (or the same one over TLS)."""
 
     def __init__(self, first: httpx.URL, private: Iterable[str], deadline: Deadline, allow_private: bool) -> None:
         self._first, self._private = first, tuple(private)
@@ -141,11 +141,11 @@ class GuardedTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         url = request.url
         if url.scheme not in ("http", "https"):
-            raise Refused(f"{url.scheme}: only http and https are spoken")
-        if not _same_place(self._first, url):
+            raise Refused(f"{url.scheme}: only http and https are allowed")
+        if not _same_origin(self._first, url):
             for name in self._private:
                 request.headers.pop(name, None)
-        answer = self._pool.handle_request(
+        response = self._pool.handle_request(
             httpcore.Request(
                 method=request.method,
                 url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
@@ -155,15 +155,65 @@ class GuardedTransport(httpx.BaseTransport):
             )
         )
         return httpx.Response(
-            answer.status, headers=answer.headers, stream=_Body(answer.stream), extensions=answer.extensions
+            response.status, headers=response.headers, stream=_Body(response.stream), extensions=response.extensions
         )
 
     def close(self) -> None:
         self._pool.close()
 
 
-def _same_place(first: httpx.URL, other: httpx.URL) -> bool:
+def _same_origin(first: httpx.URL, other: httpx.URL) -> bool:
     if first.host != other.host:
         return False
     upgraded = (first.scheme, other.scheme) == ("http", "https") and first.port is other.port is None
     return upgraded or (first.scheme, first.port) == (other.scheme, other.port)
+
+
+# -- private addresses ------------------------------------------------------------------------------------
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: Refused in addition to the addresses that `ipaddress` does not call global. IPv6 forms of IPv4 addresses are all
+#: refused, since a gateway decides where they lead.
+_REFUSED = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "0.0.0.0/8",
+        "100.64.0.0/10",  # carrier-grade NAT
+        "168.63.129.16/32",  # a cloud's internal service at a public address
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "198.18.0.0/15",
+        "::/96",
+        "::ffff:0:0/96",  # IPv4-mapped
+        "::ffff:0:0:0/96",
+        "64:ff9b::/96",  # NAT64
+        "64:ff9b:1::/48",
+        "2001::/32",  # Teredo
+        "2002::/16",  # 6to4
+        "fc00::/7",  # unique local
+        "fec0::/10",  # site-local
+    )
+)
+
+
+def is_private(address: str) -> bool:
+    """True for addresses that only this machine or this network can reach. `address` comes from `getaddrinfo` and may
+    have a zone: fe80::1%eth0."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    return not found.is_global or _is_special(found) or any(_within(found, network) for network in _REFUSED)
+
+
+def _is_special(found: Address) -> bool:
+    return (
+        found.is_private
+        or found.is_loopback
+        or found.is_link_local
+        or found.is_multicast
+        or found.is_unspecified
+        or found.is_reserved
+    )
+
+
+def _within(found: Address, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    return found.version == network.version and found in network

@@ -1,4 +1,4 @@
-"""What `{steps.find_tree.result[tree_id]}` refers to: a name, and ways into it by attribute, key or index."""
+"""References of templates, like `{steps.find_tree.result[tree_id]}`: a name, then attributes, keys and indexes."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _TEXTS = (str, int, float, decimal.Decimal, uuid.UUID)
 _NOT_DATA = (type, types.ModuleType)
 
 
-class _Nowhere(Exception):
-    """There is no such way."""
+class _NotFound(Exception):
+    """The value has no such attribute, key or index."""
 
 
 @dataclass(frozen=True)
 class Reference:
     root: str
     #: (name, in brackets?)
-    ways: tuple[tuple[str, bool], ...]
-    #: As it was written.
+    accessors: tuple[tuple[str, bool], ...]
+    #: The source text.
     text: str
 
     def resolve(self, ctx: Any) -> Any:
         value, so_far = getattr(ctx, self.root), self.root
-        for name, bracketed in self.ways:
+        for name, bracketed in self.accessors:
             try:
                 value = _item(value, name) if bracketed else _attribute(value, name)
-            except _Nowhere as error:
+            except _NotFound as error:
                 raise StepError(f"template {{{self.text}}}: {so_far} {error}") from None
             so_far += f"[{name}]" if bracketed else f".{name}"
         return value
@@ -48,9 +48,9 @@ def _attribute(value: Any, name: str) -> Any:
     try:
         found = getattr(value, name)
     except AttributeError:
-        raise _Nowhere(f"({_kind(value)}) has no {name!r}") from None
+        raise _NotFound(f"({_kind(value)}) has no {name!r}") from None
     if callable(found) or isinstance(found, _NOT_DATA):
-        raise _Nowhere(f"has {name!r}, but that is no data: templates call nothing")
+        raise _NotFound(f"has {name!r}, but that is not data: templates cannot call functions")
     return found
 
 
@@ -58,22 +58,22 @@ def _item(value: Any, name: str) -> Any:
     if isinstance(value, Mapping | Steps):
         return _key(value, name)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise _Nowhere(f"is {_kind(value)}: there is no [{name}] in it")
+        raise _NotFound(f"is {_kind(value)}: it has no [{name}]")
     try:
         return value[int(name)]
     except ValueError:
-        raise _Nowhere(f"is a list: [{name}] is no index") from None
+        raise _NotFound(f"is a list: [{name}] is not an index") from None
     except IndexError:
-        raise _Nowhere(f"has {len(value)} items: there is no [{name}]") from None
+        raise _NotFound(f"has {len(value)} items: there is no [{name}]") from None
 
 
 def _key(value: Any, name: str) -> Any:
     if name in value:
         return value[name]
     if isinstance(value, Steps):
-        # It says which steps there are; a whole path may be right though it is no name.
+        # `Steps` also accepts whole paths, and its error lists the steps.
         return value[name]
-    raise _Nowhere(f"has no {name!r}; it has {', '.join(map(str, list(value)[:20])) or 'nothing'}")
+    raise _NotFound(f"has no {name!r}; it has {', '.join(map(str, list(value)[:20])) or 'nothing'}")
 
 
 def _kind(value: Any) -> str:
@@ -81,7 +81,7 @@ def _kind(value: Any) -> str:
 
 
 def as_text(reference: Reference, value: Any) -> str:
-    """What can stand in the middle of a text without a doubt about how it is written."""
+    """The text of a value with only one obvious text form; raises StepError for others."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, enum.Enum):
@@ -91,6 +91,6 @@ def as_text(reference: Reference, value: Any) -> str:
     if isinstance(value, _TEXTS):
         return str(value)
     raise StepError(
-        f"template {{{reference.text}}} is {_kind(value)}: only text, numbers and dates can stand in a text. "
-        "Make sure it is there, or give a function."
+        f"template {{{reference.text}}} is {_kind(value)}: only strings, numbers and dates can be part of a text. "
+        "Make sure the value is present, or give a function."
     )

@@ -1,6 +1,6 @@
 """Values that are filled in for each attempt: `"{input.order_id}"` and functions, at any depth of lists and dicts.
 
-A template names things and goes into them by attribute, key or index. It calls nothing and computes nothing.
+A template refers to values by name, attribute, key and index. It cannot call functions or compute.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from rival_workers.definition.inject import IN_ITEM, STEP_NAMES, Injection, inje
 from rival_workers.errors import StepError
 from rival_workers.predefined.references import Reference, as_text
 
-#: What a template may begin with: data, no tools.
+#: The names that a template may begin with: only data.
 ROOTS = ("input", "steps", "last_step", "run", "item", "index")
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<inner>[^{}]*)\}|(?P<stray>[{}])")
-_REFERENCE = re.compile(r"(?P<root>[A-Za-z]\w*)(?P<ways>(?:\.\w+|\[[^\[\]]+\])*)")
-_WAY = re.compile(r"\.(?P<name>\w+)|\[(?P<key>[^\[\]]+)\]")
+_REFERENCE = re.compile(r"(?P<root>[A-Za-z]\w*)(?P<accessors>(?:\.\w+|\[[^\[\]]+\])*)")
+_ACCESSOR = re.compile(r"\.(?P<name>\w+)|\[(?P<key>[^\[\]]+)\]")
 
 Encode = Callable[[str], str]
 
 
 class Part(Protocol):
-    """One value, parsed."""
+    """A parsed value."""
 
     @property
     def names(self) -> frozenset[str]:
-        """What of the context it needs."""
+        """The names of the context that it needs."""
         ...
 
     def fill(self, ctx: Any) -> Any: ...
@@ -47,7 +47,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Whole:
-    """A template that is nothing but one reference keeps the type of what it refers to."""
+    """A template that consists of one reference keeps the type of the value."""
 
     reference: Reference
 
@@ -77,7 +77,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Computed:
-    """A function of whatever it names."""
+    """A function with injected parameters."""
 
     injection: Injection
 
@@ -89,7 +89,7 @@ class Computed:
         value = self.injection.call(ctx)
         if inspect.iscoroutine(value):
             value.close()
-            raise StepError("a function that fills a value in must not be async: make it a step of its own")
+            raise StepError("a function for a value must not be async: make it a step")
         return value
 
 
@@ -122,7 +122,7 @@ def named(parts: Iterable[Part]) -> frozenset[str]:
 
 
 def signature(parts: Iterable[Part]) -> inspect.Signature:
-    """A function made of these parts asks for what they name, so that registration checks it as any other's."""
+    """The signature of a function with these parts, so that registration checks its names like those of any step."""
     names = sorted({"ctx"} | named(parts))
     return inspect.Signature([inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names])
 
@@ -131,7 +131,7 @@ def signature(parts: Iterable[Part]) -> inspect.Signature:
 
 
 def parse(value: Any, where: str, problems: list[str]) -> Part:
-    """Whatever is wrong is added to `problems`, with where it was found."""
+    """Adds problems to `problems`, each with its place."""
     if isinstance(value, str):
         text = parse_text(value, where, problems)
         [only, *more] = text.pieces or ("",)
@@ -148,7 +148,7 @@ def parse(value: Any, where: str, problems: list[str]) -> Part:
 def parse_function(function: Any, where: str, problems: list[str]) -> Part:
     try:
         if inspect.iscoroutinefunction(function):
-            raise ValueError("must not be async: make it a step of its own")
+            raise ValueError("must not be async: make it a step")
         return Computed(injection(function, (*STEP_NAMES, *IN_ITEM)))
     except ValueError as error:
         problems.append(f"{where}: {error}")
@@ -162,7 +162,7 @@ def parse_text(template: str, where: str, problems: list[str]) -> Text:
         pieces.append(template[end : token.start()])
         end = token.end()
         if token["stray"]:
-            problems.append(f"{where}: there is a single {token[0]}: write {token[0] * 2} for the character itself")
+            problems.append(f"{where}: found a single {token[0]}: write {token[0] * 2} for the character itself")
         elif token["inner"] is None:
             pieces.append(token[0][0])
         else:
@@ -171,7 +171,7 @@ def parse_text(template: str, where: str, problems: list[str]) -> Text:
 
 
 def _joined(pieces: list[str | Reference]) -> tuple[str | Reference, ...]:
-    """Neighbouring texts as one, empty ones left out."""
+    """Joins adjacent strings and drops empty ones."""
     joined: list[str | Reference] = []
     for piece in pieces:
         if isinstance(piece, str) and joined and isinstance(joined[-1], str):
@@ -187,16 +187,19 @@ def _reference(inner: str, where: str, problems: list[str]) -> str | Reference:
     if problem or found is None:
         problems.append(f"{where}: template {{{inner}}} {problem}")
         return ""
-    ways = tuple((way["name"] or way["key"], way["key"] is not None) for way in _WAY.finditer(found["ways"]))
-    return Reference(found["root"], ways, inner)
+    accessors = tuple(
+        (accessor["name"] or accessor["key"], accessor["key"] is not None)
+        for accessor in _ACCESSOR.finditer(found["accessors"])
+    )
+    return Reference(found["root"], accessors, inner)
 
 
 def _problem(inner: str, found: re.Match[str] | None) -> str:
     if found is None:
-        return "cannot be read: give a name with attributes, keys and indexes only, like {input.lines[0].sku}"
+        return "is invalid: give a name with attributes, keys and indexes, like {input.lines[0].sku}"
     if found["root"] not in ROOTS:
         return f"begins with {found['root']!r}; a template begins with one of {', '.join(ROOTS)}"
-    for way in _WAY.finditer(found["ways"]):
-        if (way["name"] or "").startswith("_") or "__" in (way["key"] or ""):
-            return f"goes into {way['name'] or way['key']!r}: names with a leading underscore are private"
+    for accessor in _ACCESSOR.finditer(found["accessors"]):
+        if (accessor["name"] or "").startswith("_") or "__" in (accessor["key"] or ""):
+            return f"refers to {accessor['name'] or accessor['key']!r}: names with a leading underscore are private"
     return ""

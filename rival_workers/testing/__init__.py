@@ -1,6 +1,6 @@
-"""Test workflows in milliseconds: the real engine in the test's own process, on a clock that skips. No services.
+"""Test workflows in milliseconds: the real engine in the test's own process, on a virtual clock, without services.
 
-Each name is imported when it is first used, so that the pytest plugin costs a test suite that does not use it nothing.
+Each name is imported when it is first used, so that the pytest plugin costs nothing in a test suite without labs.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Time that passes when it is told to: the clock of a lab, and the timeouts of attempts by that clock."""
+"""The virtual clock of a lab, and the timeouts of attempts by that clock. Time passes only by calls."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-#: The smallest step of time that a store can tell.
+#: The smallest difference of times that a store keeps, in seconds.
 MOMENT = 1e-6
 
 
 class Clock:
-    """Whole microseconds, as stores keep them: what is due at a time is due when the clock has been set to it."""
+    """Counts whole microseconds, as stores do: a row that is due at a time is due once the clock is set to it."""
 
     def __init__(self, at: float = 1_700_000_000.0) -> None:
         self._at = round(at * 1e6)
@@ -37,7 +37,7 @@ class Clock:
 class VirtualTimer:
     clock: Clock
     callback: Callable[[], None]
-    #: None: it has gone off, or is not set.
+    #: None: it has fired, or is not set.
     at: float | None = None
 
     def put_off(self, seconds: float) -> None:
@@ -45,8 +45,8 @@ class VirtualTimer:
 
 
 class VirtualTimers:
-    """The timeouts of the attempts that are being made. They go off while the clock is moved, in the middle of the
-    attempt, as they would in a worker's own thread.
+    """The timeouts of running attempts. They fire while the clock is moved, in the middle of the attempt; in a worker a
+    thread fires them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -66,11 +66,11 @@ class VirtualTimers:
 
     @property
     def next(self) -> float | None:
-        """When the next one goes off."""
+        """When the next timeout fires."""
         return min((timer.at for timer in self._set if timer.at is not None), default=None)
 
-    def go_off(self) -> None:
-        """Those whose time has come."""
+    def fire(self) -> None:
+        """Fires all timeouts that are due."""
         due = [(timer.at, timer) for timer in self._set if timer.at is not None and timer.at <= self._clock()]
         for _, timer in sorted(due, key=lambda one: one[0]):
             timer.at = None

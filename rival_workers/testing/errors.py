@@ -1,8 +1,8 @@
-"""What a lab refuses.
+"""The errors of a lab.
 
 RivalError (rival_client)
-└── LabError             a lab is used in a way that cannot work; the message says how it can
-    └── NeverEnds        a run that is to be brought to its end has none
+└── LabError             the lab is used in a way that cannot work; the message says what to do instead
+    └── NeverEnds        a run does not end in this lab
 """
 
 from __future__ import annotations

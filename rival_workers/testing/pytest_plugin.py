@@ -1,5 +1,5 @@
-"""The pytest plugin: the `rival_lab` fixture. pytest loads this module for every test suite in an
-environment that has Rival, so it imports no engine code until a test asks for a lab.
+"""The pytest plugin: the `rival_lab` fixture. pytest loads this module for every test suite in an environment that has
+Rival, so it imports engine code only when a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from rival_workers.testing import Lab
+    from rival_workers.testing.lab import Lab
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "rival_lab(**options): what the lab of the `rival_lab` fixture is opened with")
+    config.addinivalue_line("markers", "rival_lab(**options): the options of the lab of the `rival_lab` fixture")
 
 
 @pytest.fixture
 def rival_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A lab of the test's own: `@pytest.mark.rival_lab(continuation=False)` gives it options."""
-    from rival_workers.testing import Lab
+    """A new lab for the test: `@pytest.mark.rival_lab(continuation=False)` gives it options."""
+    from rival_workers.testing.lab import Lab
 
     mark = request.node.get_closest_marker("rival_lab")
     with Lab(**(mark.kwargs if mark else {})) as lab:

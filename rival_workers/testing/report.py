@@ -1,4 +1,4 @@
-"""What happened in a run, for people and for assertions: its timeline by the lab's clock, and a picture of it."""
+"""What happened in a run of a lab, for assertions and messages: its timeline by the lab's clock, and a description."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from rival_client.model.kinds import ITEM
 from rival_client.model.records import Attempt, HistoryEntry, RunState, Step
 
-#: The most lines of each kind in a picture.
+#: The maximum number of lines of each kind in a description.
 SHOWN = 100
 
 
 @dataclass(frozen=True)
 class TimelineEntry:
-    """One thing that happened. Times are seconds since the run was started, by the lab's clock."""
+    """One event of a run. Times are seconds since the start of the run, by the lab's clock."""
 
     at: float
     #: The step's path; None: the run itself.
     path: str | None
     #: completed, skipped, failed, timed_out, lost, cancelled, late_result_refused; of the run also started.
     what: str
-    #: Which attempt it was; None: no attempt, but a composite, or the run.
+    #: The number of the attempt; None: a composite, or the run.
     attempt: int | None = None
     #: When the attempt began.
     began: float | None = None
@@ -36,7 +36,7 @@ class TimelineEntry:
 
 
 def timeline(state: RunState, history: list[HistoryEntry]) -> list[TimelineEntry]:
-    """In the order in which it happened; a composite after the last of its steps, the run after all."""
+    """In the order of events; a composite after the last of its steps, the run last."""
     reading = _Reading(state)
     entries = [*reading.of_attempts(), *reading.of_steps(), *reading.of_history(history)]
     entries.sort(key=lambda found: (found[0], -_depth(found[1].path)))
@@ -55,7 +55,7 @@ class _Reading:
         self._state = state
 
     def _since(self, at: dt.datetime | None) -> float | None:
-        # Attempts are a microsecond apart, to be told apart; a person wants to see that no time has passed.
+        # Each attempt takes a microsecond, so that the order is defined; rounding hides it.
         return None if at is None else round((at - self._state.created_at).total_seconds(), 3)
 
     def _entry(self, at: dt.datetime, path: str | None, what: str, **more: Any) -> Dated:
@@ -71,48 +71,47 @@ class _Reading:
             yield TimelineEntry(self._since(state.completed_at) or 0.0, None, state.status, error=state.error)
 
     def of_attempts(self) -> Iterator[Dated]:
-        for tried in self._state.attempts:
-            yield self._of_attempt(tried)
+        for attempt in self._state.attempts:
+            yield self._of_attempt(attempt)
 
-    def _of_attempt(self, tried: Attempt) -> Dated:
-        began = self._since(tried.started_at)
+    def _of_attempt(self, attempt: Attempt) -> Dated:
+        began = self._since(attempt.started_at)
         return self._entry(
-            tried.ended_at, tried.path, tried.outcome, attempt=tried.attempt, began=began, error=tried.error
+            attempt.ended_at, attempt.path, attempt.outcome, attempt=attempt.attempt, began=began, error=attempt.error
         )
 
     def of_steps(self) -> Iterator[Dated]:
-        """Only what did not simply succeed the first time has a row of its own for each attempt."""
-        listed = {(tried.path, tried.ended_at) for tried in self._state.attempts}
+        """A step that succeeded at its first attempt has no row for the attempt: read it from the step."""
+        listed = {(attempt.path, attempt.ended_at) for attempt in self._state.attempts}
         for step in self._state.steps:
-            told = step.status != "cancelled" and (step.path, step.completed_at) in listed
-            if step.completed_at is not None and step.kind != ITEM and not told:
+            is_listed = step.status != "cancelled" and (step.path, step.completed_at) in listed
+            if step.completed_at is not None and step.kind != ITEM and not is_listed:
                 yield self._of_step(step, step.completed_at)
 
     def _of_step(self, step: Step, at: dt.datetime) -> Dated:
         is_attempt = step.attempts > 0 and step.status != "cancelled"
-        return self._entry(
-            at, step.path, step.status, attempt=step.attempts if is_attempt else None,
-            began=self._since(step.started_at), error=step.error,
-        )  # fmt: skip
+        number = step.attempts if is_attempt else None
+        began = self._since(step.started_at)
+        return self._entry(at, step.path, step.status, attempt=number, began=began, error=step.error)
 
     def of_history(self, history: list[HistoryEntry]) -> Iterator[Dated]:
-        """What neither attempts nor steps tell."""
-        for told in history:
-            if told.what == "late_result_refused":
-                yield self._entry(told.at, told.path, told.what, attempt=told.detail.get("attempt"))
+        """What neither attempts nor steps contain."""
+        for found in history:
+            if found.what == "late_result_refused":
+                yield self._entry(found.at, found.path, found.what, attempt=found.detail.get("attempt"))
 
 
-def picture(state: RunState, entries: list[TimelineEntry], now: dt.datetime) -> str:
-    """All that there is to see of a run, for an error message."""
+def describe(state: RunState, entries: list[TimelineEntry], now: dt.datetime) -> str:
+    """The state and the events of a run, for an error message."""
     lines = [f"Run {state.run_id!r} of workflow {state.workflow!r} is {state.status}."]
     if state.parked:
         lines.append(f"It is parked: {state.parked}.")
     if entries:
         earlier = [f"  (and {len(entries) - SHOWN} before)"] if len(entries) > SHOWN else []
-        lines += ["What happened (seconds since its start):", *earlier, *map(str, entries[-SHOWN:])]
+        lines += ["Events (seconds since its start):", *earlier, *map(str, entries[-SHOWN:])]
     waiting = [step for step in state.steps if step.completed_at is None]
     if waiting:
-        lines += [f"What is open, {(now - state.created_at).total_seconds():.3f} s after its start:"]
+        lines += [f"Open steps, {(now - state.created_at).total_seconds():.3f} s after its start:"]
         lines += [f"  {_open(step, state.created_at)}" for step in waiting[:SHOWN]]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""A run in a lab: how it stands, what happened to it, and what a test may claim about it."""
+"""A run in a lab: its state, its timeline, and assertions about it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from rival_client.model.records import LogEntry, RunState, Step
 from rival_workers.testing import report
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.report import TimelineEntry
-from rival_workers.testing.script import Where
+from rival_workers.testing.script import StepPattern
 
 if TYPE_CHECKING:
     from rival_workers.testing.lab import Lab
 
 
 class LabRun:
-    """Everything is read when it is asked for, so it can be looked at in the middle, too."""
+    """Reads from the database at each access, so it is also valid in the middle of a run."""
 
     def __init__(self, lab: Lab, run_id: str) -> None:
         self._lab, self.run_id = lab, run_id
 
     def finish(self) -> LabRun:
-        """Bring it to its end."""
+        """Run it to its end."""
         self._lab.finish(self)
         return self
 
     def cancel(self) -> bool:
         return self._lab.rival.cancel(self.run_id)
 
-    # -- looking ------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> RunState:
@@ -46,7 +46,7 @@ class LabRun:
 
     @property
     def results(self) -> dict[str, Any]:
-        """Step name -> its result, of those that have ended so far."""
+        """Step name -> its result, for steps that have ended."""
         ended = (step for step in self.state.steps if step.status in ("completed", "skipped"))
         return {step.path: step.result for step in ended if step.kind in RESULT_KINDS and "[" not in step.path}
 
@@ -68,35 +68,35 @@ class LabRun:
 
     @property
     def seconds(self) -> float:
-        """How long it took, or has taken until now, by the lab's clock."""
+        """Seconds from its start to its end, or until now, by the lab's clock."""
         state = self.state
         return round(((state.completed_at or self._lab.now) - state.created_at).total_seconds(), 3)
 
     def step(self, step: str) -> Step:
         """The one step of this name or path."""
         state = self.state
-        where = Where(step)
+        pattern = StepPattern(step)
         exact = [one for one in state.steps if one.path == step]
-        found = exact or [one for one in state.steps if where.means(state.workflow, one.path)]
+        found = exact or [one for one in state.steps if pattern.matches(state.workflow, one.path)]
         if len(found) != 1:
             paths = ", ".join(one.path for one in found or state.steps) or "none yet"
-            why = "more than one step is meant" if found else "there is no such step; there are"
+            why = "matches more than one step" if found else "there is no such step; there are"
             raise LabError(f"{step!r} in run {self.run_id!r}: {why}: {paths}.")
         return found[0]
 
     def attempts_of(self, step: str) -> list[TimelineEntry]:
-        """Every attempt of the steps of this name or path that has ended, also those that were lost."""
-        where, workflow = Where(step), self.state.workflow
+        """Every ended attempt of the steps of this name or path, including lost ones."""
+        pattern, workflow = StepPattern(step), self.state.workflow
         return [
             entry
             for entry in self.timeline
-            if entry.path and where.means(workflow, entry.path) and entry.began is not None and entry.attempt
+            if entry.path and pattern.matches(workflow, entry.path) and entry.began is not None and entry.attempt
         ]
 
     def __str__(self) -> str:
-        return report.picture(self.state, self.timeline, self._lab.now)
+        return report.describe(self.state, self.timeline, self._lab.now)
 
-    # -- claiming -----------------------------------------------------------------------------------------
+    # -- assertions ---------------------------------------------------------------------------------------
 
     def assert_completed(self, result: Any = ...) -> None:
         self._assert(self.status == "completed", "should have completed")
@@ -108,7 +108,7 @@ class LabRun:
         self._assert(self.status == "failed", "should have failed")
         if step is not None:
             failed, workflow = self.failed_step or "", self.state.workflow
-            self._assert(Where(step).means(workflow, failed), f"should have failed at {step!r}, not {failed!r}")
+            self._assert(StepPattern(step).matches(workflow, failed), f"should have failed at {step!r}, not {failed!r}")
         if error is not None:
             found = (self.error or {}).get("type")
             self._assert(found == error, f"should have failed with {error}, not {found}")
@@ -117,12 +117,12 @@ class LabRun:
         self._assert(self.status == "cancelled", "should have been cancelled")
 
     def assert_attempts(self, step: str, attempts: int) -> None:
-        """As they count against `max_attempts`: those that were lost with their worker do not."""
+        """Counts like `max_attempts`: without attempts that were lost with their worker."""
         made = self.step(step).attempts
         self._assert(made == attempts, f"should have tried {step!r} {attempts} time(s), not {made}")
 
     def assert_never_ran(self, step: str) -> None:
-        self._assert(not self.attempts_of(step), f"should not have come to {step!r}")
+        self._assert(not self.attempts_of(step), f"should not have reached {step!r}")
 
     def _assert(self, holds: bool, claim: str) -> None:
         if not holds:

@@ -1,42 +1,53 @@
-"""What steps are made to do in a lab: another function, failures, crashes, time. By name or path, and in the order in
-which it was said.
-"""
+"""Controls of the steps in a lab: `replace`, `fail`, `crash`, `delay`, `time_out`, and how they apply to attempts."""
 
 from __future__ import annotations
 
+import datetime as dt
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rival_workers.definition.inject import COMPENSATION_NAMES, IN_ITEM, Injection, injection
+from rival_workers.definition.returns import Returns
+from rival_workers.definition.steps import seconds as in_seconds
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.engine.decisions import Failure, Success
 from rival_workers.engine.paths import place_of
+from rival_workers.errors import StepError
+from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
+from rival_workers.runtime.attempt.invoke import call
 from rival_workers.runtime.flow.signals import Killed
+from rival_workers.testing.clock import MOMENT
 from rival_workers.testing.errors import LabError
 
-#: A replacement may ask for whatever any step may.
+if TYPE_CHECKING:
+    from rival_workers.testing.world import World
+
+#: A replacement may have the parameters of any step.
 ANY_NAMES = tuple(dict.fromkeys((*COMPENSATION_NAMES, *IN_ITEM)))
 
+Duration = float | dt.timedelta
 #: Calls the step's function.
-Go = Callable[[], Any]
+CallStep = Callable[[], Any]
 
 
 class Crash(Killed):
-    """The worker dies here. It goes the way of a process's own end: no outcome comes of it, nothing is committed."""
+    """The worker dies here: like the end of a process, it has no outcome, and nothing is committed."""
 
 
 @dataclass(frozen=True)
-class Where:
-    """The steps that are meant: a name (`pack`), the end of a path (`payment/charge`), with the number of one turn
-    (`lines[3]/pack`) or for all of them (`lines[]/pack`).
+class StepPattern:
+    """Matches steps: by a name (`pack`), by the end of a path (`payment/charge`), in one iteration (`lines[3]/pack`) or
+    in all (`lines[]/pack`).
     """
 
     step: str
     workflow: str | None = None
 
-    def means(self, workflow: str, path: str) -> bool:
+    def matches(self, workflow: str, path: str) -> bool:
         its = self.workflow in (None, workflow)
         return its and (ends_with(path, self.step) or ends_with(place_of(path), self.step))
 
@@ -50,76 +61,157 @@ def ends_with(path: str, end: str) -> bool:
 
 
 @dataclass
-class Happening:
-    """Something that befalls a step: the first `times` attempts of each step in each run, or all of them."""
+class Intervention:
+    """Changes the first `times` attempts of each matching step in each run, or all of them."""
 
-    where: Where
-    #: What becomes of the attempt; it is given the way to call the function.
-    what: Callable[[Go], Any]
+    pattern: StepPattern
+    #: Runs instead of the step's function, with a callable that calls the function.
+    what: Callable[[CallStep], Any]
     times: int | None
-    _had: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def befalls(self, context: Context) -> bool:
+    def applies_to(self, context: Context) -> bool:
         run = context.run
-        if not self.where.means(run.workflow, run.step):
+        if not self.pattern.matches(run.workflow, run.step):
             return False
-        self._had[run.run_id, run.step] += 1
-        return self.times is None or self._had[run.run_id, run.step] <= self.times
+        self._seen[run.run_id, run.step] += 1
+        return self.times is None or self._seen[run.run_id, run.step] <= self.times
 
 
 class Script:
     def __init__(self) -> None:
-        self._functions: list[tuple[Where, Injection]] = []
-        #: Which of these befalls an attempt is asked for each list by itself: a slow attempt may also fail.
-        self._slow: list[Happening] = []
-        self._ends: list[Happening] = []
+        self._functions: list[tuple[StepPattern, Injection]] = []
+        #: At most one of each list applies to an attempt, so a slow attempt may also fail.
+        self._slow: list[Intervention] = []
+        self._ends: list[Intervention] = []
 
-    # -- saying what happens ------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------
 
-    def replace(self, where: Where, function: Callable[..., Any]) -> None:
+    def replace(self, pattern: StepPattern, function: Callable[..., Any]) -> None:
         try:
-            self._functions.append((where, injection(function, ANY_NAMES)))
+            self._functions.append((pattern, injection(function, ANY_NAMES)))
         except ValueError as error:
-            raise LabError(f"The replacement of step {where.step!r}: {error}") from error
+            raise LabError(f"The replacement of step {pattern.step!r}: {error}") from error
 
-    def takes_time(self, where: Where, what: Callable[[Go], Any], times: int | None) -> None:
-        self._slow.append(Happening(where, what, _checked(times, where)))
+    def takes_time(self, pattern: StepPattern, what: Callable[[CallStep], Any], times: int | None) -> None:
+        self._slow.append(Intervention(pattern, what, _checked(times, pattern)))
 
-    def ends(self, where: Where, what: Callable[[Go], Any], times: int | None) -> None:
-        self._ends.append(Happening(where, what, _checked(times, where)))
+    def ends(self, pattern: StepPattern, what: Callable[[CallStep], Any], times: int | None) -> None:
+        self._ends.append(Intervention(pattern, what, _checked(times, pattern)))
 
     def check(self, workflows: Iterable[WorkflowDefinition]) -> None:
-        """A name that no step has is a mistake in the test."""
+        """Raises LabError for a name that no step has."""
         known = list(workflows)
-        said = [where for where, _ in self._functions] + [one.where for one in (*self._slow, *self._ends)]
-        for where in said:
-            if not any(where.is_in(workflow) for workflow in known):
-                raise LabError(_unknown(where, known))
+        patterns = [pattern for pattern, _ in self._functions] + [one.pattern for one in (*self._slow, *self._ends)]
+        for pattern in patterns:
+            if not any(pattern.is_in(workflow) for workflow in known):
+                raise LabError(_unknown(pattern, known))
 
-    # -- playing it ---------------------------------------------------------------------------------------
+    # -- applying -----------------------------------------------------------------------------------------
 
-    def play(self, real: Injection, context: Context) -> Any:
-        """One attempt: it takes its time; then it fails, or dies, or the function is called."""
+    def apply(self, real: Injection, context: Context) -> Any:
+        """One attempt: time passes; then it fails, or crashes, or the function is called."""
         run = context.run
-        # What was said last about a step holds.
-        own = (its for where, its in reversed(self._functions) if where.means(run.workflow, run.step))
+        # The last replacement of a step wins.
+        own = (its for pattern, its in reversed(self._functions) if pattern.matches(run.workflow, run.step))
         chosen = next(own, real)
-        go = _befallen(self._ends, context, lambda: chosen.call(context))
-        return _befallen(self._slow, context, go)()
+        call_step = _with_intervention(self._ends, context, lambda: chosen.call(context))
+        return _with_intervention(self._slow, context, call_step)()
 
 
-def _befallen(happenings: list[Happening], context: Context, go: Go) -> Go:
-    happening = next((one for one in happenings if one.befalls(context)), None)
-    return go if happening is None else lambda: happening.what(go)
+def _with_intervention(interventions: list[Intervention], context: Context, call_step: CallStep) -> CallStep:
+    intervention = next((one for one in interventions if one.applies_to(context)), None)
+    return call_step if intervention is None else lambda: intervention.what(call_step)
 
 
-def _checked(times: int | None, where: Where) -> int | None:
+def _checked(times: int | None, pattern: StepPattern) -> int | None:
     if times is not None and times < 1:
-        raise LabError(f"Step {where.step!r}: times={times} is never. Give 1 or more, or None for always.")
+        raise LabError(f"Step {pattern.step!r}: times={times} never applies. Give 1 or more, or None for always.")
     return times
 
 
-def _unknown(where: Where, known: list[WorkflowDefinition]) -> str:
-    of = f" of workflow {where.workflow!r}" if where.workflow else ""
+def _unknown(pattern: StepPattern, known: list[WorkflowDefinition]) -> str:
+    of = f" of workflow {pattern.workflow!r}" if pattern.workflow else ""
     steps = ", ".join(f"{workflow.name}: {', '.join(workflow.calls)}" for workflow in known) or "none is registered"
-    return f"There is no step {where.step!r}{of} in this lab. Its steps are: {steps}."
+    return f"There is no step {pattern.step!r}{of} in this lab. Its steps are: {steps}."
+
+
+class StepControls:
+    """`step` is a name, a path or the end of a path; `times` counts for each step of each run separately, None: always.
+    `workflow` restricts it to the runs of that workflow.
+    """
+
+    _world: World
+
+    def __init__(self) -> None:
+        self._script = Script()
+        #: An invalid use of the lab inside an attempt: an error of the test, not an outcome of the step.
+        self._mistake: LabError | None = None
+
+    def replace(self, step: str, function: Callable[..., Any], *, workflow: str | None = None) -> None:
+        """From now on call this function instead of the step's own. It may have the same parameters."""
+        self._script.replace(StepPattern(step, workflow), function)
+
+    def fail(
+        self, step: str, *, times: int | None = 1, error: BaseException | None = None, workflow: str | None = None
+    ) -> None:
+        """The step's next `times` attempts raise the error, without calling its function."""
+        raised = error or StepError(f"{step} was made to fail", behavior="retry")
+
+        def fail(call_step: CallStep) -> Any:
+            raise raised.with_traceback(None)
+
+        self._script.ends(StepPattern(step, workflow), fail, times)
+
+    def crash(self, step: str, *, times: int | None = 1, after: bool = False, workflow: str | None = None) -> None:
+        """The worker dies in the middle of the attempt: before the function is called, or `after` it has returned and
+        before its result is committed. The attempt is taken over when the lease has expired.
+        """
+
+        def crash(call_step: CallStep) -> Any:
+            made = call_step() if after else None
+            if inspect.iscoroutine(made):
+                async_steps.run(made)
+            raise Crash
+
+        self._script.ends(StepPattern(step, workflow), crash, times)
+
+    def delay(self, step: str, seconds: Duration, *, times: int | None = None, workflow: str | None = None) -> None:
+        """Each attempt takes this long. If that is longer than its timeout, it times out, and its result is refused."""
+
+        def take_time(call_step: CallStep) -> Any:
+            self._world.pass_time(in_seconds(seconds))
+            return call_step()
+
+        self._script.takes_time(StepPattern(step, workflow), take_time, times)
+
+    def time_out(self, step: str, *, times: int | None = 1, workflow: str | None = None) -> None:
+        """The step's next `times` attempts take longer than their timeout."""
+
+        def exceed_timeout(call_step: CallStep) -> Any:
+            self._world.pass_time(None)
+            return call_step()
+
+        self._script.takes_time(StepPattern(step, workflow), exceed_timeout, times)
+
+    # -- calling ------------------------------------------------------------------------------------------
+
+    def _call(
+        self, real: Injection, context: Context, max_payload: int, kind: str, returns: Returns | None
+    ) -> Success | Failure:
+        # Each attempt takes a microsecond, so that the order of events is defined by their times.
+        self._world.clock.advance(MOMENT)
+        return call(Injection(lambda: self._apply(real, context), (), ()), context, max_payload, kind, returns)
+
+    def _apply(self, real: Injection, context: Context) -> Any:
+        try:
+            return self._script.apply(real, context)
+        except LabError as mistake:
+            self._mistake = mistake
+            raise
+
+    def _raise_mistake(self) -> None:
+        """Raises the test's error, if there was one."""
+        mistake, self._mistake = self._mistake, None
+        if mistake is not None:
+            raise mistake

@@ -1,21 +1,35 @@
-"""One worker without Celery: a process's real parts on a SQLite file, whose time and messages are in somebody's hands.
+"""One worker without Celery and its clients: the real parts of a process on a SQLite file, with a virtual clock.
 
-Nothing here waits. Whoever drives it delivers what was rung, and skips to whatever is due next.
+Nothing here waits. The lab delivers published messages, and skips the clock to what is due next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+from rival_client.api.async_client import AsyncRival
+from rival_client.api.client import Rival
 from rival_client.broker.message import AnyMessage, EventMessage
+from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
+from rival_client.db.database import Database
+from rival_client.db.tables import RUN_TERMINAL
+from rival_client.errors import WaitTimeout
+from rival_client.model import arguments
+from rival_client.model.inputs import InputValidator, named_run
+from rival_client.model.records import RunResult
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.attempt.invoke import Calling
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
-from rival_workers.store import open_store
+from rival_workers.store import migrations, open_store
+from rival_workers.testing.broker import LabBroker, deliver
 from rival_workers.testing.clock import MOMENT, Clock, VirtualTimers
-from rival_workers.testing.delivery import Mailbox, deliver
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.script import Crash
 
@@ -25,21 +39,21 @@ class Stop:
     """A time at which the clock stops because something is due."""
 
     at: float
-    #: The keeper must look; otherwise it is a message whose time has come.
+    #: The keeper must run; otherwise a message is due.
     keeper: bool = True
 
 
 class World:
-    def __init__(self, settings: WorkerSettings, clock: Clock, mailbox: Mailbox, calling: Calling) -> None:
-        self.settings, self.clock, self.mailbox = settings, clock, mailbox
+    def __init__(self, settings: WorkerSettings, clock: Clock, broker: LabBroker, calling: Calling) -> None:
+        self.settings, self.clock, self.broker = settings, clock, broker
         self.registry = Registry()
         self.store = open_store(settings.require_database(), clock=clock, durable=False, **settings.store_options)
-        self.process = Process(settings, self.registry, "lab", store=self.store, doorbell=mailbox)
+        self.process = Process(settings, self.registry, "lab", store=self.store, doorbell=broker)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self._timers = VirtualTimers(clock)
         self.coordinator.calling, self.coordinator.limits.timers = calling, self._timers
         self.keeper.clock = self.coordinator.limits.clock = clock
-        #: When the leases of the dead run out.
+        #: When the leases of crashed executors expire.
         self._leases: list[float] = []
         #: True in the middle of an attempt.
         self.busy = False
@@ -48,14 +62,14 @@ class World:
     def _open(self) -> None:
         self.process.executor.register()
         self._leased_until = self.clock() + self.settings.lease
-        # A keeper takes over only after a lease of its own contact with the database: that begins here.
+        # A keeper takes over attempts only after it has reached the database for a whole lease: that begins here.
         self.keeper.run_once()
 
     def add(self, workflow: WorkflowDefinition) -> None:
         self.process.announce(workflow)
 
     def knows(self, message: AnyMessage) -> bool:
-        """False: its worker has parked what this message is about."""
+        """False: the worker parks the run or step of this message."""
         if isinstance(message, EventMessage):
             return True
         workflow = self.registry.find(message.workflow, message.version)
@@ -68,18 +82,18 @@ class World:
         try:
             deliver(self.coordinator, message)
         except Crash:
-            self._die()
+            self._crash_worker()
         finally:
             self.busy = before
 
-    def _die(self) -> None:
-        """Nobody beats for the old executor any more; its worker's successor has an id of its own."""
+    def _crash_worker(self) -> None:
+        """The old executor stops beating; the next worker process registers with a new id."""
         self._leases.append(self._leased_until + MOMENT)
         self.process.executor.register()
         self._leased_until = self.clock() + self.settings.lease
 
     def is_current(self, message: AnyMessage) -> bool:
-        """False: a message that will have no effect."""
+        """False: the message will have no effect."""
         if isinstance(message, EventMessage) or message.path is None:
             return False
         seen = self.store.token_of(message.run_id, message.path)
@@ -88,36 +102,36 @@ class World:
     # -- time ---------------------------------------------------------------------------------------------
 
     def next_stop(self) -> Stop | None:
-        """When something will happen by itself."""
+        """When the next message or row is due."""
         look = self.store.next_look()
-        # What is due is looked at a moment later at the earliest, so that time always moves on.
+        # A due row is processed a moment later at the earliest, so that time always advances.
         looks = [] if look is None else [self.clock() + max(look, MOMENT)]
         stops = [Stop(at) for at in (*looks, *self._leases)]
-        if self.mailbox.next_at is not None:
-            stops.append(Stop(self.mailbox.next_at, keeper=False))
+        if self.broker.next_at is not None:
+            stops.append(Stop(self.broker.next_at, keeper=False))
         return min(stops, key=lambda stop: (stop.at, not stop.keeper), default=None)
 
     def skip_to(self, stop: Stop) -> None:
-        """Time passes, and with it the timeouts of attempts."""
+        """Moves the clock, and fires the timeouts of attempts on the way."""
         while (timer := self._timers.next) is not None and timer <= stop.at:
             self._pass_until(timer)
-            self._timers.go_off()
+            self._timers.fire()
         self._pass_until(stop.at)
         if stop.keeper:
             self.keeper.run_once()
             self._leases = [lease for lease in self._leases if lease > self.clock()]
 
-    def let_pass(self, seconds: float | None) -> None:
-        """In the middle of an attempt. None: until it times out; nobody waits for it any longer than that."""
+    def pass_time(self, seconds: float | None) -> None:
+        """In the middle of an attempt. None: until it times out, since no caller waits longer than that."""
         timeout = self._timers.next
         if seconds is None and timeout is None:
             raise LabError("The step has no timeout, so it cannot time out. Give it one: step(…, timeout=60).")
         end = timeout if seconds is None else self.clock() + seconds
         self._pass_until(min(at for at in (end, timeout) if at is not None))
-        self._timers.go_off()
+        self._timers.fire()
 
     def _pass_until(self, at: float) -> None:
-        """The living have been beating all the time: all those beats are made as one."""
+        """The live executor beats all the time: one beat stands for all of them."""
         lease = self.settings.lease
         self.store.beat(self.process.executor.id, max(0.0, at - self.clock()) + lease)
         self.clock.set(at)
@@ -126,3 +140,66 @@ class World:
     def close(self) -> None:
         self.process.executor.stop()
         self.process.close()
+
+
+@cache
+def migrated() -> bytes:
+    """An empty SQLite database with Rival's tables: migrated once per process, then copied for each lab."""
+    with TemporaryDirectory(prefix="rival-lab-") as directory:
+        file = Path(directory) / "template.db"
+        database = Database(f"sqlite:///{file}", durable=False)
+        migrations.upgrade(database)
+        # Closing the last connection writes everything into the file.
+        database.dispose()
+        return file.read_bytes()
+
+
+#: Continues until the run has ended, at most this many seconds of the lab's time; returns whether it has ended.
+Wait = Callable[[str, float | None], bool]
+
+
+class LabRival(Rival):
+    """A real client, but `wait` runs the run to its end, and its timeout is virtual."""
+
+    def __init__(self, world: World, wait: Wait, register_default: Callable[[str], None]) -> None:
+        super().__init__(settings=world.settings, database=world.store.database, doorbell=world.broker)
+        self._wait_for, self._register_default = wait, register_default
+
+    def _validator(self, workflow: str) -> InputValidator:
+        self._register_default(workflow)
+        return super()._validator(workflow)
+
+    def wait(
+        self,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        poll_interval: float = DEFAULT_POLL_INTERVAL,
+    ) -> RunResult:
+        workflow, run_id = named_run(workflow, run_id)
+        timeout = arguments.timeout(timeout)
+        name, _ = self._status(workflow, run_id)
+        if not self._wait_for(run_id, timeout):
+            raise WaitTimeout(name, run_id, timeout or 0.0, self._status(name, run_id)[1])
+        return self.result(run_id)
+
+    def has_ended(self, run_id: str) -> bool:
+        """Also True when retention has deleted it."""
+        found = self._read_status(run_id)
+        return found is None or found[1] in RUN_TERMINAL
+
+
+class LabAsyncRival(AsyncRival):
+    """No call blocks, so no call needs a thread."""
+
+    async def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    async def wait(
+        self,
+        workflow: str | None = None,
+        run_id: str | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        poll_interval: float = DEFAULT_POLL_INTERVAL,
+    ) -> RunResult:
+        return self._rival.wait(workflow, run_id, timeout, poll_interval)

@@ -114,7 +114,7 @@ def test_bad_json_is_a_usage_error(shop: Cli) -> None:
     [
         (("nix",), "No such command 'nix' (see `rival --help`)"),
         (("run",), "Missing argument 'NAME'. (see `rival run --help`)"),
-        (("ls", "--since", "soon"), "Invalid value for '--since': 'soon' is no time: … (see `rival ls --help`)"),
+        (("ls", "--since", "soon"), "Invalid value for '--since': 'soon' is not a time: … (see `rival ls --help`)"),
         (("ls", "--limit", "0"), "Invalid value for '--limit': 0 is not in the range x>=1. (see `rival ls --help`)"),
         (("ls", "--status", "odd"), "Invalid value for '--status': 'odd' is not one of … (see `rival ls --help`)"),
     ],
@@ -192,7 +192,7 @@ def test_cancel_ends_a_run_once(shop: Cli, rival: Rival) -> None:
     rival.run("greet", {"name": "ada"}, "a")
     shop("cancel", "a", "--json").prints_json({"run_id": "a", "cancelled": True, "status": "cancelled"})
     shop("cancel", "a", "--json").prints_json({"run_id": "a", "cancelled": False, "status": "cancelled"})
-    shop("cancel", "a").prints("a had ended already: cancelled")
+    shop("cancel", "a").prints("a has already ended: cancelled")
     ended = {"status": "cancelled", "completed_at": "<time>", "steps": [], "attempts": [], "folded": {}}
     cancelled = {"at": "<time>", "what": "cancelled", "path": None, "detail": {"open": []}, "by": getpass.getuser()}
     shown = {"run_id": "a", "input": {"name": "ada"}, **PENDING, **ended, "history": [cancelled]}
@@ -270,7 +270,7 @@ def test_worker_refuses_broken_files_with_every_problem_at_once(cli: Cli) -> Non
 def test_worker_refuses_to_start_with_nothing_to_do(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     cli("worker", code=1).complains(
-        "rival: No workflows are given. Say where they are: `rival worker --workflows PATH`."
+        "rival: No workflows are given. Use `rival worker --workflows PATH` or set RIVAL_WORKFLOWS."
     )
     cli("worker", "-w", "nothing", code=1).complains(
         "rival: nothing: no workflow in there (a .py file with a list `steps`)"

@@ -1,4 +1,4 @@
-"""`rival emit` and `rival events`, as somebody types them who looks why nothing goes on."""
+"""`rival emit` and `rival events`, as an operator types them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_what_was_sent_is_listed_and_counted(shop: Cli) -> None:
     shop("events", "--counts", "--json").prints_json([{"topic": "paid", "sent": 1, "kept": 0, "bound": 10_000}])
 
 
-def test_a_topic_that_is_full_is_told(shop: Cli) -> None:
+def test_a_topic_that_is_full_is_reported(shop: Cli) -> None:
     shop("emit", "paid")
     with Rival(shop.env["RIVAL_DATABASE_URL"]) as rival, rival.database.transaction() as connection:
         connection.execute(update(events).values(status="kept", ring_at=None))
@@ -35,11 +35,11 @@ def test_a_topic_that_is_full_is_told(shop: Cli) -> None:
     counted = shop("events", "--counts", **bounded)
     counted.stdout_is(
         """
-        topic  on their way  kept  bound
+        topic  undelivered  kept  limit
         paid  0  1  1
         """
     )
-    counted.stderr_is("topic paid keeps 1 of 1 events: more will be refused")
+    counted.stderr_is("topic paid keeps 1 of at most 1 events: when it is full, events are refused")
     shop("emit", "paid", code=1, **bounded).complains(
         "rival: Topic 'paid' keeps 1 events that no run has received: this one was not sent. Start what waits for "
         "them, send with a shorter `expires`, or raise RIVAL_MAX_EVENTS_PER_TOPIC (0: no bound). `rival events "

@@ -37,7 +37,7 @@ def test_external_steps_are_completed_and_failed_from_a_terminal(bare: Cli, tmp_
             input  null
 
             step  status  attempts  queued  took
-            ask  waiting  0  <duration>  for somebody outside until <time>; progress {"done": 4, "of": 10} (at <time>)
+            ask  waiting  0  <duration>  for an external system until <time>; progress {"done": 4, "of": 10} (at <time>)
             """
         )
         [told] = bare("show", "good", "--json").json["steps"]
@@ -50,7 +50,7 @@ def test_external_steps_are_completed_and_failed_from_a_terminal(bare: Cli, tmp_
         assert rival.result("good").result == {"price": 7}
         assert (rival.result("bad").error or {})["message"] == "out of stock"
 
-    late = "step ask of run {} does not wait for this token: it has ended or moved on"
+    late = "step ask of run {} does not wait for this token any more"
     bare("complete", TOKENS["good"], "8", code=1).prints(late.format("good"))
     bare("fail", TOKENS["bad"], "again", code=1).prints(late.format("bad"))
     refused = {"run_id": "good", "step": "ask", "accepted": False}

@@ -1,4 +1,4 @@
-"""`rival worker`, `rival dev` and `rival flower`: what stays until it is told to stop, and leaves nothing behind."""
+"""`rival worker`, `rival dev` and `rival flower`: they run until they are stopped, and leave nothing running."""
 
 from __future__ import annotations
 
@@ -56,8 +56,11 @@ def test_show_tells_all_about_a_run(cli: Cli) -> None:
     good = cli("show", "good", "--logs", "--history", "--json").json
     [step] = good["steps"]
     assert (step["path"], step["status"], step["attempts"], step["description"]) == (
-        "greet", "completed", 1, "greeted ada",
-    )  # fmt: skip
+        "greet",
+        "completed",
+        1,
+        "greeted ada",
+    )
     assert step["duration"] >= 0
     assert [line["message"] for line in good["logs"]] == ["greeting"]
     bad = cli("show", "bad", "--json").json

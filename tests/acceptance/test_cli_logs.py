@@ -1,4 +1,4 @@
-"""`rival logs`, and what `rival show`, `ls` and `workflows` tell of steps, runs and workflows."""
+"""`rival logs`, and what `rival show`, `ls` and `workflows` print about steps, runs and workflows."""
 
 from __future__ import annotations
 
@@ -62,9 +62,13 @@ def test_logs_as_json_is_an_object_per_line(logged: Cli) -> None:
     first = found[0]
     assert isinstance(first.pop("id"), int)
     assert first == {
-        "at": "2024-05-01T12:00:00+00:00", "level": "info", "path": "greet", "attempt": 1, "message": "line 0",
+        "at": "2024-05-01T12:00:00+00:00",
+        "level": "info",
+        "path": "greet",
+        "attempt": 1,
+        "message": "line 0",
         "fields": {"n": 0},
-    }  # fmt: skip
+    }
     assert len(logged("show", "a", "--logs", "--json").json["logs"]) == 1201
 
 

@@ -1,4 +1,4 @@
-"""An operator's verbs from a terminal: told plainly, refused plainly, in bulk only after a preview."""
+"""The operator's verbs from a terminal: their output, their refusals, and the preview before a bulk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from rival_workers import create_workflow, embedded, flow
-from rival_workers.cli import bulk, operations
+from rival_workers.cli import operations
+from rival_workers.cli import selection as bulk
 from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Answer, Cli
 
@@ -41,7 +42,7 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
         for name in ("one", "two", "three", "four"):
             rival.run("job", run_id=name)
             assert rival.wait("job", name, 20).status == "failed"
-    # Nobody works on them from here on: what is opened stays open.
+    # No worker runs from here on: what is opened stays open.
     preview = bare("retry", "--workflow", "job", "--since", "1h").out
     assert "would retry 4 runs\nNothing was changed: add --yes" in preview
     assert {one["status"] for one in bare("ls", "--json").json["runs"]} == {"failed"}
@@ -52,8 +53,8 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
         in bare("retry", "one", code=1).err
     )
 
-    assert "one would go on at prepare" in bare("rewind", "one", "prepare", "--dry-run").out
-    assert "one goes on at prepare\nundone: act" in bare("rewind", "one", "prepare").out
+    assert "one would continue at prepare" in bare("rewind", "one", "prepare", "--dry-run").out
+    assert "one continues at prepare\nsteps that run again: act" in bare("rewind", "one", "prepare").out
     assert "known: prepare)" in bare("rewind", "one", "nothing", code=1).err
 
     assert bare("pause", "one").out == "paused one\n"
@@ -81,7 +82,7 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
 
 @pytest.fixture
 def failed(bare: Cli, tmp_path: Path, registry: Registry) -> Cli:
-    """Four runs that have failed, newest last; nobody works on them."""
+    """Four runs that have failed, newest last; no worker runs."""
     file = tmp_path / "runs.db"
     bare.env["RIVAL_DATABASE_URL"] = f"sqlite:///{file}"
     BROKEN["yes"] = True
@@ -127,8 +128,8 @@ def test_a_malformed_field_is_told_clearly(bare: Cli, option: str, told: str) ->
 
 def test_verbs_in_bulk_show_first_and_report_each(failed: Cli) -> None:
     shown = failed("rewind", "--workflow", "job", "--step", "prepare", "--limit", "3", "--dry-run").out
-    assert "go on at prepare; undo act" in shown
-    assert "would rewind 3 runs (the newest 3; there are more: --limit takes more)" in shown
+    assert "continue at prepare; run again act" in shown
+    assert "would rewind 3 runs (the newest 3; raise --limit for more)" in shown
     by_id = ("--workflow", "job", "--input", "customer.id=1")
     assert failed("cancel", *by_id, "--dry-run", "--json").json["runs"] == []
     assert "rewound 2 runs" in failed("rewind", *by_id, "--step", "prepare", "--yes").out
@@ -145,7 +146,7 @@ def test_verbs_in_bulk_show_first_and_report_each(failed: Cli) -> None:
     assert "set the result of 2 runs" in settled.out
     assert runs_of(failed("ls", "--status", "completed", "--json")) == ["three", "one"]
     assert "skipped the step of 0 runs" in failed("skip", *by_id, "--step", "act", "--reason", "r", "--yes").out
-    assert failed("cancel", "one").out == "one had ended already: completed\n"
+    assert failed("cancel", "one").out == "one has already ended: completed\n"
 
 
 @pytest.mark.parametrize(

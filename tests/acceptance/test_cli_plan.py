@@ -124,8 +124,8 @@ def test_what_is_not_there_is_said_in_one_line(cli: Cli, register: Register) -> 
     )
     version = register(check)
     for words, told in (
-        (("--diff",), "workflow 'order' has one version only: <version>"),
-        (("--version", "zzz"), "'zzz': there is no such version; the newest first, there are <version>"),
+        (("--diff",), "workflow 'order' has only one version: <version>"),
+        (("--version", "zzz"), "'zzz': there is no such version; the versions, newest first: <version>"),
         ((version,), "unexpected argument '<version>': versions are for --diff"),
         (("--diff", "1", "2", "3"), "unexpected argument '3': versions are for --diff"),
     ):

@@ -29,7 +29,7 @@ def is_odd(input: int) -> bool:
     return input % 2 == 1
 
 
-def test_a_run_is_a_tree_and_many_items_are_one_line_unless_all_are_asked_for(bare: Cli, tmp_path: Path) -> None:
+def test_a_run_is_a_tree_and_many_items_are_one_line_unless_all_are_requested(bare: Cli, tmp_path: Path) -> None:
     registry = Registry()
     workflow = create_workflow("sums").step(hello).branch("odd?", when=is_odd, then=[step(hello, name="say")])
     workflow = workflow.for_each("each", items=numbers, do=[double], concurrency=4, on_failure="continue")
@@ -46,7 +46,7 @@ def test_a_run_is_a_tree_and_many_items_are_one_line_unless_all_are_asked_for(ba
     at = first.index("hello")
     assert first[at : at + 6] == ["hello", "odd?", "  odd?!when", "  odd?/say", "each", "  each!items"]
     assert "each[…]" in lines[at + 6]
-    assert "11 turns: 10 done, 1 failed (--all shows each)" in lines[at + 6]
+    assert "11 items: 10 done, 1 failed (--all shows each)" in lines[at + 6]
 
     every = bare("show", "many", "--all").out
     assert every.count("  each[10]") == 2
@@ -69,9 +69,11 @@ def test_what_undid_a_step_is_shown_with_it(bare: Cli, tmp_path: Path) -> None:
     shown = [line.split()[:2] for line in bare("show", "b-1").out.splitlines() if line]
     at = shown.index(["reserve", "completed"])
     assert shown[at : at + 4] == [
-        ["reserve", "completed"], ["reserve!compensate", "completed"], ["double", "failed"],
+        ["reserve", "completed"],
+        ["reserve!compensate", "completed"],
+        ["double", "failed"],
         ["!compensate", "completed"],
-    ]  # fmt: skip
+    ]
 
 
 def charge(run: object) -> None:

@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 
 
 def suggested(cli: Cli, *words: str, **env: str) -> list[str]:
-    """What a shell is told when Tab is pressed at the end of the last word."""
+    """The suggestions for a Tab at the end of the last word."""
     line = " ".join(("rival", *words))
     asked = {"_RIVAL_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
     answer = cli(**asked, **env)
@@ -33,13 +33,28 @@ def test_commands_and_options_are_suggested(bare: Cli) -> None:
 
 
 WORKFLOWS = (
-    ("run",), ("plan",), ("ls", "--workflow"), ("schedule", "add", "nightly"), ("schedule", "ls", "--workflow"),
+    ("run",),
+    ("plan",),
+    ("ls", "--workflow"),
+    ("schedule", "add", "nightly"),
+    ("schedule", "ls", "--workflow"),
     ("retry", "--workflow"),
-)  # fmt: skip
+)
 RUNS = (
-    ("show",), ("wait",), ("logs",), ("tree",), ("cancel",), ("retry",), ("rewind",), ("pause",), ("resume",),
-    ("skip",), ("set-result",), ("ls", "--parent"), ("emit", "topic", "--run-id"),
-)  # fmt: skip
+    ("show",),
+    ("wait",),
+    ("logs",),
+    ("tree",),
+    ("cancel",),
+    ("retry",),
+    ("rewind",),
+    ("pause",),
+    ("resume",),
+    ("skip",),
+    ("set-result",),
+    ("ls", "--parent"),
+    ("emit", "topic", "--run-id"),
+)
 
 
 def test_names_of_workflows_are_suggested(shop: Cli) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rival_client.model.records import RunState
 from rival_workers.cli.demo import command
-from rival_workers.cli.demo.runs import CAST
+from rival_workers.cli.demo.scenario import DEMO_RUNS
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Cli, processes_in
@@ -17,9 +17,9 @@ from tests.acceptance.conftest import Cli, processes_in
 
 def test_the_examples_are_the_workflows_of_the_demo() -> None:
     defined = register_paths([command.WORKFLOWS], Registry())
-    assert {workflow.name for workflow in defined} == {role.workflow for role in CAST}
+    assert {workflow.name for workflow in defined} == {role.workflow for role in DEMO_RUNS}
     inputs = {workflow.name: workflow.read_input for workflow in defined}
-    for role in CAST:
+    for role in DEMO_RUNS:
         inputs[role.workflow](role.input)
 
 
@@ -28,9 +28,13 @@ def test_the_demo_ends_as_it_must_and_leaves_nothing_running(bare: Cli) -> None:
     answer = bare("demo", "--json")
     assert answer.json["ok"] is True
     assert {run["name"]: run["status"] for run in answer.json["runs"]} == {
-        "order": "completed", "order-2": "completed", "report": "completed", "video": "completed",
-        "renewal": "failed", "quote": "cancelled",
-    }  # fmt: skip
+        "order": "completed",
+        "order-2": "completed",
+        "report": "completed",
+        "video": "completed",
+        "renewal": "failed",
+        "quote": "cancelled",
+    }
     for shown in ("SIGKILL to worker process", "(worker lost)", "cancelled quote", "waiting_retry", "skipped"):
         assert shown in answer.err
     assert processes_in(bare.directory) == []
@@ -42,11 +46,11 @@ def test_the_demo_fails_when_a_run_ends_otherwise(capsys: pytest.CaptureFixture[
         role.name: RunState(
             role.name, role.workflow, "1", "completed", role.input, None, None, None, None, now, now, now
         )
-        for role in CAST
+        for role in DEMO_RUNS
     }
-    assert command.tell_end(states, as_json=False) == 1
+    assert command.print_summary(states, as_json=False) == 1
     said = capsys.readouterr().out
-    for role in CAST:
+    for role in DEMO_RUNS:
         assert f"{role.name} ended completed, not as expected" in said
 
 

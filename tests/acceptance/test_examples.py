@@ -45,11 +45,12 @@ def result_of(example: str, workflow: str, *inputs: Any) -> list[RunResult]:
 
 def test_an_order_is_paid_and_shipped_or_waits_for_stock_or_fails_with_its_payment() -> None:
     shipped, waiting, refused = result_of(
-        "order_fulfilment", "order",
+        "order_fulfilment",
+        "order",
         {"customer": "ada", "lines": {"axe": 2, "gloves": 1}},
         {"customer": "ada", "lines": {"rope": 1}},
         {"customer": "mallory", "lines": {"axe": 1}},
-    )  # fmt: skip
+    )
     assert shipped.result["book_carrier"] == {"parcel": "parcel of axe, gloves"}
     assert shipped.result["write_invoice"]["invoice"].startswith("95 €, pay-")
     assert waiting.result == {"waiting": ["rope"]}
@@ -68,7 +69,7 @@ def test_an_order_that_no_carrier_takes_is_undone() -> None:
 def test_an_llm_pipeline_falls_back_to_the_small_model_when_the_big_one_stays_away() -> None:
     by_big, by_small = result_of(
         "llm_pipeline", "answer-ticket", {"text": "My parcel is late."}, {"text": "There is an outage."}
-    )  # fmt: skip
+    )
     assert by_big.result == {"answer": "Dear customer, about your ticket: [big] My parcel is late.", "drafts": 2}
     assert by_small.result["answer"] == "Dear customer, about your ticket: [small] There is an outage."
     assert (by_big.status, by_small.status) == ("completed", "completed")
@@ -88,7 +89,7 @@ def test_an_expense_waits_for_its_decision_until_the_deadline_and_no_longer() ->
     assert results == [
         {"paid": 20, "because": "small"},
         {"paid": 120, "because": {"approved": True, "by": "Ann"}},
-        {"paid": 0, "because": {"approved": False, "by": "nobody", "boss": "told"}},
+        {"paid": 0, "because": {"approved": False, "by": None, "boss": "notified"}},
     ]
     assert lasted == pytest.approx(2 * 24 * 3600, abs=5)
 
@@ -108,8 +109,11 @@ def test_a_nightly_etl_loads_a_thousand_accounts_and_counts_those_it_could_not(r
 @pytest.fixture
 def servers(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test's own servers, as a producer finds them."""
-    for name, value in (("database_url", rival.settings.database_url), ("broker_url", rival.settings.broker_url),
-                        ("queue", rival.settings.queue)):  # fmt: skip
+    for name, value in (
+        ("database_url", rival.settings.database_url),
+        ("broker_url", rival.settings.broker_url),
+        ("queue", rival.settings.queue),
+    ):
         monkeypatch.setenv(f"RIVAL_{name.upper()}", value or "")
 
 

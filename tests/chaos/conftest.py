@@ -10,7 +10,8 @@ import pytest
 
 from rival_client.db.database import Database
 from rival_client.settings import Settings
-from rival_workers.dev.servers import BrokerServer, PostgresServer
+from rival_workers.dev.broker_server import BrokerServer
+from rival_workers.dev.postgres_server import PostgresServer
 from rival_workers.store import migrations
 from tests.support.chaos import Ledger
 from tests.support.workers import Workers

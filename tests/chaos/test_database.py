@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from rival_client import Rival
-from rival_workers.dev.servers import PostgresServer
+from rival_workers.dev.postgres_server import PostgresServer
 from tests.support.chaos import Ledger, Producer, assert_chain_is_right, mixed_fleet, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
 

@@ -13,7 +13,7 @@ from sqlalchemy import select, text, update
 
 from rival_client import Rival
 from rival_client.db.tables import after, runs
-from rival_workers.dev.servers import BrokerServer
+from rival_workers.dev.broker_server import BrokerServer
 from tests.support.chaos import (
     Ledger,
     assert_chain_is_right,

@@ -21,8 +21,8 @@ from rival_client.settings import Settings
 from rival_workers import step
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import define_workflow
+from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.dev.inproc_transport import broker_named
-from rival_workers.dev.servers import BrokerServer
 from rival_workers.library import embedded
 from tests.support.chaos import CHAIN, Ledger, assert_chain_is_right, mixed_fleet, start_many, thrice, wait_for_all
 from tests.support.hostile_messages import CONTROL, ENVELOPES, HARMLESS, NOBODY

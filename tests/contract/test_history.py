@@ -12,7 +12,7 @@ from rival_client.model.payload import Json
 from rival_client.model.rebuild import rebuild
 from rival_client.model.records import HistoryEntry
 from rival_workers import StepError, flow, for_each, parallel, step, wait_event_step
-from rival_workers.drawing import timelines
+from rival_workers.drawing import run_charts
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.flow_records import ChildRun, FlowCommit
 from tests.support.histories import assert_histories_are_complete
@@ -159,7 +159,7 @@ def test_a_timeline_has_each_step_with_when_it_waited_and_ran(inline: Inline) ->
     inline.define("w", step(Fails(1), name="flaky"), wait_event_step("paid", name="paid"))
     inline.rival.run("w", run_id="r")
     inline.drain()
-    tracks = {one.path: one for one in timelines.tracks(inline.rival.history("r"))}
+    tracks = {one.path: one for one in run_charts.tracks(inline.rival.history("r"))}
     assert [one.status for one in tracks["flaky"].stretches] == ["running", "waiting_retry", "running"]
     assert [(one.status, one.ended) for one in tracks["paid"].stretches] == [("waiting", None)]
 

@@ -17,7 +17,7 @@ from rival_client.model.records import RunState
 from rival_workers import step
 from rival_workers.engine.paths import COMPENSATION
 from rival_workers.testing.clock import MOMENT
-from rival_workers.testing.template import migrated
+from rival_workers.testing.world import migrated
 from tests.contract.test_random_plans import Node, build, deliver_all, function, nodes
 from tests.support.inline import Clock, Inline
 

@@ -30,7 +30,7 @@ from rival_client.broker.message import EventMessage
 from rival_client.db.tables import after, attempts, deliveries, events, history, runs, steps, waits
 from rival_workers import flow, wait_event_step
 from rival_workers.definition.registry import Registry
-from rival_workers.testing.template import migrated
+from rival_workers.testing.world import migrated
 from tests.support.inline import Clock, Inline
 
 TOPICS = ["a", "b"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rival_workers import StepError, branch, for_each, loop, parallel, step, workflow
 from rival_workers.definition.workflow import define_workflow
-from rival_workers.testing.template import migrated
+from rival_workers.testing.world import migrated
 from tests.support.inline import Clock, Inline
 
 

@@ -14,7 +14,7 @@ from rival_client import Rival
 from rival_client.errors import ConfigurationError
 from rival_client.settings import Settings
 from rival_workers.cli.doctor.broker_checks import check_broker
-from rival_workers.dev.servers import BrokerServer
+from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.runtime.celery.broker_access import require_access
 from rival_workers.settings import WorkerSettings
 from tests.support.workers import Workers, wait_until
@@ -31,18 +31,21 @@ EVERYTHING = "~* &* +@all -@dangerous"
 RULES = {
     "no channels": ("~* resetchannels +@all", "PSUBSCRIBE on channel '/0.celery.pidbox'", "ACL SETUSER fleet &*"),
     "other channels": (
-        "~* resetchannels &mine:* +@all", "PUBLISH on channel 'rival:changed:x'", "ACL SETUSER fleet &*",
+        "~* resetchannels &mine:* +@all",
+        "PUBLISH on channel 'rival:changed:x'",
+        "ACL SETUSER fleet &*",
     ),
     "no keys": ("resetkeys &* +@all", "LPUSH on key", "ACL SETUSER fleet ~*"),
     "other keys": ("resetkeys ~mine:* &* +@all", "BRPOP on key", "ACL SETUSER fleet ~*"),
     "no lpush": ("~* &* +@all -lpush", "the command LPUSH", "ACL SETUSER fleet +lpush"),
     "no brpop and psubscribe": (
-        "~* &* +@all -brpop -psubscribe", "the command BRPOP, the command PSUBSCRIBE",
+        "~* &* +@all -brpop -psubscribe",
+        "the command BRPOP, the command PSUBSCRIBE",
         "ACL SETUSER fleet +brpop +psubscribe",
     ),
     "no multi": ("~* &* +@all -multi", "the command MULTI", "ACL SETUSER fleet +multi"),
     "reading only": ("~* &* -@all +@read +@connection +multi", "the command LPUSH", "ACL SETUSER fleet +lpush"),
-}  # fmt: skip
+}
 
 
 class Guarded:

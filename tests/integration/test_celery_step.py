@@ -187,8 +187,8 @@ def test_it_runs_on_a_celery_worker_without_getting_in_its_way() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"task": "team.add"}, "is no Celery task"),
-        ({"task": SimpleNamespace(name="x")}, "is no Celery task"),
+        ({"task": "team.add"}, "is not a Celery task"),
+        ({"task": SimpleNamespace(name="x")}, "is not a Celery task"),
         ({"task": add, "args": "abc"}, "option args"),
         ({"task": add, "kwargs": ["a"]}, "option kwargs"),
         ({"task": add, "args": ["{nothing}"]}, "args[0]: template {nothing} begins with"),

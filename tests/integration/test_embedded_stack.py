@@ -22,12 +22,14 @@ import psycopg
 import pytest
 import redis
 
-from rival_workers.dev import binaries, identity, private_places, processes
+from rival_workers.dev import binaries, identity, private_directories, processes
 from rival_workers.dev.binaries import PostgresBinaries, find_broker, find_postgres
-from rival_workers.dev.board import Places, read_board
-from rival_workers.dev.restarts import ATTEMPTS, WITHIN, RestartBudget
-from rival_workers.dev.servers import BrokerServer, PostgresServer, StackError
+from rival_workers.dev.broker_server import BrokerServer
+from rival_workers.dev.errors import StackError
+from rival_workers.dev.postgres_server import PostgresServer
 from rival_workers.dev.stack import create_database, drop_database, open_stack
+from rival_workers.dev.stack_files import StackPaths, read_state
+from rival_workers.dev.supervisor import ATTEMPTS, WITHIN, RestartBudget
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -53,7 +55,7 @@ with open_stack(sys.argv[1]) as stack:
 # Owns a frozen Postgres itself, without a supervisor.
 FREEZER = """
 import sys
-from rival_workers.dev.servers import PostgresServer
+from rival_workers.dev.postgres_server import PostgresServer
 server = PostgresServer(sys.argv[1])
 server.start()
 server.freeze()
@@ -134,14 +136,14 @@ def is_alive(database_url: str) -> bool:
 
 
 def supervisor_of(directory: Path) -> int:
-    board = read_board(Places(directory))
-    assert board is not None
-    return board.supervisor
+    state = read_state(StackPaths(directory))
+    assert state is not None
+    return state.supervisor
 
 
 def server_pids(directory: Path) -> dict[str, int]:
-    board = read_board(Places(directory))
-    return {} if board is None else {name: server.pid for name, server in board.servers.items()}
+    state = read_state(StackPaths(directory))
+    return {} if state is None else {name: server.pid for name, server in state.servers.items()}
 
 
 @pytest.fixture(scope="module")
@@ -495,7 +497,7 @@ def test_a_long_path_gets_a_short_private_socket_directory(directory: Path, tmp_
     server.start()
     try:
         assert is_alive(server.url)
-        assert len(os.fsencode(server.socket_directory / private_places.SOCKET_NAME)) < 104
+        assert len(os.fsencode(server.socket_directory / private_directories.SOCKET_NAME)) < 104
         assert stat.S_IMODE(server.socket_directory.stat().st_mode) == 0o700
     finally:
         server.stop()
@@ -508,11 +510,11 @@ def test_somebody_elses_directory_is_refused(tmp_path: Path) -> None:
     planted.mkdir()
     os.chown(planted, NOBODY, NOBODY)
     with pytest.raises(StackError, match="not a directory of user 0"):
-        private_places.private_directory(planted, 0, 0)
+        private_directories.private_directory(planted, 0, 0)
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     with pytest.raises(StackError, match="not a directory of user 0"):
-        private_places.private_directory(link, 0, 0)
+        private_directories.private_directory(link, 0, 0)
 
 
 # Users

@@ -1,4 +1,4 @@
-"""Whoever follows Celery's events, as Flower does, sees every attempt under its own name, and its true state."""
+"""A consumer of Celery's events, like Flower, sees every attempt under its own name, with its true state."""
 
 from __future__ import annotations
 

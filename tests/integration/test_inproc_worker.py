@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Stage:
-    """One app on a namespace of its own, with the tasks that the tests ring and what came of them."""
+    """One app on its own namespace, with the tasks that the tests send and what they recorded."""
 
     def __init__(self) -> None:
         inproc_transport.register()
@@ -78,7 +78,7 @@ def stage() -> Iterator[Stage]:
     stage = Stage()
     yield stage
     stage.release.set()
-    inproc_transport.forget(stage.name)
+    inproc_transport.drop_namespace(stage.name)
 
 
 @pytest.fixture(params=["threads", "solo"])
@@ -193,7 +193,7 @@ def test_what_a_task_raises_does_not_stop_the_worker(stage: Stage, worker: Inpro
     until(lambda: "after" in stage.whats())
     assert worker.running
     assert stage.whats().count(how) == 10
-    until(lambda: not state.requests)  # Celery was told how each of them ended
+    until(lambda: not state.requests)  # Celery knows how each of them ended
 
 
 MALFORMED: list[tuple[Any, dict[str, Any]]] = [
@@ -355,7 +355,7 @@ def test_namespaces_do_not_see_each_others_messages(stage: Stage) -> None:
         time.sleep(0.05)
     assert other.seen == []
     assert other.waiting() == 1
-    inproc_transport.forget(other.name)
+    inproc_transport.drop_namespace(other.name)
 
 
 def test_queues_can_be_counted_and_purged(stage: Stage) -> None:

@@ -86,9 +86,14 @@ class Project:
 
     def python(self, code: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=self.directory, env=self._workers.env,
-            capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
+            [sys.executable, "-c", code],
+            cwd=self.directory,
+            env=self._workers.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         return done.stdout
 
 
@@ -129,7 +134,7 @@ def test_an_old_task_and_a_workflow_run_on_the_same_worker(
 
 @pytest.mark.slow
 def test_a_run_starts_at_once_and_not_at_the_keepers_pace(project: Project, rival: Rival, tmp_path: Path) -> None:
-    """Producer and worker ring where the worker listens, whatever the team's keys begin with."""
+    """Producer and worker publish where the worker listens, with any key prefix of the team."""
     project.worker()
     for n in range(3):
         rival.run("mixed", {"file": str(tmp_path / "new.txt")}, f"run-{n}")

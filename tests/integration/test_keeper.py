@@ -1,4 +1,4 @@
-"""The keeper on a real Postgres and a real Redis: it rings what was lost, and no more than that."""
+"""The keeper on a real Postgres and a real Redis: it publishes lost messages again, and only those."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rival_client.settings import Settings
 from rival_workers import StepError, step
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import define_workflow
-from rival_workers.dev.servers import BrokerServer
+from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.engine.plan import Plan, StepNode
 from rival_workers.runtime import keeper as keeper_module
 from rival_workers.runtime.celery.worker import StalledConsumerWatch
@@ -74,7 +74,7 @@ def queue_of(settings: Settings) -> Queue:
 
 @pytest.fixture
 def process(settings: Settings) -> Iterator[Process]:
-    """The parts of a worker, without Celery: its keeper does a round when it is told to."""
+    """The parts of a worker, without Celery: its keeper runs when the test calls it."""
     worker = _process(settings)
     worker.keeper.run_once()  # a new queue has no epoch yet: the first round sets it
     yield worker
@@ -87,9 +87,12 @@ def _process(settings: Settings) -> Process:
     hour = step(in_an_hour, max_attempts=2, base_delay=3600, max_delay=3600)
     registry.add(define_workflow("hourly", [hour]))
     own = WorkerSettings(
-        database_url=settings.database_url, broker_url=settings.broker_url, queue=settings.queue,
-        ring_grace=settings.ring_grace, retention=3600,
-    )  # fmt: skip
+        database_url=settings.database_url,
+        broker_url=settings.broker_url,
+        queue=settings.queue,
+        ring_grace=settings.ring_grace,
+        retention=3600,
+    )
     process = Process(own, registry, "keeper@test")
     process.register_workflows()
     return process

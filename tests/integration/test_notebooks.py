@@ -32,8 +32,12 @@ RUN = "print(rival.run('{name}').get(timeout=30))"
 def executed(tmp_path: Path, *cells: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", KERNEL, json.dumps([*cells, "rival.close()"])],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, timeout=90,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

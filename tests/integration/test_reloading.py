@@ -75,7 +75,7 @@ def test_a_run_in_flight_ends_on_its_version_and_new_ones_take_the_new(
     wait_until(lambda: (tmp_path / "old.begun").exists(), what="the first step runs")
     write(tmp_path, AFTER, "good day")
     wait_for_log(fleet, lambda log: "new runs of workflow speech take version" in log)
-    # Nothing is parked: whoever has not seen the change yet looks again.
+    # Nothing is parked: a worker that has not seen the change yet checks its files again.
     assert result_of(rival, start_new(rival, "new")) == "good day by the new code"
     assert [step.path for step in rival.state("new").steps] == ["speaks"]
     (tmp_path / "released").touch()

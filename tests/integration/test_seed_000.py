@@ -285,8 +285,10 @@ def test_progress_continues_via_callbacks_to_terminal_completion(producer: Rival
     assert producer.wait("count", run.run_id, timeout=15).status == "completed"
     state = producer.state(run.run_id)
     assert [(s.path, s.status, s.attempts) for s in state.steps] == [
-        ("one", "completed", 1), ("two", "completed", 1), ("three", "completed", 1),
-    ]  # fmt: skip
+        ("one", "completed", 1),
+        ("two", "completed", 1),
+        ("three", "completed", 1),
+    ]
     assert state.current_step is None
 
 
@@ -306,8 +308,10 @@ def test_continue_on_error_still_advances_the_plan(producer: Rival, diary: Diary
     assert (result.status, result.error, result.failed_step) == ("completed", None, None)
     assert result.results == {"one": 1, "after": {"after": None}}
     assert [s.status for s in producer.state(run.run_id).steps if s.kind == "step"] == [
-        "completed", "failed", "completed",
-    ]  # fmt: skip
+        "completed",
+        "failed",
+        "completed",
+    ]
     assert diary.lines[2:] == ["soft", "step handler soft StepError 1", "after None"]
 
 
@@ -386,7 +390,7 @@ def test_waiting_too_long_raises_a_clear_error_and_the_run_goes_on(producer: Riv
 
 
 def test_custom_timeout_and_poll_interval_are_respected(own: Settings, fleet: Workers, diary: Diary) -> None:
-    """Without a broker there is no bell, so that every look is a poll."""
+    """Without a broker there is no run-end notification, so that every read is a poll."""
     with Rival(settings=own) as rival, Rival(settings=own.with_(broker_url=None)) as waiting:
         run = rival.run("holding", diary.input())
         looks: list[float] = []

@@ -145,14 +145,18 @@ def test_cancel_ends_a_running_and_a_suspended_run_and_is_false_on_all_that_has_
     failed = producer.run("fails", {}).run_id
     done = producer.run("naps", {"seconds": 0.01}).run_id
     assert (producer.wait("fails", failed, 20).status, producer.wait("naps", done, 20).status) == (
-        "failed", "completed",
-    )  # fmt: skip
+        "failed",
+        "completed",
+    )
     assert [producer.cancel(one) for one in (running, suspended)] == [True, True]
     assert [producer.cancel(one) for one in (running, suspended, failed, done)] == [False] * 4
     Path(tmp_path / "diary.go").touch()
     assert [producer.state(one).status for one in (running, suspended, failed, done)] == [
-        "cancelled", "cancelled", "failed", "completed",
-    ]  # fmt: skip
+        "cancelled",
+        "cancelled",
+        "failed",
+        "completed",
+    ]
 
 
 # -- events -----------------------------------------------------------------------------------------------
@@ -207,8 +211,9 @@ def test_a_parent_gets_its_childs_result_and_may_catch_its_failure(producer: Riv
     calls = [{"child": "naps", "input": {"seconds": 0.01}}, {"child": "fails", "input": {}, "catch": True}]
     ids = [producer.run("calls", its_input).run_id for its_input in calls]
     assert [producer.wait("calls", run_id, timeout=20).result for run_id in ids] == [
-        "rested", {"caught": "ValueError", "message": "no axe"},
-    ]  # fmt: skip
+        "rested",
+        {"caught": "ValueError", "message": "no axe"},
+    ]
 
 
 def test_a_childs_failure_that_is_not_caught_fails_its_parent(producer: Rival) -> None:

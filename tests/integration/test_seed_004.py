@@ -62,7 +62,7 @@ def command(tmp_path: Path, zygote: Zygote) -> Rivals:
     """`rival …` beside the process that carries the runs out."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
     env |= {"RIVAL_DATABASE_URL": f"sqlite:///{tmp_path / 'runs.db'}", "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    # Nobody rings for what another process has written: the keeper finds it after this.
+    # Another process writes without publishing a message: the keeper finds the row after this.
     env["RIVAL_RING_GRACE"] = "0.2"
 
     def run(*args: str) -> str:
@@ -99,7 +99,7 @@ def test_the_command_line_starts_lists_shows_emits_rewinds_and_cancels(rival: Em
     command("rewind", "one", "paid")
     wait_until(lambda: rival.state("one").status == "suspended")
     assert command("cancel", "one") == "cancelled one\n"
-    assert command("cancel", "one") == "one had ended already: cancelled\n"
+    assert command("cancel", "one") == "one has already ended: cancelled\n"
 
 
 def test_show_tells_the_error_of_a_run_that_failed(rival: EmbeddedRival, command: Rivals) -> None:

@@ -65,13 +65,13 @@ def test_the_setting_decides(sqlite_url: str, allowed: bool, status: str) -> Non
     ("command", "said"),
     [
         ("rm -rf /", "a list of arguments, not a text"),
-        ([], "the command itself"),
-        (["{input.command}"], "the command itself"),
-        ([lambda: "ls"], "the command itself"),
+        ([], "the program, the first of the list"),
+        (["{input.command}"], "the program, the first of the list"),
+        ([lambda: "ls"], "the program, the first of the list"),
         (["ls", None], "argument 1"),
         (["ls", "{os.environ}"], "argument 1: template {os.environ} begins with 'os'"),
-        (["sh", "-c", "echo {input.word}"], "would be code, too"),
-        (["/usr/bin/python3", "-c", "print('{input.word}')"], "would be code, too"),
+        (["sh", "-c", "echo {input.word}"], "would run as code"),
+        (["/usr/bin/python3", "-c", "print('{input.word}')"], "would run as code"),
     ],
 )
 def test_what_could_become_code_is_refused_at_registration(command: Any, said: str) -> None:
@@ -82,7 +82,7 @@ def test_what_could_become_code_is_refused_at_registration(command: Any, said: s
 
 def test_a_value_is_one_argument_and_no_option() -> None:
     assert run(["echo", "-n", "{item}", 7], item="a  b; c")["stdout"] == "a  b; c 7"
-    with pytest.raises(StepError, match="would take it for an option"):
+    with pytest.raises(StepError, match="would read it as an option"):
         run(["ls", "{item}"], item="--help")
     assert run(["printf", "--", "{item}"], item="-x")["stdout"] == "-x"
 
@@ -115,9 +115,9 @@ def test_a_failure_says_how_it_ended_and_the_end_of_its_stderr() -> None:
     assert "'sh' ended with 3" in str(error.value)
     assert str(error.value).endswith("the reason")
     assert len(str(error.value)) < 3000
-    with pytest.raises(StepError, match="ended by signal 9"):
+    with pytest.raises(StepError, match="killed by signal 9"):
         run(["sh", "-c", "kill -9 $$"])
-    with pytest.raises(StepError, match="not there"):
+    with pytest.raises(StepError, match="is missing"):
         run(["no-such-command-anywhere"])
 
 
@@ -140,7 +140,7 @@ def test_children_left_behind_do_not_hold_the_step_up(tmp_path: Path) -> None:
 
 def test_a_command_that_nobody_waits_for_any_more_is_ended_with_its_children(tmp_path: Path) -> None:
     over = iter([False, True])
-    with pytest.raises(StepError, match="gone on without this attempt"):
+    with pytest.raises(StepError, match="the attempt is no longer valid"):
         run(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], is_over=lambda: next(over))
     wait_until(lambda: gone(tmp_path / "pid"), what="the child is gone")
 

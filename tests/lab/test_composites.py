@@ -57,7 +57,7 @@ def test_a_path_means_one_item(lab: Lab) -> None:
 
 def test_which_item_must_be_said_when_one_is_asked_for(lab: Lab) -> None:
     lines(lab)
-    with pytest.raises(LabError, match=r"more than one step is meant: lines\[0\]/pack, lines\[1\]/pack"):
+    with pytest.raises(LabError, match=r"matches more than one step: lines\[0\]/pack, lines\[1\]/pack"):
         lab.run("lines").step("pack")
 
 
@@ -164,7 +164,7 @@ def everything(lab: Lab) -> None:
             branch("more?", when=lambda: True, then=[step(lambda: "more", name="more")]),
         ],
         name="everything",
-    )  # fmt: skip
+    )
     lab.fail("lines[1]/pack", times=2, error=BUSY)
     lab.crash("lines[3]/pack")
     lab.time_out("slow")
@@ -212,7 +212,7 @@ def test_each_message_of_a_duplicating_lab_comes_twice_and_runs_once() -> None:
     with Lab(duplicate=True, continuation=False) as lab:
         lab.register([step(lambda: calls.append(1), name="one")], name="w")
         run = lab.start("w")
-        assert lab._world.mailbox.backlog() == 2
+        assert lab._world.broker.backlog() == 2
         run.finish()
         lab.advance(3600)
     assert calls == [1]

@@ -49,7 +49,7 @@ def order(lab: Lab, **options: Any) -> None:
 
 def nothing_more_happens(lab: Lab) -> None:
     """As if everything waited for an event."""
-    lab._world.mailbox.lose()
+    lab._world.broker.lose()
     with lab.rival.database.transaction() as connection:
         connection.exec_driver_sql("UPDATE rival_steps SET ring_at = NULL")
         connection.exec_driver_sql("UPDATE rival_runs SET ring_at = NULL")
@@ -79,8 +79,10 @@ def test_backoffs_of_hours_pass_at_once(lab: Lab) -> None:
     run.assert_attempts("charge", 3)
     assert run.step("charge").attempts == 3
     assert [(tried.at, tried.what, tried.attempt) for tried in run.attempts_of("charge")] == [
-        (0, "failed", 1), (HOUR, "failed", 2), (3 * HOUR, "completed", 3),
-    ]  # fmt: skip
+        (0, "failed", 1),
+        (HOUR, "failed", 2),
+        (3 * HOUR, "completed", 3),
+    ]
 
 
 def test_ten_steps_with_hours_of_backoff_take_under_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +168,7 @@ def test_async_steps_and_what_they_log(lab: Lab) -> None:
 def test_a_lost_message_is_rung_again_by_the_keeper(lab: Lab) -> None:
     order(lab)
     run = lab.start("order", {"id": 7})
-    lab._world.mailbox.lose()
+    lab._world.broker.lose()
     assert run.finish().seconds == 10
 
 
@@ -392,8 +394,10 @@ def test_a_step_that_overstays_its_timeout_is_timed_out_and_its_result_refused(l
     run = lab.run("order", {"id": 7})
     run.assert_failed(step="charge", error="StepTimeout")
     assert told(run.timeline)[2:] == [
-        (60, "charge", "timed_out"), (60, "charge", "late_result_refused"), (60, None, "failed"),
-    ]  # fmt: skip
+        (60, "charge", "timed_out"),
+        (60, "charge", "late_result_refused"),
+        (60, None, "failed"),
+    ]
 
 
 def test_a_timeout_is_retried_when_the_step_says_so(lab: Lab) -> None:
@@ -416,8 +420,9 @@ def test_a_slow_attempt_may_fail_as_well(lab: Lab) -> None:
     lab.fail("charge", error=BUSY)
     run = lab.run("order", {"id": 7})
     assert [(tried.began, tried.at, tried.what) for tried in run.attempts_of("charge")] == [
-        (0, 10, "failed"), (10 + HOUR, 20 + HOUR, "completed"),
-    ]  # fmt: skip
+        (0, 10, "failed"),
+        (10 + HOUR, 20 + HOUR, "completed"),
+    ]
 
 
 def test_a_step_may_let_time_pass_itself(lab: Lab) -> None:
@@ -498,7 +503,7 @@ def test_a_step_that_no_run_comes_to_is_not_waited_for(lab: Lab) -> None:
     order(lab)
     lab.fail("charge", error=StepError("no"))
     lab.start("order", {"id": 7})
-    with pytest.raises(LabError, match="No run has come to step 'ship'"):
+    with pytest.raises(LabError, match="No run has reached step 'ship'"):
         lab.run_until("ship")
 
 
@@ -516,7 +521,7 @@ def test_a_cancel_at_the_very_moment_of_a_failure_is_told_too(lab: Lab) -> None:
     lab.fail("charge", error=BUSY)
     run = lab.start("order", {"id": 7})
     while not run.state.attempts:
-        lab._deliver_or_skip(lab._world.mailbox.take(), 0)
+        lab._deliver_or_skip(lab._world.broker.take(), 0)
     run.cancel()
     assert told(run.timeline)[2:] == [(0, "charge", "failed"), (0, "charge", "cancelled"), (0, None, "cancelled")]
 
@@ -603,7 +608,7 @@ def test_a_run_of_a_version_that_the_lab_does_not_have_is_shown(lab: Lab) -> Non
 
 
 def test_a_run_that_is_tried_for_ever_is_given_up(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rival_workers.testing.lab.MOST_MESSAGES", 50)
+    monkeypatch.setattr("rival_workers.testing.lab.MAX_MESSAGES", 50)
     order(lab, max_attempts=10**6, backoff="none")
     lab.fail("charge", times=None)
     with pytest.raises(NeverEnds, match="after 50 messages"):

@@ -34,7 +34,7 @@ def test_the_fixture_is_there_without_any_import(rival_lab: Lab) -> None:
 
 @pytest.mark.rival_lab(shuffle=3)
 def test_a_mark_opens_the_fixture_s_lab_with_options(rival_lab: Lab) -> None:
-    assert rival_lab._world.mailbox._dice is not None
+    assert rival_lab._world.broker._random is not None
 
 
 def test_a_suite_that_does_not_use_it_imports_the_plugin_alone(tmp_path: Path) -> None:

@@ -22,8 +22,10 @@ def test_a_nightly_workflow_runs_once_a_night_through_the_change_of_the_clock() 
         lab.advance(dt.timedelta(days=3))
         runs = lab.rival.runs()
         assert [run.run_id for run in reversed(runs)] == [
-            "nightly@2026-03-28T01:00:00Z", "nightly@2026-03-29T01:00:00Z", "nightly@2026-03-30T00:00:00Z",
-        ]  # fmt: skip
+            "nightly@2026-03-28T01:00:00Z",
+            "nightly@2026-03-29T01:00:00Z",
+            "nightly@2026-03-30T00:00:00Z",
+        ]
         assert {(run.status, run.result["x"]) for run in runs} == {("completed", 1)}
 
 

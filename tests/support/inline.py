@@ -17,8 +17,8 @@ from rival_workers.definition.workflow import WorkflowDefinition, define_workflo
 from rival_workers.runtime.attempt.coordinator import Verdict
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
+from rival_workers.testing.broker import deliver
 from rival_workers.testing.clock import Clock
-from rival_workers.testing.delivery import deliver
 from tests.support.histories import assert_histories_are_complete
 from tests.support.shared_database import store_at, with_shared_pool
 

@@ -82,7 +82,7 @@ def test_a_nested_workflow_brings_its_compensations_along() -> None:
         (for_each("f", items=list, do=[work], compensate=undo), "give compensate to the steps"),
         (workflow(define_workflow("v", [work]), compensate=undo), "a workflow has no compensation"),
         (wait_event_step("paid", compensate=undo), "a wait_event has no compensation"),
-        (delay_step(seconds=1, compensate=undo), "nothing that could be retried or undone"),
+        (delay_step(seconds=1, compensate=undo), "cannot be retried or compensated"),
         (step(work, compensate=lambda payment, why: None), "work's compensate: cannot inject parameters 'payment'"),
         (step(work, compensate="undo"), "'undo' is not a function"),
         (step(lambda result: None, name="x"), "x"),

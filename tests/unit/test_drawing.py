@@ -6,17 +6,16 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rival_workers import branch, create_workflow, for_each, loop, parallel, step, workflow
 from rival_workers.definition.workflow import define_workflow
 from rival_workers.drawing import differences as differing
-from rival_workers.drawing import trees
+from rival_workers.drawing import plan_charts as trees
 from rival_workers.drawing.differences import Changed, Moved, differences
-from rival_workers.drawing.mermaid import escaped, mermaid
-from rival_workers.drawing.outline import outline
-from rival_workers.drawing.run_trees import RunTree
+from rival_workers.drawing.plan_charts import escaped, mermaid, outline
+from rival_workers.drawing.run_charts import RunTree
 from rival_workers.engine.plan import BranchNode, ForEachNode, ParallelNode, Plan, StepConfig, StepNode
 
 
@@ -208,6 +207,7 @@ def nodes(draw: st.DrawFn, name: str, depth: int) -> Any:
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(plan_bodies(), plan_bodies(), st.booleans(), st.booleans())
 def test_two_plans_have_no_differences_if_and_only_if_they_are_the_same(a: Any, b: Any, one: bool, other: bool) -> None:
     old, new = Plan(nodes=a, on_error=one), Plan(nodes=b, on_error=other)
@@ -215,6 +215,8 @@ def test_two_plans_have_no_differences_if_and_only_if_they_are_the_same(a: Any, 
     assert not differences(old, Plan.load(old.model_dump(mode="json")))
 
 
+# Without a deadline: on a loaded machine an example may take longer.
+@settings(deadline=None)
 @given(st.permutations("abcdef"))
 def test_what_did_not_move_is_in_the_same_order_as_before(order: list[str]) -> None:
     old, new = plan_of(*map(named, "abcdef")), plan_of(*map(named, order))

@@ -1,4 +1,4 @@
-"""Filters as people type them: what is JSON is that, other words are text, and a filter can be typed again."""
+"""Filters as people type them: what is JSON is that, other words are text, and a filter can be as_arguments again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rival_client.sql.run_search import RunFilter
-from rival_workers.cli.filters import filter_options, typed
+from rival_workers.cli.selection import as_arguments, filter_options
 
 heard: list[RunFilter] = []
 
@@ -71,6 +71,6 @@ filters = st.builds(
 
 @given(filters)
 def test_a_filter_typed_again_is_the_same_filter(chosen: RunFilter) -> None:
-    again = read(*shlex.split(typed(chosen)))
+    again = read(*shlex.split(as_arguments(chosen)))
     assert again == chosen
     assert json.dumps(again.input) == json.dumps(chosen.input)

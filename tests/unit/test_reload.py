@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rival_workers.cli.worker import Hands, hands_options
+from rival_workers.cli.worker import FleetOptions, with_fleet_options
 from rival_workers.definition.file_reload import modules_below
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
@@ -186,9 +186,9 @@ def test_dev_follows_files_and_worker_does_so_when_asked() -> None:
     seen: list[bool] = []
 
     @click.command()
-    @hands_options(processes=1, events=False, reload=True)
+    @with_fleet_options(processes=1, events=False, reload=True)
     def command(**options: Any) -> None:
-        seen.append("--reload" in Hands(**options).command(0))
+        seen.append("--reload" in FleetOptions(**options).command(0))
 
     for arguments in ([], ["--no-reload"], ["--reload"]):
         CliRunner().invoke(command, arguments, catch_exceptions=False)

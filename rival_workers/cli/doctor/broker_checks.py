@@ -1,4 +1,4 @@
-"""The checks of `rival doctor` on the broker: reachable, quick, not evicting, not open to everybody."""
+"""The checks of `rival doctor` on the broker: reachable, fast, not evicting messages, protected by a password."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rival_workers.cli.doctor.checks import Check
 from rival_workers.runtime.celery.broker_access import acl_line, denials, described, refused_login, user_of
 from rival_workers.settings import WorkerSettings
 
-#: More messages than this that nobody has taken: the fleet is too small, or away.
+#: More waiting messages than this: the fleet is too small, or down.
 LONG_QUEUE = 10_000
 
 
@@ -37,7 +37,7 @@ def check_broker(settings: WorkerSettings) -> Iterator[Check]:
 
 
 def _unreachable(url: str, error: Exception) -> list[Check]:
-    advice = "check that it runs and that RIVAL_BROKER_URL is right; until then runs start at the keeper's pace"
+    advice = "check that it runs and that RIVAL_BROKER_URL is right; until then only the keeper starts steps, slowly"
     reason = without_secrets((str(error).splitlines() or [type(error).__name__])[0], url)
     return [Check("broker", "fail", f"the broker at {masked(url)} does not answer ({reason})", advice)]
 
@@ -67,7 +67,7 @@ def _redis(settings: WorkerSettings, url: str) -> list[Check]:
 
 
 def _info(client: redis.Redis) -> dict[str, Any]:
-    """Only the doctor asks for it: a user need not have the right."""
+    """INFO is optional: only this command uses it, so the Redis user need not have the permission."""
     try:
         return dict(client.info())
     except redis.exceptions.NoPermissionError:
@@ -81,13 +81,13 @@ def _access(settings: WorkerSettings, url: str) -> Check:
         return _unreachable(url, error)[0]
     if found:
         return Check("broker access", "fail", described(url, found), f"run as an administrator: {acl_line(url, found)}")
-    return Check("broker access", "ok", f"user {user_of(url)!r} may do what workers do")
+    return Check("broker access", "ok", f"user {user_of(url)!r} has all permissions that workers need")
 
 
 def _policy(policy: str) -> Check:
     if policy == "noeviction":
         return Check("broker memory", "ok", "maxmemory-policy is noeviction")
-    message = f"maxmemory-policy is {policy}: when memory is short, messages vanish and runs are late"
+    message = f"maxmemory-policy is {policy}: when memory is full, Redis deletes messages and runs are late"
     return Check("broker memory", "warn", message, "set maxmemory-policy to noeviction")
 
 
@@ -98,7 +98,7 @@ def _other(url: str) -> list[Check]:
             connection.ensure_connection(max_retries=1, timeout=3)
             latency = time.perf_counter() - before
     except Exception as error:
-        # kombu's transports raise their own kinds; whatever it was, the broker cannot be used.
+        # kombu's transports raise their own types; with any error the broker cannot be used.
         return _unreachable(url, error)
     return [Check("broker", "ok", f"{masked(url)} connects in {latency * 1000:.1f} ms")]
 
@@ -110,7 +110,7 @@ def _backlog(settings: WorkerSettings) -> Check:
     finally:
         doorbell.close()
     if waiting is None:
-        return Check("queue", "ok", f"the broker does not say how long queue {settings.queue!r} is")
+        return Check("queue", "ok", f"the broker does not report the length of queue {settings.queue!r}")
     if waiting > LONG_QUEUE:
         advice = "start more workers; nothing is lost meanwhile"
         return Check("queue", "warn", f"{waiting:,} messages wait in queue {settings.queue!r}", advice)
@@ -118,7 +118,7 @@ def _backlog(settings: WorkerSettings) -> Check:
 
 
 def is_open_to_others(url: str) -> bool:
-    """No password, and reachable from other machines as far as the URL tells."""
+    """No password, and not a loopback address, as far as the URL shows."""
     parts = urlsplit(url)
     if parts.password or parts.scheme == "unix" or not parts.hostname or parts.hostname == "localhost":
         return False

@@ -1,4 +1,4 @@
-"""The single checks of `rival doctor` on settings, database and fleet. Each looks, and says what to do."""
+"""The checks of `rival doctor` on settings, database and fleet. Each returns what it found and what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOW = 0.05
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. "fail": Rival does not work, or does not keep its promises, until `advice` is followed."""
+    """One finding. "fail": Rival does not work, or its guarantees do not hold, until `advice` is followed."""
 
     name: str
     status: Status
@@ -28,39 +28,44 @@ class Check:
 
 
 def check_settings(settings: WorkerSettings) -> Iterator[Check]:
-    found = [Check("settings", status, message, advice) for wrong, status, message, advice in _rules(settings) if wrong]
+    found = [Check("settings", status, message, advice) for status, message, advice in _rules(settings)]
     yield from found or [Check("settings", "ok", f"lease {settings.lease:g} s, queue {settings.queue!r}")]
 
 
-def _rules(s: WorkerSettings) -> list[tuple[bool, Status, str, str]]:
-    short_lease = f"RIVAL_LEASE={s.lease:g} s is short: a long pause of a busy machine loses attempts"
-    return [
-        (bool(s.failpoint), "fail", "RIVAL_FAILPOINT is set: workers kill themselves", "unset it; it is for tests"),
-        (s.lease < 5, "warn", short_lease, "use 5 s or more outside of development"),
-        (s.lease > 120, "warn", f"RIVAL_LEASE={s.lease:g} s: a dead worker's steps wait that long", "lower it"),
-        (s.keeper_interval > s.lease / 2, "warn", f"RIVAL_KEEPER_INTERVAL={s.keeper_interval:g} s is long for a lease"
-         f" of {s.lease:g} s: takeovers come late", "use a tenth of the lease or less"),
-        (s.ring_grace < 2, "warn", f"RIVAL_RING_GRACE={s.ring_grace:g} s: a busy fleet is rung for work it has",
-         "use 5 s or more"),
-        (s.ring_grace > 120, "warn", f"RIVAL_RING_GRACE={s.ring_grace:g} s: a lost message is noticed that late",
-         "use 10 s"),
-        (s.near > 300, "warn", f"RIVAL_NEAR={s.near:g} s: long countdowns fill one worker's memory", "use 30 s"),
-        (s.max_payload > 16 * 2**20, "warn", f"RIVAL_MAX_PAYLOAD={s.max_payload:,} bytes: large rows slow every step",
-         "store large things elsewhere and pass references"),
-        (0 < s.retention < 3600, "warn", f"RIVAL_RETENTION={s.retention:g} s: ended runs are deleted that soon",
-         "it is in seconds: a week is 604800"),
-    ]  # fmt: skip
+def _rules(s: WorkerSettings) -> Iterator[tuple[Status, str, str]]:
+    lease, grace = f"RIVAL_LEASE={s.lease:g} s", f"RIVAL_RING_GRACE={s.ring_grace:g} s"
+    if s.failpoint:
+        yield "fail", "RIVAL_FAILPOINT is set: workers kill themselves", "unset it; it is for tests"
+    if s.lease < 5:
+        yield "warn", f"{lease} is short: a pause of a busy machine loses attempts", "use 5 s or more in production"
+    if s.lease > 120:
+        yield "warn", f"{lease}: the steps of a dead worker wait that long", "lower it"
+    if s.keeper_interval > s.lease / 2:
+        message = f"RIVAL_KEEPER_INTERVAL={s.keeper_interval:g} s is long for a lease of {s.lease:g} s"
+        yield "warn", f"{message}: takeovers are late", "use a tenth of the lease or less"
+    if s.ring_grace < 2:
+        yield "warn", f"{grace}: messages that a busy fleet already has are published again", "use 5 s or more"
+    if s.ring_grace > 120:
+        yield "warn", f"{grace}: a lost message is replaced only after that time", "use 10 s"
+    if s.near > 300:
+        yield "warn", f"RIVAL_NEAR={s.near:g} s: long countdowns fill one worker's memory", "use 30 s"
+    if s.max_payload > 16 * 2**20:
+        message = f"RIVAL_MAX_PAYLOAD={s.max_payload:,} bytes: large rows slow every step"
+        yield "warn", message, "store large values elsewhere and pass references"
+    if 0 < s.retention < 3600:
+        message = f"RIVAL_RETENTION={s.retention:g} s: ended runs are deleted that soon"
+        yield "warn", message, "it is in seconds: a week is 604800"
 
 
 def check_database(database: Database) -> Iterator[Check]:
-    """DatabaseUnavailable when there is none."""
+    """Raises DatabaseUnavailable if the database cannot be reached."""
     server = health.read_server(database)
-    slow = server.latency > SLOW
-    yield Check(
-        "database", "warn" if slow else "ok",
-        f"{server.version} at {masked(database.url)} answers in {server.latency * 1000:.1f} ms",
-        "every step pays a round trip or more: put workers near the database" if slow else "",
-    )  # fmt: skip
+    message = f"{server.version} at {masked(database.url)} answers in {server.latency * 1000:.1f} ms"
+    if server.latency > SLOW:
+        advice = "every step waits for at least one round trip: run workers near the database"
+        yield Check("database", "warn", message, advice)
+    else:
+        yield Check("database", "ok", message)
     yield from _durability(server)
     yield from _connections(server)
     yield _clock(server)
@@ -87,10 +92,8 @@ def _clock(server: health.Server) -> Check:
     if abs(server.skew) <= MAX_SKEW:
         return Check("clock", "ok", f"within {max(abs(server.skew), 0.001) * 1000:.0f} ms of the database's")
     ahead = "ahead of" if server.skew > 0 else "behind"
-    return Check(
-        "clock", "warn", f"this machine's clock is {abs(server.skew):.1f} s {ahead} the database's",
-        "run NTP on both; countdowns of retries and the times in logs are off by as much",
-    )  # fmt: skip
+    advice = "run NTP on both; countdowns of retries and the times in logs are wrong by this difference"
+    return Check("clock", "warn", f"this machine's clock is {abs(server.skew):.1f} s {ahead} the database's", advice)
 
 
 def check_migrations(database: Database) -> Check:
@@ -103,13 +106,12 @@ def check_migrations(database: Database) -> Check:
 
 
 def check_access(database: Database) -> Iterator[Check]:
-    """Whether workers and producers can write at all."""
+    """Whether workers and producers can write."""
     access = health.read_access(database)
     if access.read_only:
-        yield Check(
-            "writes", "fail", f"the database is read-only ({access.read_only}): no run starts and no step ends",
-            "connect to the primary, or make it writable; workers keep their outcomes meanwhile",
-        )  # fmt: skip
+        advice = "connect to the primary, or make it writable; workers keep their outcomes until then"
+        message = f"the database is read-only ({access.read_only}): no run starts and no step ends"
+        yield Check("writes", "fail", message, advice)
     if access.missing:
         shown = ", ".join(access.missing[:4]) + (f" and {len(access.missing) - 4} more" if access.missing[4:] else "")
         advice = "GRANT SELECT, INSERT, UPDATE, DELETE on all rival_ tables to the role of RIVAL_DATABASE_URL"
@@ -123,17 +125,15 @@ def check_fleet(database: Database) -> Iterator[Check]:
     yield _workers(liveness, backlog)
     if liveness.stale:
         advice = "nothing to do if workers just died: their steps are being taken over"
-        yield Check("workers", "warn", f"{liveness.stale} executor(s) have stopped beating", advice)
+        yield Check("workers", "warn", f"{liveness.stale} executor(s) have no heartbeat any more", advice)
     for problem in health.read_problems(database):
         advice = "await instead of blocking, or make it a sync step; restart that worker if it does not recover"
         yield Check("executors", "fail", problem, advice)
     yield from _stray_attempts(health.read_stray_attempts(database))
     yield _overdue(backlog)
     if backlog.parked:
-        yield Check(
-            "parked", "warn", f"{backlog.parked} run(s) or step(s) are parked: {backlog.parked_why}",
-            "start a worker that has that workflow at that version",
-        )  # fmt: skip
+        message = f"{backlog.parked} run(s) or step(s) are parked: {backlog.parked_why}"
+        yield Check("parked", "warn", message, "start a worker that has that workflow at that version")
 
 
 def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
@@ -141,24 +141,22 @@ def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
         return Check("workers", "ok", f"{liveness.live} live executor(s)")
     waiting = ", and runs are waiting" if backlog.open_runs else ""
     status: Status = "fail" if backlog.open_runs else "warn"
-    return Check("workers", status, f"no live executor{waiting}", "start some: `rival worker --workflows PATH`")
+    return Check("workers", status, f"no live executor{waiting}", "start workers: `rival worker --workflows PATH`")
 
 
 def _stray_attempts(strays: health.StrayAttempts) -> Iterator[Check]:
     if strays.count:
-        yield Check(
-            "attempts", "fail", f"{strays.count} attempt(s) are running on no live executor, such as {strays.example}",
-            "start a worker: it releases them within two minutes; if some run already, look at their logs",
-        )  # fmt: skip
+        message = f"{strays.count} attempt(s) are running on no live executor, such as {strays.example}"
+        advice = "start a worker: it releases them within two minutes; if workers are running, read their logs"
+        yield Check("attempts", "fail", message, advice)
 
 
 def _overdue(backlog: health.Backlog) -> Check:
     if not backlog.overdue:
         return Check("backlog", "ok", "nothing is overdue")
-    return Check(
-        "backlog", "warn", f"{backlog.overdue} run(s) or step(s) should have been looked at over a minute ago",
-        "the fleet is down, too small, or cut off from the database: look at the workers' logs",
-    )  # fmt: skip
+    message = f"{backlog.overdue} run(s) or step(s) are overdue by more than a minute"
+    advice = "the fleet is down, too small, or cannot reach the database: read the workers' logs"
+    return Check("backlog", "warn", message, advice)
 
 
 def check_as_json(check: Check) -> dict[str, Any]:

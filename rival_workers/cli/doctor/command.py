@@ -1,4 +1,4 @@
-"""`rival doctor`: looks at everything Rival needs and says what to do about what is wrong. Changes nothing."""
+"""`rival doctor`: checks everything that Rival needs and prints what to do about problems. Changes nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def examine() -> Iterator[Check]:
 
 
 def _settings() -> Generator[Check, None, WorkerSettings | None]:
-    """The settings, and what is wrong with them. Where only workers would refuse them, the checks go on."""
+    """Yields the checks of the settings. Where only workers would refuse them, returns the settings of producers."""
     try:
         settings = resolved(WorkerSettings)
     except ConfigurationError as error:
@@ -88,7 +88,7 @@ def _examine_database(database: Database) -> Iterator[Check]:
     except DatabaseUnavailable as error:
         yield Check("database", "fail", str(error), "start it, or correct RIVAL_DATABASE_URL")
     except DatabaseError as error:
-        yield Check("database", "fail", str(error), "correct what the other checks name, then look again")
+        yield Check("database", "fail", str(error), "correct what the other checks name, then run this again")
 
 
 def _print_json(found: list[Check], healthy: bool) -> None:

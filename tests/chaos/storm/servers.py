@@ -16,7 +16,8 @@ import psycopg
 import redis
 
 from rival_client.db.database import Database
-from rival_workers.dev.servers import BrokerServer, PostgresServer
+from rival_workers.dev.broker_server import BrokerServer
+from rival_workers.dev.postgres_server import PostgresServer
 from rival_workers.store import migrations
 
 #: The role that workers and producers connect as.

@@ -1,4 +1,4 @@
-"""An order: check it, charge the card, ship, tell the customer. The payment gateway is busy at first."""
+"""An order: check it, charge the card, ship, notify the customer. The payment gateway is busy at first."""
 
 from pydantic import BaseModel
 

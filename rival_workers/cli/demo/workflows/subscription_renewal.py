@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from rival_workers import StepLog, StepView, step
 
-description = "Renew a subscription; undo and tell somebody when the card is declined"
+description = "Renew a subscription; handle a declined card"
 
 
 class Input(BaseModel):

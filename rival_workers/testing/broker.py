@@ -1,4 +1,4 @@
-"""A lab's broker: a doorbell that keeps what is rung, and hands it out when its time has come."""
+"""The broker of a lab: a doorbell that keeps published messages in memory, and returns each when its time has come."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from rival_workers.testing.clock import Clock
 
 
 @dataclass(frozen=True)
-class Letter:
-    """A message, and when it is to be delivered."""
+class QueuedMessage:
+    """A message and the time of its delivery."""
 
     at: float
     message: AnyMessage
 
 
-class Mailbox:
-    """In order, each message once. With `shuffle` in an order that only the seed knows, with `duplicate` each twice:
-    neither may make a difference to a run.
+class LabBroker:
+    """Delivers in order, each message once. `shuffle` is the seed of a random order, `duplicate` delivers each message
+    twice; neither may change the result of a run.
     """
 
     def __init__(self, clock: Clock, *, shuffle: int | None = None, duplicate: bool = False) -> None:
         self._clock, self._copies = clock, 2 if duplicate else 1
-        self._dice = None if shuffle is None else random.Random(shuffle)
-        self._letters: list[Letter] = []
+        self._random = None if shuffle is None else random.Random(shuffle)
+        self._messages: list[QueuedMessage] = []
 
     # -- as a doorbell ------------------------------------------------------------------------------------
 
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         now = self._clock()
-        self._letters += [Letter(now + message.countdown, message) for message in messages for _ in range(self._copies)]
+        for message in messages:
+            self._messages += [QueuedMessage(now + message.countdown, message)] * self._copies
         return True
 
     def backlog(self) -> int | None:
-        return sum(letter.at <= self._clock() for letter in self._letters)
+        return sum(queued.at <= self._clock() for queued in self._messages)
 
     def oldest(self) -> float:
         now = self._clock()
-        return max((now - letter.at for letter in self._letters if letter.at <= now), default=0.0)
+        return max((now - queued.at for queued in self._messages if queued.at <= now), default=0.0)
 
     def check_epoch(self) -> bool:
         return False
@@ -53,30 +54,30 @@ class Mailbox:
 
     @property
     def next_at(self) -> float | None:
-        """When the next message is to be delivered."""
-        return min((letter.at for letter in self._letters), default=None)
+        """The time of the next delivery."""
+        return min((queued.at for queued in self._messages), default=None)
 
     def take(self) -> AnyMessage | None:
         """The next message whose time has come."""
-        ready = sorted((n for n, letter in enumerate(self._letters) if letter.at <= self._clock()), key=self._when)
+        ready = sorted((n for n, queued in enumerate(self._messages) if queued.at <= self._clock()), key=self._when)
         if not ready:
             return None
-        return self._letters.pop(self._dice.choice(ready) if self._dice else ready[0]).message
+        return self._messages.pop(self._random.choice(ready) if self._random else ready[0]).message
 
     def _when(self, index: int) -> float:
-        return self._letters[index].at
+        return self._messages[index].at
 
     def put_back(self, message: AnyMessage) -> None:
-        """It is the next one again."""
-        self._letters.insert(0, Letter(self._clock(), message))
+        """Makes it the next message again."""
+        self._messages.insert(0, QueuedMessage(self._clock(), message))
 
     def lose(self) -> None:
-        """The broker forgets everything."""
-        self._letters.clear()
+        """Broker data loss: drops all messages."""
+        self._messages.clear()
 
 
 def deliver(coordinator: Coordinator, message: AnyMessage) -> Verdict | None:
-    """One message, as a worker takes it."""
+    """Processes one message like a worker does."""
     if isinstance(message, EventMessage):
         coordinator.deliver(message.event_id)
         return None

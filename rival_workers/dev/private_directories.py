@@ -1,4 +1,4 @@
-"""Directories for one user alone, in places that anybody can write to: made, or checked before use."""
+"""Directories of one user inside directories that all users can write to: created, or checked before use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOCKET_NAME = ".s.PGSQL.5432"
 
 
 def private_directory(path: Path, uid: int, gid: int, mode: int = 0o700) -> Path:
-    """Makes `path`, or refuses one that somebody else has put there."""
+    """Creates `path`, or refuses one that another user has created."""
     try:
         path.mkdir(mode=0o700)
         os.chown(path, uid, gid)
@@ -28,8 +28,8 @@ def private_directory(path: Path, uid: int, gid: int, mode: int = 0o700) -> Path
     return path
 
 
-def lasting_place(label: str, owner: str) -> Path:
-    """A path that survives a reboot where there is such a place; derived from `label`, so found again."""
+def lasting_directory(label: str, owner: str) -> Path:
+    """A path that survives a reboot if the system has such a directory; derived from `label`, so it is found again."""
     parent = Path("/var/tmp")
     if not os.access(parent, os.W_OK | os.X_OK):
         parent = Path(tempfile.gettempdir())
@@ -37,7 +37,7 @@ def lasting_place(label: str, owner: str) -> Path:
 
 
 def socket_directory(data: Path) -> Path:
-    """Next to the data when the path is short and plain enough, else in the temporary directory."""
+    """Next to the data if the path is short and has no special characters, else in the temporary directory."""
     beside = data.parent / "run"
     if _fits(beside):
         return beside

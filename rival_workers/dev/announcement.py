@@ -1,4 +1,4 @@
-"""What a running `rival dev` leaves in its folder for others to find: `dev.json`, true while `dev.lock` is held."""
+"""How other commands find a running `rival dev`: `dev.json` in its folder, valid while `dev.lock` is held."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rival_workers.dev.board import write_atomically
 from rival_workers.dev.errors import StackError
 from rival_workers.dev.locks import FileLock
+from rival_workers.dev.stack_files import write_atomically
 
 _TIMEOUT = 10.0
 
 
 @dataclass(frozen=True)
-class DevNote:
+class DevServers:
     """The servers that a `rival dev` uses, its own or the environment's."""
 
     database_url: str
     broker_url: str
 
 
-def running_dev(directory: Path) -> DevNote | None:
-    """The note of the `rival dev` that runs in `directory`, if one does."""
-    if not _note(directory).exists() or not _is_held(directory):
+def running_dev(directory: Path) -> DevServers | None:
+    """The servers of the `rival dev` that runs in `directory`; None if none runs."""
+    if not _dev_file(directory).exists() or not _is_held(directory):
         return None
     try:
-        return DevNote(**json.loads(_note(directory).read_text()))
+        return DevServers(**json.loads(_dev_file(directory).read_text()))
     except FileNotFoundError:
         return None  # it stopped in between
 
 
 class Announcement:
-    """A `rival dev`'s own note, for as long as the block runs; several in one folder share it."""
+    """Announces the servers of a `rival dev` while the block runs; several in one folder share `dev.json`."""
 
-    def __init__(self, directory: Path, note: DevNote) -> None:
+    def __init__(self, directory: Path, servers: DevServers) -> None:
         self._directory, self._lock = directory, FileLock(_lock(directory))
         if not self._lock.lock(_TIMEOUT, shared=True):
-            raise StackError(f"Somebody holds {_lock(directory)} and does not let go of it.")
-        write_atomically(_note(directory), asdict(note))
+            raise StackError(f"Another process holds the lock {_lock(directory)} and does not release it.")
+        write_atomically(_dev_file(directory), asdict(servers))
 
     def __enter__(self) -> Announcement:
         return self
@@ -47,7 +47,7 @@ class Announcement:
         self._lock.close()
         with FileLock(_lock(self._directory)) as probe:
             if probe.try_lock():
-                _note(self._directory).unlink(missing_ok=True)
+                _dev_file(self._directory).unlink(missing_ok=True)
 
 
 def _is_held(directory: Path) -> bool:
@@ -55,7 +55,7 @@ def _is_held(directory: Path) -> bool:
         return not probe.try_lock()
 
 
-def _note(directory: Path) -> Path:
+def _dev_file(directory: Path) -> Path:
     return directory / "dev.json"
 
 

@@ -1,7 +1,7 @@
-"""The notes between a starter and the supervisor: what is wanted (`request.json`), what there is (`stack.json`).
+"""The files between a starter and the supervisor: requested servers (`request.json`), running servers (`stack.json`).
 
-A starter writes a request with an id of its own; the supervisor brings up what it names and says which id it
-has answered. Both files are replaced in one piece, so a reader sees an old note or a new one, never half of one.
+A starter writes a request with a new id; the supervisor starts the servers and writes the id that it has answered.
+Both files are replaced atomically, so a reader sees the old content or the new one, never a part.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Board:
-    """What the supervisor says of its servers."""
+class StackState:
+    """The state of the servers, written by the supervisor."""
 
     supervisor: int
     answered: str = ""
@@ -53,8 +53,8 @@ class Board:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the files of one stack are."""
+class StackPaths:
+    """The paths of the files of one stack."""
 
     directory: Path
 
@@ -79,48 +79,48 @@ class Places:
         return self.directory / "request.json"
 
     @property
-    def board(self) -> Path:
+    def state(self) -> Path:
         return self.directory / "stack.json"
 
     def prepare(self) -> None:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         ignore = self.directory / ".gitignore"
         if not ignore.exists():
-            ignore.write_text("*\n")  # data and a password: never into a repository
+            ignore.write_text("*\n")  # data and a password must not get into a repository
 
 
-def read_request(places: Places) -> Request | None:
-    note = _read(places.request)
-    return None if note is None else Request(note["id"], tuple(note["names"]))
+def read_request(paths: StackPaths) -> Request | None:
+    content = _read(paths.request)
+    return None if content is None else Request(content["id"], tuple(content["names"]))
 
 
-def read_board(places: Places) -> Board | None:
-    note = _read(places.board)
-    if note is None:
+def read_state(paths: StackPaths) -> StackState | None:
+    content = _read(paths.state)
+    if content is None:
         return None
-    servers = {name: Running(**server) for name, server in note.pop("servers").items()}
-    return Board(servers=servers, **note)
+    servers = {name: Running(**server) for name, server in content.pop("servers").items()}
+    return StackState(servers=servers, **content)
 
 
-def write_atomically(path: Path, note: dict[str, Any]) -> None:
-    """Readable by its owner alone: most of these notes hold a password."""
+def write_atomically(path: Path, content: dict[str, Any]) -> None:
+    """Readable only by the owner: most of these files contain a password."""
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(fd, "w") as file:
-        json.dump(note, file, indent=2)
+        json.dump(content, file, indent=2)
     os.replace(name, path)
 
 
-def write_request(places: Places, request: Request) -> None:
-    write_atomically(places.request, asdict(request))
+def write_request(paths: StackPaths, request: Request) -> None:
+    write_atomically(paths.request, asdict(request))
 
 
-def write_board(places: Places, board: Board) -> None:
-    write_atomically(places.board, asdict(board))
+def write_state(paths: StackPaths, state: StackState) -> None:
+    write_atomically(paths.state, asdict(state))
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        note: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    return note
+    return content

@@ -15,6 +15,13 @@ from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Answer, Cli
 
 BROKEN = {"yes": True}
+REFUSED = (
+    "Cannot retry run '{}': it is running, and only a failed or cancelled run can be retried: rewind it to a step, or "
+    "cancel it first. Nothing was changed."
+)
+EITHER = "give either RUN or a filter, like --workflow, --status, --since or --error"
+THE_STEP = "give the step: STEP after RUN, or --step with a filter"
+A_FIELD = "give KEY=VALUE, like customer=7 or customer.id=7, or a JSON object."
 
 
 def prepare() -> str:
@@ -43,38 +50,86 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
             rival.run("job", run_id=name)
             assert rival.wait("job", name, 20).status == "failed"
     # No worker runs from here on: what is opened stays open.
-    preview = bare("retry", "--workflow", "job", "--since", "1h").out
-    assert "would retry 4 runs\nNothing was changed: add --yes" in preview
+    bare("retry", "--workflow", "job", "--since", "1h").prints(
+        """
+        run  workflow  status  created  would
+        four  job  failed  <time>  ValueError: broken  continue at act
+        three  job  failed  <time>  ValueError: broken  continue at act
+        two  job  failed  <time>  ValueError: broken  continue at act
+        one  job  failed  <time>  ValueError: broken  continue at act
+        would retry 4 runs
+        Nothing was changed: add --yes to do it.
+        """
+    )
     assert {one["status"] for one in bare("ls", "--json").json["runs"]} == {"failed"}
 
-    assert bare("retry", "one", "--by", "ann", "--json").json["opened"] == ["act"]
-    assert (
-        "Cannot retry run 'one': it is running, and only a failed or cancelled run can be retried"
-        in bare("retry", "one", code=1).err
+    reopened = {"run_id": "one", "opened": ["act"], "runs_again": ["act"], "children": [], "retried_children": []}
+    bare("retry", "one", "--by", "ann", "--json").prints_json(reopened | {"dry_run": False})
+    bare("retry", "one", code=1).complains(f"rival: {REFUSED.format('one')}")
+
+    rewound = reopened | {"opened": ["prepare"], "runs_again": ["act", "prepare"]}
+    bare("rewind", "one", "prepare", "--dry-run", "--json").prints_json(rewound | {"dry_run": True})
+    bare("rewind", "one", "prepare", "--dry-run").prints(
+        """
+        one would continue at prepare
+        steps that run again: act
+        """
+    )
+    bare("rewind", "one", "prepare").prints(
+        """
+        one continues at prepare
+        steps that run again: act
+        """
+    )
+    bare("rewind", "one", "nothing", code=1).complains(
+        "rival: Cannot rewind run 'one': there is no step 'nothing' that has begun (known: prepare). Nothing was "
+        "changed."
     )
 
-    assert "one would continue at prepare" in bare("rewind", "one", "prepare", "--dry-run").out
-    assert "one continues at prepare\nsteps that run again: act" in bare("rewind", "one", "prepare").out
-    assert "known: prepare)" in bare("rewind", "one", "nothing", code=1).err
+    bare("pause", "one").prints("paused one")
+    bare("pause", "one").prints("one is paused: nothing to do")
+    paused = {"run_id": "one", "status": "running", "paused": False, "is_paused": True}
+    bare("pause", "one", "--json").prints_json(paused)
+    bare("show", "one").prints(
+        """
+        run  one
+        workflow  job (version <version>)
+        status  running
+        at  prepare
+        paused  since <time>
+        created  <time>
+        input  null
 
-    assert bare("pause", "one").out == "paused one\n"
-    assert bare("pause", "one").out == "one is paused: nothing to do\n"
-    assert "paused     since " in bare("show", "one").out
-    assert bare("resume", "one", "--json").json["is_paused"] is False
+        step  status  attempts  queued  took
+        prepare  pending  0
 
-    assert "act of two is skipped" in bare("skip", "two", "act", "--reason", "not needed").out
+        step  attempt  outcome  took  error
+        act  1  failed  <duration>  ValueError: broken
+
+        act, attempt 1:
+          Traceback (most recent call last):
+            File "<repository>/tests/acceptance/test_cli_operating.py", line …, in act
+              raise ValueError("broken")
+          ValueError: broken
+        """
+    )
+    resumed = {"run_id": "one", "status": "running", "resumed": True, "is_paused": False}
+    bare("resume", "one", "--json").prints_json(resumed)
+
+    bare("skip", "two", "act", "--reason", "not needed").prints("act of two is skipped; the run continues")
     assert bare("show", "two", "--json").json["status"] == "completed"
-    bare("set-result", "three", "act", '{"n": 7}', "--reason", "by hand", "--by", "bob")
+    settled = bare("set-result", "three", "act", '{"n": 7}', "--reason", "by hand", "--by", "bob", "--json")
+    settled.prints_json({"run_id": "three", "step": "act", "status": "completed"})
     told = bare("show", "three", "--json", "--history").json
     assert (told["status"], told["result"]) == ("completed", {"n": 7})
     [by_hand] = [entry for entry in told["history"] if entry["what"] == "set_result"]
     assert by_hand["by"] == "bob"
     assert by_hand["detail"] == {"reason": "by hand", "was": "pending", "result": {"n": 7}}
 
-    retried = bare("retry", "--status", "failed", "--yes", "--json").json
-    assert (retried["runs"], retried["refused"], retried["more"]) == (["four"], {}, False)
-    assert "give either RUN or a filter" in bare("retry", code=2).err
-    assert "There is no run 'nobody'" in bare("pause", "nobody", code=1).err
+    bulk = {"verb": "retry", "dry_run": False, "runs": ["four"], "refused": {}, "more": False}
+    bulk |= {"reopened": {"four": reopened | {"run_id": "four"}}}
+    bare("retry", "--status", "failed", "--yes", "--json").prints_json(bulk)
+    bare("pause", "nobody", code=1).complains("rival: There is no run 'nobody'. `rival ls` lists the runs.")
     BROKEN["yes"] = False
     with embedded(file, registry=registry) as rival:
         assert {rival.wait("job", name, 20).status for name in ("one", "two", "three", "four")} == {"completed"}
@@ -103,64 +158,83 @@ def test_runs_are_listed_by_filter_and_page_by_page(failed: Cli) -> None:
     assert runs_of(failed("ls", "--status", "failed", "--status", "completed", "--error", "VALUEERROR", "--json")) != []
     assert runs_of(failed("ls", "--error", "nothing like it", "--json")) == []
     first = failed("ls", "--workflow", "job", "--input", "customer.id=0", "--since", "1h", "--limit", "1")
-    [more] = [line for line in first.out.splitlines() if line.startswith("more: rival ")]
+    first.prints(
+        """
+        run  workflow  status  created  took
+        three  job  failed  <time>  <duration>  ValueError: broken
+        more: rival ls --workflow job --since <time> --input '{"customer": {"id": 0}}' --limit 1 --after …
+        """
+    )
+    more = first.out.splitlines()[-1]
     second = failed(*shlex.split(more)[2:], "--json").json
     assert ([one["run_id"] for one in second["runs"]], second["next"]) == (["one"], None)
-    assert "'x' is not a cursor" in failed("ls", "--after", "x", code=1).err
+    failed("ls", "--after", "x", code=1).complains("rival: Invalid argument after: 'x' is not a cursor: …")
 
 
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("customer", "give KEY=VALUE, like customer=7"),
-        ("=7", "give KEY=VALUE"),
-        ("a..b=7", "give KEY=VALUE"),
-        ("a=[1", "the value is not JSON"),
-        ('{"a": ', "this is not JSON"),
-        ('{"a": 1, "b": 2}', "'b' is given twice"),
+        ("customer", A_FIELD),
+        ("=7", A_FIELD),
+        ("a..b=7", A_FIELD),
+        ("a=[1", "the value is not JSON: Expecting ',' delimiter: line 1 column 3 (char 2)."),
+        ('{"a": ', "this is not JSON: Expecting value: line 1 column 7 (char 6)."),
+        ('{"a": 1, "b": 2}', "'b' is given twice."),
     ],
 )
 def test_a_malformed_field_is_told_clearly(bare: Cli, option: str, told: str) -> None:
-    said = bare("ls", "--input", "b=1", "--input", option, code=2).err
-    assert told in said
-    assert "--input" in said
+    bare("ls", "--input", "b=1", "--input", option, code=2).complains(
+        f"rival: Invalid value for '--input': {option!r}: {told} (see `rival ls --help`)"
+    )
 
 
 def test_verbs_in_bulk_show_first_and_report_each(failed: Cli) -> None:
-    shown = failed("rewind", "--workflow", "job", "--step", "prepare", "--limit", "3", "--dry-run").out
-    assert "continue at prepare; run again act" in shown
-    assert "would rewind 3 runs (the newest 3; raise --limit for more)" in shown
-    by_id = ("--workflow", "job", "--input", "customer.id=1")
-    assert failed("cancel", *by_id, "--dry-run", "--json").json["runs"] == []
-    assert "rewound 2 runs" in failed("rewind", *by_id, "--step", "prepare", "--yes").out
-    refused = failed("retry", *by_id, "--status", "running", "--yes", "--json", code=1).json
-    assert (refused["runs"], list(refused["refused"])) == ([], ["four", "two"])
-    assert (
-        "Cannot retry run 'four': it is running" in failed("retry", *by_id, "--status", "running", "--yes", code=1).err
+    failed("rewind", "--workflow", "job", "--step", "prepare", "--limit", "3", "--dry-run").prints(
+        """
+        run  workflow  status  created  would
+        four  job  failed  <time>  ValueError: broken  continue at prepare; run again act
+        three  job  failed  <time>  ValueError: broken  continue at prepare; run again act
+        two  job  failed  <time>  ValueError: broken  continue at prepare; run again act
+        would rewind 3 runs (the newest 3; raise --limit for more)
+        """
     )
-    assert "paused 2 runs" in failed("pause", *by_id, "--yes").out
+    by_id = ("--workflow", "job", "--input", "customer.id=1")
+    none = {"verb": "cancel", "dry_run": True, "runs": [], "refused": {}, "more": False, "reopened": {}}
+    failed("cancel", *by_id, "--dry-run", "--json").prints_json(none)
+    failed("rewind", *by_id, "--step", "prepare", "--yes").prints("rewound 2 runs")
+    refused = {run: REFUSED.format(run) for run in ("four", "two")}
+    answer = failed("retry", *by_id, "--status", "running", "--yes", "--json", code=1)
+    answer.prints_json(none | {"verb": "retry", "dry_run": False, "refused": refused})
+    answer = failed("retry", *by_id, "--status", "running", "--yes", code=1)
+    answer.stdout_is("retried 0 runs, refused 2")
+    answer.stderr_is("\n".join(refused.values()))
+    failed("pause", *by_id, "--yes").prints("paused 2 runs")
     assert failed("ls", "--paused", "--json").json["runs"][0]["run_id"] == "four"
-    assert "resumed 2 runs" in failed("resume", *by_id, "--yes").out
-    assert "cancelled 2 runs" in failed("cancel", *by_id, "--yes", "--by", "ann").out
+    failed("resume", *by_id, "--yes").prints("resumed 2 runs")
+    failed("cancel", *by_id, "--yes", "--by", "ann").prints("cancelled 2 runs")
     settled = failed("set-result", "--status", "failed", "--step", "act", "--value", "null", "--reason", "r", "--yes")
-    assert "set the result of 2 runs" in settled.out
+    settled.prints("set the result of 2 runs")
     assert runs_of(failed("ls", "--status", "completed", "--json")) == ["three", "one"]
-    assert "skipped the step of 0 runs" in failed("skip", *by_id, "--step", "act", "--reason", "r", "--yes").out
-    assert failed("cancel", "one").out == "one has already ended: completed\n"
+    failed("skip", *by_id, "--step", "act", "--reason", "r", "--yes").prints("skipped the step of 0 runs")
+    failed("cancel", "one").prints("one has already ended: completed")
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("rewind", "--workflow", "job"), "give the step"),
-        (("rewind", "one", "prepare", "--step", "act"), "give the step"),
-        (("cancel", "one", "--workflow", "job"), "give either RUN or a filter"),
-        (("cancel",), "give either RUN or a filter"),
-        (("set-result", "one", "act", "--reason", "r"), "give the result"),
+        (("rewind", "--workflow", "job"), THE_STEP),
+        (("rewind", "one", "prepare", "--step", "act"), THE_STEP),
+        (("cancel", "one", "--workflow", "job"), EITHER),
+        (("cancel",), EITHER),
+        (("retry",), EITHER),
+        (
+            ("set-result", "one", "act", "--reason", "r"),
+            "give the result: JSON after RUN and STEP, or --value with a filter",
+        ),
     ],
 )
 def test_a_verb_that_lacks_something_says_what(bare: Cli, words: tuple[str, ...], told: str) -> None:
-    assert told in bare(*words, code=2).err
+    bare(*words, code=2).complains(f"rival: {told} (see `rival {words[0]} --help`)")
 
 
 def test_on_a_terminal_a_bulk_verb_asks(failed: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,14 +257,24 @@ def test_a_family_is_drawn_as_a_tree(bare: Cli, tmp_path: Path) -> None:
         assert rival.wait("top", "r", 20).status == "completed"
         for child in ["r/spawn:leaf", *(f"r/spawn:leaf~{n}" for n in (2, 3, 4))]:
             rival.wait("leaf", child, 20)
-    lines = bare("tree", "r/call:leaf", "--width", "2").out.splitlines()
-    assert lines[1].startswith("r ")
-    assert lines[2].startswith("├─ r/call:leaf ")
-    assert "top/call:leaf" in lines[2]
-    assert lines[2].rstrip().endswith("this run")
-    assert "not awaited" in lines[3]
-    assert lines[4].startswith("└─ … 3 more (3 completed)")
-    told = bare("tree", "r", "--json").json
-    assert [child["is_awaited"] for child in told["children"]] == [True, False, False, False, False]
-    assert bare("tree", "r/call:leaf", "--below", "--json").json["children"] == []
-    assert "There is no run 'nobody'" in bare("tree", "nobody", code=1).err
+    bare("tree", "r/call:leaf", "--width", "2").prints(
+        """
+        run  workflow  status  took  started by
+        r  top  completed  <duration>
+        ├─ r/call:leaf  leaf  completed  <duration>  top/call:leaf  this run
+        ├─ r/spawn:leaf  leaf  completed  <duration>  top/spawn:leaf  not awaited
+        └─ … 3 more (3 completed)
+        """
+    )
+    ended = {"version": "<version>", "status": "completed", "failed_step": None, "paused_at": None, "more": {}}
+    ended |= {"created_at": "<time>", "started_at": "<time>", "completed_at": "<time>", "duration": "<seconds>"}
+    child = {"workflow": "leaf", "parent_run_id": "r", "children": [], **ended}
+    names = ["call:leaf", "spawn:leaf", *(f"spawn:leaf~{n}" for n in (2, 3, 4))]
+    children = [
+        child | {"run_id": f"r/{name}", "parent_path": f"top/{name}", "is_awaited": name == "call:leaf"}
+        for name in names
+    ]
+    top = {"run_id": "r", "workflow": "top", "parent_run_id": None, "parent_path": None, "is_awaited": None, **ended}
+    bare("tree", "r", "--json").prints_json(top | {"children": children})
+    bare("tree", "r/call:leaf", "--below", "--json").prints_json(children[0])
+    bare("tree", "nobody", code=1).complains("rival: There is no run 'nobody'. `rival ls` lists the runs.")

@@ -57,7 +57,9 @@ def events(topic: str | None, limit: int, counts: bool, as_json: bool) -> int:
         (one.event_id, one.topic, one.key or "", one.status, time_text(one.created_at), one_line(one.payload))
         for one in found
     ]
-    if counts:
+    if not (topics if counts else found):
+        click.echo("no events")
+    elif counts:
         console().print(table(("topic", "undelivered", "kept", "limit"), map(_counted, topics)))
     else:
         console().print(table(("event", "topic", "key", "status", "sent", "payload"), rows))

@@ -64,6 +64,9 @@ def list_(workflow: str | None, as_json: bool) -> int:
     if as_json:
         print_json([dataclasses.asdict(one) for one in found])
         return 0
+    if not found:
+        click.echo("no schedules")
+        return 0
     columns = ("schedule", "workflow", "when", "catch up", "own", "next", "last", "input", "error")
     console().print(table(columns, map(_row, found)))
     return 0

@@ -121,7 +121,7 @@ def _folded(composite: Step, counts: Mapping[str, int], depth: int) -> tuple[Any
     words = _words(counts, begun)
     count = sum(counts.values())
     what = "items" if composite.kind == FOR_EACH else "iterations"
-    return f"{_indent(depth)}{composite.path}[…]", "", "", "", f"{count:,} {what}: {words} (--all shows each)"
+    return f"{_indent(depth)}{composite.path}[…]", "", "", "", "", f"{count:,} {what}: {words} (--all shows each)"
 
 
 def _words(counts: Mapping[str, int], begun: int | None) -> str:

@@ -12,6 +12,8 @@ from tests.acceptance.conftest import Cli
 
 
 def test_what_was_sent_is_listed_and_counted(shop: Cli) -> None:
+    shop("events").prints("no events")
+    shop("events", "--counts").prints("no events")
     shop("emit", "paid", '{"n": 1}', "--key", "k", "--event-id", "e1").prints("sent e1")
     shop("emit", "paid", "--event-id", "e1").prints("e1 was sent before")
     shop("emit", "paid", "--event-id", "e1", "--json").prints_json({"event_id": "e1", "status": "duplicate"})

@@ -25,6 +25,7 @@ def test_a_schedule_is_added_listed_changed_and_removed(shop: Cli) -> None:
     shop("schedule", "rm", "nightly").prints("removed nightly")
     shop("schedule", "rm", "nightly", "--json", code=1).prints_json({"name": "nightly", "removed": False})
     shop("schedule", "ls", "--json").prints_json([])
+    shop("schedule", "ls").prints("no schedules")
 
 
 def test_what_makes_no_sense_is_said_in_one_line(shop: Cli) -> None:

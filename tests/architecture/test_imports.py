@@ -255,6 +255,7 @@ def test_a_workflow_file_can_be_imported_without_celery_and_without_sql() -> Non
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_worker_starts_without_what_only_some_workers_use() -> None:
     not_there = {"alembic", "mako", "pygments", "rich", "httpx"}
     done = run_without(not_there, "import rival_workers.runtime.celery.worker")
@@ -267,6 +268,7 @@ def test_help_does_not_wait_for_what_the_commands_need() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("missing", "args"), [("click", []), ("rich", ["ls"]), ("alembic", ["db", "upgrade"])])
 def test_a_command_whose_packages_are_missing_says_what_to_install(missing: str, args: list[str]) -> None:
     given = f"import os; os.environ['RIVAL_DATABASE_URL'] = 'sqlite://'; sys.argv = ['rival', *{args}]"

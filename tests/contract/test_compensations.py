@@ -575,6 +575,7 @@ def test_a_retry_goes_back_in_every_lane(make: Make, world: World) -> None:
     assert (row.remaining, row.result) == (0, {"y": "p/y", "v": "p/v", "t": "p/t"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 2, 9])
 @pytest.mark.parametrize("on_failure", ["cancel", "wait"])
 def test_items_that_were_undone_wait_for_their_turns_again(

@@ -474,6 +474,7 @@ EACH = [f"par/each[{index}]/{name}" for index in range(3) for name in "ef"]
 TURNS = [f"turns[{index}]/t" for index in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", CASES)
 def test_a_rewind_undoes_what_came_after_and_nothing_else(make: Make, world: World, target: str) -> None:
     inline = make()
@@ -497,6 +498,7 @@ def test_a_rewind_undoes_what_came_after_and_nothing_else(make: Make, world: Wor
     assert outcome[0] == outcome[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["if/c", "par/y", "par/each[1]/f", "turns[1]/t", "inner/j", "z"])
 @pytest.mark.parametrize("target", ["if/b", "retry"])
 def test_a_failed_run_can_be_rewound_or_retried_wherever_it_failed(

@@ -239,6 +239,7 @@ def test_any_value_is_exact_on_the_first_pass_of_a_flow_and_on_replay(ready: Inl
     assert_exact_in_flow(ready, value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", BARE, ids=repr)
 def test_a_bare_number_or_string_is_exact(ready: Inline, value: Any) -> None:
     """SQLite turns text that looks like a number into one, in a column of numeric affinity."""

@@ -296,6 +296,7 @@ def test_the_table_has_every_situation_and_every_verb() -> None:
     assert all(list(row) == list(VERBS) for row in cells.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_a_verb_takes_effect_or_says_what_to_do(stage: Stage, situation: str) -> None:
     cells = _cells()[situation]

@@ -148,22 +148,14 @@ def define_workflow(
     resolve: Resolve = only_itself,
 ) -> WorkflowDefinition:
     """Checks the definition; DefinitionError with every problem, each with workflow (and file), step and what to do.
-
-    `source`: the file of the workflow; `place`: where else it is defined.
-    """
+    `source`: the file of the workflow; `place`: where else it is defined."""
     builder = _builder_with(policies, resolve)
-    body = _body(builder, steps)
-    problems = builder.problems
+    body, problems = _body(builder, steps), builder.problems
     handler = None if on_error is None else checked_injection(on_error, HANDLER_NAMES, "on_error", problems)
-    kept = seconds(retention)
-    problems += _what_is_wrong(name, input, kept)
+    problems += _what_is_wrong(name, input, seconds(retention))
     planned = planned_schedule(schedule, name, _reader_of(input), problems)
     reading = _check_plan(builder, body, results)
-
-    def located(problem: str) -> str:
-        where = with_line(source, problem) if source else place
-        return f"{where}: workflow {name!r}: {problem}" if where else f"workflow {name!r}: {problem}"
-
+    located = partial(_located, name, source, place)
     if problems or builder.problems_elsewhere:
         raise DefinitionError([*builder.problems_elsewhere, *map(located, [*problems, *reading.unseen])])
     return WorkflowDefinition(
@@ -175,11 +167,16 @@ def define_workflow(
         on_error=handler,
         source=source,
         returns=builder.returns,
-        unseen=[located(problem) for problem in reading.unseen],
+        unseen=list(map(located, reading.unseen)),
         schedule=planned,
-        retention=kept,
+        retention=seconds(retention),
         place=place,
     )
+
+
+def _located(name: str, source: str | None, place: Place | None, problem: str) -> str:
+    where = with_line(source, problem) if source else place
+    return f"{where}: workflow {name!r}: {problem}" if where else f"workflow {name!r}: {problem}"
 
 
 def _builder_with(policies: Any, resolve: Resolve) -> PlanBuilder:

@@ -56,7 +56,6 @@ def http_step(
     **options: Unpack[PredefinedOptions],
 ) -> PlanStep:
     """Its result is `{"status": …, "headers": {…}, "json": …}`, with "text" instead of "json" for other responses.
-
     url, headers, params, json and data may contain templates ("{input.order_id}") and functions. `timeout` is for the
     whole exchange. `expect` are the statuses that are a success, by default all below 400. Timeouts, lost connections
     and `retry_statuses` are retried up to the step's `max_attempts`; everything else fails the step. Private addresses
@@ -77,9 +76,8 @@ def http_step(
         allow_private=bool(allow_private),
         follow_redirects=bool(follow_redirects),
     )
-    return StepSpec(
-        function, {"name": name or f"http_{str(method).lower()}", **options}, tuple(problems), only_in_plans=True
-    )
+    named = {"name": name or f"http_{str(method).lower()}", **options}
+    return StepSpec(function, named, tuple(problems), only_in_plans=True)
 
 
 def _problems(method: Any, timeout: Any, max_bytes: Any, json: Any, data: Any) -> Iterable[str]:

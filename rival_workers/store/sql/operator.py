@@ -123,7 +123,7 @@ class OperatorSql:
         rows = _rows(connection, run_id)
         if not rows and order.verb == "retry":
             return self._begin_again(connection, run, order)
-        with _told(order.verb, run_id):
+        with _refused(order.verb, run_id):
             cut = choose(_plan(connection, run), rows)
         children = children_of(connection, run_id, cut.deleted)
         retried = () if order.children_retried else children_to_retry(connection, run, cut.deleted)
@@ -195,29 +195,8 @@ class OperatorSql:
         if run.status == "pending":
             raise NotPossible(order.verb, run_id, refusals.not_begun(order.verb, path))
         reopened = self._reopened_for(connection, run, plan, order)
-        step = connection.execute(
-            select(steps.c.kind, steps.c.status, steps.c.execution_token).where(
-                steps.c.run_id == run_id, steps.c.path == path
-            )
-        ).first()
-        if step is None or step.kind not in SETTLEABLE or step.status not in step_sources("settle_step"):
-            raise NotPossible(order.verb, run_id, _no_open_step(order.verb, path, step, _rows(connection, run_id)))
-        if flow := _flow_above(connection, run_id, path):
-            raise NotPossible(order.verb, run_id, refusals.checkpoint(order.verb, path, flow))
-        connection.execute(
-            update(steps)
-            .where(guard(Claim(run_id, path, step.execution_token), "settle_step"))
-            .values(
-                status=end.status,
-                result=end.result,
-                error=None,
-                completed_at=now(),
-                ring_at=None,
-                timeout_at=None,
-                execution_token=steps.c.execution_token + 1,
-                timeout_token=steps.c.timeout_token + 1,
-            )
-        )
+        step = _open_step(connection, run_id, path, order.verb)
+        _settle_row(connection, Claim(run_id, path, step.execution_token), end)
         connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
         # The whole run may have waited with the step.
         wake_run(connection, run_id)
@@ -235,7 +214,7 @@ class OperatorSql:
         """A run that has stopped at the step is opened again, and the step with it."""
         if run.status not in run_sources("retry_run"):
             return FinishResult()
-        with _told(order.verb, run.id):
+        with _refused(order.verb, run.id):
             cut = rewind.retry(plan, _rows(connection, run.id))
         stopped = [one.path for one in cut.opens]
         if order.step not in stopped:
@@ -245,8 +224,39 @@ class OperatorSql:
         return self._apply(connection, run.id, cut, order)
 
 
+def _open_step(connection: Connection, run_id: str, path: str, verb: str) -> Any:
+    """The row of a step that an operator can settle. NotPossible if there is none."""
+    step = connection.execute(
+        select(steps.c.kind, steps.c.status, steps.c.execution_token).where(
+            steps.c.run_id == run_id, steps.c.path == path
+        )
+    ).first()
+    if step is None or step.kind not in SETTLEABLE or step.status not in step_sources("settle_step"):
+        raise NotPossible(verb, run_id, _no_open_step(verb, path, step, _rows(connection, run_id)))
+    if flow := _flow_above(connection, run_id, path):
+        raise NotPossible(verb, run_id, refusals.checkpoint(verb, path, flow))
+    return step
+
+
+def _settle_row(connection: Connection, claim: Claim, end: End) -> None:
+    connection.execute(
+        update(steps)
+        .where(guard(claim, "settle_step"))
+        .values(
+            status=end.status,
+            result=end.result,
+            error=None,
+            completed_at=now(),
+            ring_at=None,
+            timeout_at=None,
+            execution_token=steps.c.execution_token + 1,
+            timeout_token=steps.c.timeout_token + 1,
+        )
+    )
+
+
 @contextmanager
-def _told(verb: str, run_id: str) -> Iterator[None]:
+def _refused(verb: str, run_id: str) -> Iterator[None]:
     try:
         yield
     except rewind.NotPossible as why:

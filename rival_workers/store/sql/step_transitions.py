@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, or_, select, update
+from sqlalchemy import Connection, Row, Update, and_, delete, or_, select, update
 
 from rival_client.db.database import Database
 from rival_client.db.guards import run_can
@@ -54,6 +54,9 @@ from rival_workers.store.sql.locks import in_lock_order
 #: Actors of history entries that no attempt and no operator has caused.
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
 
+#: What an attempt needs to know of its step's row.
+_CLAIM_COLUMNS = (steps.c.execution_token, steps.c.timeout_token, steps.c.attempts, steps.c.lost, steps.c.kind)
+
 
 class StepTransitionsSql:
     database: Database
@@ -92,26 +95,10 @@ class StepTransitionsSql:
         # What waits without a time is woken by what it waits for, never by a message.
         startable = and_(steps.c.due_at.is_(None), steps.c.status != "waiting")
         due = or_(startable, steps.c.due_at <= after(EARLY if within is None else within))
-        statement = (
-            update(steps)
-            .where(guard(claim, "claim_step"), due, run_goes_on(claim.run_id, of))
-            .values(
-                status="running",
-                attempts=steps.c.attempts + 1,
-                executor_id=executor,
-                started_at=now(),
-                execution_token=steps.c.execution_token + 1,
-                timeout_token=steps.c.timeout_token + 1,
-                timeout_at=after_or_never(timeout),
-                ring_at=after_or_never(timeout),
-                rings=0,
-                parked=None,
-            )
-            .returning(steps.c.execution_token, steps.c.timeout_token, steps.c.attempts, steps.c.lost, steps.c.kind)
-        )
+        guards = (guard(claim, "claim_step"), due, run_goes_on(claim.run_id, of))
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
-            step = connection.execute(statement).first()
+            step = connection.execute(_step_starts(executor, timeout).where(*guards).returning(*_CLAIM_COLUMNS)).first()
             if step is None:
                 return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
             # A timer's row is claimed as it waits; with it the whole run may have.
@@ -281,3 +268,19 @@ def _outcome(path: str, end: End) -> Outcome:
     """The result of a handler or a compensation is not passed on."""
     result = NULL if end.result is None or is_reaction(path) else end.result
     return Outcome(result, end.error, path, end.items)
+
+
+def _step_starts(executor: str, timeout: float | None) -> Update:
+    """A new attempt of a step; the caller adds the guards."""
+    return update(steps).values(
+        status="running",
+        attempts=steps.c.attempts + 1,
+        executor_id=executor,
+        started_at=now(),
+        execution_token=steps.c.execution_token + 1,
+        timeout_token=steps.c.timeout_token + 1,
+        timeout_at=after_or_never(timeout),
+        ring_at=after_or_never(timeout),
+        rings=0,
+        parked=None,
+    )

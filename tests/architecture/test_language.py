@@ -20,9 +20,6 @@ import pytest
 from tests.support.documents import Page, pages, project_pages
 from tests.support.workers import ROOT
 
-#: Folders whose own files (not those of folders below) are still to be cleaned. Remove a folder when its comments,
-#: docstrings and messages are clean: `python -m tests.architecture.test_language FOLDER` lists what is left.
-TO_CLEAN: tuple[str, ...] = ()
 #: This file quotes the words; migrations are never edited.
 EXEMPT = ("tests/architecture/test_language.py", "rival_workers/store/migrations/versions/")
 
@@ -89,11 +86,7 @@ def test_pages_are_in_plain_language(page: Page) -> None:
 def code_files() -> list[Path]:
     folders = ("rival_client", "rival_workers", "tests", "benchmarks", "examples", "docs")
     files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path for path in files if _folder(path) not in TO_CLEAN and not _is_exempt(path)]
-
-
-def _folder(path: Path) -> str:
-    return path.parent.relative_to(ROOT).as_posix()
+    return [path for path in files if not _is_exempt(path)]
 
 
 def _is_exempt(path: Path) -> bool:
@@ -135,13 +128,6 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
 def test_comments_docstrings_and_messages_are_in_plain_language(path: Path) -> None:
     found = problems_in(path)
     assert not found, f"{path.relative_to(ROOT)}:\n" + "\n".join(found)
-
-
-@pytest.mark.parametrize("folder", TO_CLEAN)
-def test_a_folder_that_is_still_to_be_cleaned_exists_and_needs_it(folder: str) -> None:
-    files = [path for path in (ROOT / folder).glob("*.py") if not _is_exempt(path)]
-    assert files, f"{folder} has no modules: correct TO_CLEAN"
-    assert any(map(problems_in, files)), f"{folder} is clean: remove it from TO_CLEAN"
 
 
 @pytest.mark.parametrize(

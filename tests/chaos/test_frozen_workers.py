@@ -39,7 +39,7 @@ def test_a_frozen_workers_late_result_is_refused_and_its_successors_counts(
     wait_until(lambda: "late result refused" in frozen.log)
     assert rival.result(run_id) == accepted
     wait_until(lambda: any(entry.what == "late_result_refused" for entry in rival.history(run_id)))
-    wait_until(lambda: "goes on under a new id" in frozen.log)
+    wait_until(lambda: "continues under a new id" in frozen.log)
     wait_until(lambda: len(_executors(rival) - before) == 1, what="the executor has a new id")
     assert_nothing_is_stuck(rival)
 

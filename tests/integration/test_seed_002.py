@@ -270,7 +270,7 @@ def test_what_came_due_while_everything_was_down_goes_on_when_a_worker_is_back(
     time.sleep(1.6)
     Path(f"{file}.go").touch()
     report = rival.recover()
-    assert report.rung >= 1
+    assert report.republished >= 1
     workers.start(source, ring_grace=1)
     assert rival.wait("naps", timer, timeout=20).result == "rested"
     assert rival.wait("waits", event, timeout=20).result == 7

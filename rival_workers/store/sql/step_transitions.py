@@ -95,10 +95,10 @@ class StepTransitionsSql:
         # What waits without a time is woken by what it waits for, never by a message.
         startable = and_(steps.c.due_at.is_(None), steps.c.status != "waiting")
         due = or_(startable, steps.c.due_at <= after(EARLY if within is None else within))
-        guards = (guard(claim, "claim_step"), due, run_goes_on(claim.run_id, of))
+        statement = _step_starts(claim, executor, timeout).where(due, run_goes_on(claim.run_id, of))
         with self.database.transaction() as connection:
             share_run(connection, claim.run_id)
-            step = connection.execute(_step_starts(executor, timeout).where(*guards).returning(*_CLAIM_COLUMNS)).first()
+            step = connection.execute(statement.returning(*_CLAIM_COLUMNS)).first()
             if step is None:
                 return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
             # A timer's row is claimed as it waits; with it the whole run may have.
@@ -270,17 +270,21 @@ def _outcome(path: str, end: End) -> Outcome:
     return Outcome(result, end.error, path, end.items)
 
 
-def _step_starts(executor: str, timeout: float | None) -> Update:
-    """A new attempt of a step; the caller adds the guards."""
-    return update(steps).values(
-        status="running",
-        attempts=steps.c.attempts + 1,
-        executor_id=executor,
-        started_at=now(),
-        execution_token=steps.c.execution_token + 1,
-        timeout_token=steps.c.timeout_token + 1,
-        timeout_at=after_or_never(timeout),
-        ring_at=after_or_never(timeout),
-        rings=0,
-        parked=None,
+def _step_starts(claim: Claim, executor: str, timeout: float | None) -> Update:
+    """A new attempt of a step, under the guard of a claim."""
+    return (
+        update(steps)
+        .where(guard(claim, "claim_step"))
+        .values(
+            status="running",
+            attempts=steps.c.attempts + 1,
+            executor_id=executor,
+            started_at=now(),
+            execution_token=steps.c.execution_token + 1,
+            timeout_token=steps.c.timeout_token + 1,
+            timeout_at=after_or_never(timeout),
+            ring_at=after_or_never(timeout),
+            rings=0,
+            parked=None,
+        )
     )

@@ -1,46 +1,42 @@
-"""`python -m benchmarks [--quick] [--only rival,dbos,celery] [--json PATH]`, from the repository's root.
+"""`python -m benchmarks [--quick] [--only …] [--json PATH]`, from the repository's root.
 
-Starts its own servers, runs one driver per system in that system's own virtual environment, one after the other,
-and reports. Everything it starts is bounded in time and stopped at the end, also on Ctrl-C.
+Starts its own servers and one driver per system in that system's own virtual environment; the systems take turns in
+each discipline. Everything it starts is bounded in time and stopped at the end, also on Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import shutil
 import signal
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from benchmarks import databases, report, venvs
-from benchmarks.fleet import start_process, stop_process, wait_until
-from benchmarks.lines import Measurement, parse, progress
-from benchmarks.loads import load_named
-from rival_workers.dev.stack import Stack, open_stack
+from benchmarks import machine, report, venvs
+from benchmarks.catalogue import DISCIPLINES, ONCE_SHARED
+from benchmarks.disciplines import SHARED
+from benchmarks.lines import Measurement, progress
+from benchmarks.loads import Load, load_named
+from benchmarks.servers import driver_env, log_of, own_stack
+from benchmarks.sides import Program, Side, SideFailed, alternate
+from rival_workers.dev.stack import Stack
 
-PLACE = venvs.ROOT / ".bench"
-RESULTS = venvs.ROOT / "benchmarks" / "results" / "latest.json"
-DRIVER_GRACE_S = 25.0
-STOP_S = 15.0
+RESULTS = venvs.ROOT / "benchmarks" / "results"
 
 
 @dataclass(frozen=True)
 class Driver:
-    """How a system is measured: its module, and the environment it needs (None: Rival's own)."""
+    """How a system is measured: its module, the environment it needs (None: Rival's own), its name in the report."""
 
     module: str
     venv: str | None
     packages: tuple[str, ...]
+    reported: str
 
     def python(self) -> str:
         """The interpreter; builds the environment when needed."""
@@ -48,115 +44,118 @@ class Driver:
 
 
 DRIVERS = {
-    "rival": Driver("benchmarks.rival_driver", None, ("celery", "psycopg", "sqlalchemy")),
-    "dbos": Driver("benchmarks.peers.dbos_peer", "dbos", ("dbos", "psycopg", "sqlalchemy")),
-    "celery": Driver("benchmarks.peers.celery_peer", "celery", ("celery", "kombu", "redis")),
+    "rival": Driver("benchmarks.rival_driver", None, ("celery", "psycopg", "sqlalchemy"), "rival"),
+    "dbos": Driver("benchmarks.peers.dbos_peer", "dbos", ("dbos", "psycopg", "sqlalchemy"), "dbos"),
+    "celery": Driver("benchmarks.peers.celery_peer", "celery", ("celery", "kombu", "redis"), "celery_chain"),
 }
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+@dataclass(frozen=True)
+class Chosen:
+    """What is measured: which systems, which disciplines, how much, and where the figures go."""
+
+    systems: Sequence[str]
+    disciplines: Sequence[str]
+    load: str
+    path: Path | None
+
+    @property
+    def everything(self) -> bool:
+        """Worth keeping in the history of results."""
+        return len(self.systems) == len(DRIVERS) and len(self.disciplines) == len(DISCIPLINES)
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> Chosen:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller counts, under 2 minutes once installed")
-    parser.add_argument("--only", default=",".join(DRIVERS), help="some of rival,dbos,celery")
+    parser.add_argument("--quick", action="store_true", help="smaller counts, in a few minutes once installed")
+    parser.add_argument("--only", default="", help=f"some of {', '.join(DRIVERS)}; {', '.join(DISCIPLINES)}")
     parser.add_argument("--json", type=Path, help=f"where the figures go (default, without --only: {RESULTS})")
-    chosen = parser.parse_args(arguments)
-    chosen.systems = chosen.only.split(",")
-    unknown = set(chosen.systems) - set(DRIVERS)
+    given = parser.parse_args(arguments)
+    names = [name for name in given.only.split(",") if name]
+    unknown = sorted(set(names) - {*DRIVERS, *DISCIPLINES})
     if unknown:
-        parser.error(f"no such system: {', '.join(sorted(unknown))}; there are {', '.join(DRIVERS)}")
-    return chosen
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join([*DRIVERS, *DISCIPLINES])}")
+    return Chosen(
+        systems=[name for name in DRIVERS if name in names] or list(DRIVERS),
+        disciplines=[name for name in DISCIPLINES if name in names] or DISCIPLINES,
+        load="quick" if given.quick else "full",
+        path=given.json,
+    )
 
 
-def driver_env(database_url: str, broker_url: str, name: str) -> dict[str, str]:
-    """The environment of a driver, with an empty file for its marks."""
-    marks = PLACE / f"{name}.marks"
-    log = PLACE / f"{name}.log"
-    marks.unlink(missing_ok=True)
-    log.unlink(missing_ok=True)
-    return {
-        "BENCH_DATABASE_URL": database_url,
-        "BENCH_BROKER_URL": broker_url,
-        "BENCH_MARKS": str(marks),
-        "BENCH_LOG": str(log),
-        "PYTHONPATH": str(venvs.ROOT),
-    }
+def systems_of(discipline: str, systems: Sequence[str]) -> list[str]:
+    """Those that have it."""
+    having = DRIVERS if discipline in SHARED else ONCE_SHARED.get(discipline, ("rival",))
+    return [name for name in systems if name in having]
 
 
-def run_driver(name: str, python: str, load: str, env: dict[str, str]) -> list[Measurement]:
-    """One system's measurements. RuntimeError when its driver failed or took too long."""
-    limit_s = load_named(load).system_limit_s
-    command = [python, "-m", DRIVERS[name].module, load]
-    process = start_process(command, env, Path(env["BENCH_LOG"]), stdout=subprocess.PIPE, stderr=2)
-    alarm = threading.Timer(limit_s, lambda: stop_process(process, DRIVER_GRACE_S))
-    alarm.start()
-    try:
-        assert process.stdout is not None
-        found = [parse(line) for line in process.stdout if line.startswith("{")]
-        if process.wait() != 0:
-            raise RuntimeError(f"{name} failed ({process.returncode}; limit {limit_s:.0f} s), see {env['BENCH_LOG']}")
-        return found
-    finally:
-        alarm.cancel()
-        stop_process(process, DRIVER_GRACE_S)
+class Benchmark:
+    """Drivers of several systems, asked in turns; a driver that fails is left out of what follows."""
 
+    def __init__(self, chosen: Chosen, stack: Stack, exits: ExitStack) -> None:
+        self._chosen = chosen
+        self._load: Load = load_named(chosen.load)
+        self.failures: list[str] = []
+        self._sides = {name: self._start(name, stack, exits) for name in self._needed()}
 
-@contextmanager
-def own_stack() -> Iterator[Stack]:
-    """Servers of this benchmark alone, with their data on the repository's disk; removed when they have stopped."""
-    directory = PLACE / f"stack-{os.getpid()}"
-    remove_leftovers()
-    stack = open_stack(directory)
-    try:
-        yield stack
-    finally:
-        stack.close()
-        with suppress(TimeoutError):
-            wait_until(lambda: not any(directory.rglob("postmaster.pid")), STOP_S, "Postgres' end", pause_s=0.1)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def remove_leftovers() -> None:
-    """The data of benchmarks that were killed; those that still run keep theirs."""
-    for directory in PLACE.glob("stack-*"):
-        try:
-            os.kill(int(directory.name.removeprefix("stack-")), 0)
-        except ProcessLookupError:
-            shutil.rmtree(directory, ignore_errors=True)
-
-
-def measure(systems: Sequence[str], load: str) -> tuple[list[Measurement], dict[str, Any], list[str]]:
-    """All measurements, the circumstances, and what went wrong."""
-    pythons = {name: DRIVERS[name].python() for name in systems}
-    measurements: list[Measurement] = []
-    failures: list[str] = []
-    with own_stack() as stack:
-        about = circumstances(pythons, stack.database_url, load)
-        for name, python in pythons.items():
+    def measurements(self) -> Iterator[Measurement]:
+        """Of all disciplines."""
+        for name, side in list(self._sides.items()):
             try:
-                env = driver_env(stack.database_url, stack.broker_url, name)
-                measurements += run_driver(name, python, load, env)
-            except RuntimeError as error:
-                progress(name, str(error))
-                failures.append(str(error))
-    return measurements, about, failures
+                side.prepare()
+            except SideFailed as error:
+                self._fail(name, error)
+        for discipline in self._chosen.disciplines:
+            yield from self._measure(discipline)
+
+    def _needed(self) -> list[str]:
+        asked = self._chosen.disciplines
+        return [name for name in self._chosen.systems if any(systems_of(one, [name]) for one in asked)]
+
+    def _start(self, name: str, stack: Stack, exits: ExitStack) -> Side:
+        driver = DRIVERS[name]
+        command = [driver.python(), "-m", driver.module, self._chosen.load]
+        env = driver_env(stack, driver.reported, venvs.ROOT)
+        side = Side(Program(name, command, env, log_of(driver.reported), venvs.ROOT), self._load.limit_s)
+        exits.callback(side.stop)
+        return side
+
+    def _measure(self, discipline: str) -> Iterator[Measurement]:
+        names = [name for name in systems_of(discipline, self._chosen.systems) if name in self._sides]
+        if not names:
+            return
+        repeats = 1 if discipline in _MEASURED_ONCE else self._load.repeats
+        try:
+            yield from alternate([self._sides[name] for name in names], discipline, repeats)
+        except SideFailed as error:
+            failed = next(name for name in names if str(error).startswith(f"{name} "))
+            self._fail(failed, error)
+
+    def _fail(self, name: str, error: SideFailed) -> None:
+        progress("bench", str(error))
+        self.failures.append(str(error))
+        del self._sides[name]
 
 
-def circumstances(pythons: dict[str, str], database_url: str, load: str) -> dict[str, Any]:
-    """The conditions needed to compare the figures with others. Refuses servers without durability."""
-    settings = databases.durability(database_url)
-    if settings["fsync"] != "on" or settings["synchronous_commit"] != "on":
-        raise RuntimeError(f"Postgres must be durable to be measured: {settings}")
-    return {
-        "load": load,
-        "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "cpus": os.cpu_count(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "postgres": settings,
-        "load_average_before": os.getloadavg(),
-        "versions": {name: venvs.versions(python, DRIVERS[name].packages) for name, python in pythons.items()},
-    }
+_MEASURED_ONCE = frozenset(DISCIPLINES[DISCIPLINES.index("commits") :])
+
+
+def measure(chosen: Chosen) -> tuple[report.Scores, dict[str, Any], list[str]]:
+    """The scores, the conditions, and what went wrong."""
+    began = time.monotonic()
+    with own_stack() as stack, ExitStack() as exits:
+        about = machine.conditions(stack.database_url, chosen.load)
+        about["versions"] = versions(chosen.systems)
+        benchmark = Benchmark(chosen, stack, exits)
+        scores = report.scores_of(benchmark.measurements())
+    about["took_s"] = round(time.monotonic() - began)
+    return scores, about, benchmark.failures
+
+
+def versions(systems: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    """The installed packages of each system."""
+    return {name: venvs.versions(DRIVERS[name].python(), DRIVERS[name].packages) for name in systems}
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -167,14 +166,13 @@ def main() -> int:
     """0 when every system that was asked for could be measured."""
     chosen = parse_arguments()
     signal.signal(signal.SIGTERM, _leave)
-    PLACE.mkdir(exist_ok=True)
-    began = time.monotonic()
-    measurements, about, failures = measure(chosen.systems, "quick" if chosen.quick else "full")
-    about["took_s"] = round(time.monotonic() - began)
-    scores = report.by_system(measurements)
-    print(report.table(scores))
-    path = chosen.json or (RESULTS if set(chosen.systems) == set(DRIVERS) else None)
-    if path is not None and not failures:
+    scores, about, failures = measure(chosen)
+    print(report.table(scores, [DRIVERS[name].reported for name in chosen.systems]))
+    said = machine.warning(about["busy_before"])
+    if said:
+        print(f"\n{said}")
+    path = chosen.path or (RESULTS / f"{about['began'][:10]}-{about['commit']}-{chosen.load}.json")
+    if (chosen.path or chosen.everything) and not failures:
         report.write(path, scores, about)
         print(f"\nwritten: {path} ({about['took_s']} s)")
     for failure in failures:

@@ -16,7 +16,6 @@ from benchmarks.process_trees import memory_mb
 from benchmarks.single_runs import run_to_its_end
 from rival_client import Rival
 
-NAME = "rival"
 LIMIT_S = 120.0
 
 #: When each step of a run was committed, in order.
@@ -28,6 +27,7 @@ COMMITTED = """
 class Rivals(Protocol):
     """A database with Rival's tables, and a producer."""
 
+    name: str
     url: str
     producer: Rival
 
@@ -35,18 +35,18 @@ class Rivals(Protocol):
 def measure_items(system: Rivals, fleet: Fleet, load: Load) -> None:
     """Items per second, how the last quarter compares with the first, and what it costs in memory."""
     before = memory_mb(fleet.pids())
-    times = [_times(system, "items", {"key": "items", "count": load.items}) for _ in range(load.repeats)]
-    emit(NAME, "for_each_items_per_s", [len(one) / (one[-1] - one[0]) for one in times])
-    emit(NAME, "for_each_last_to_first", [_last_to_first(one) for one in times])
-    emit(NAME, "for_each_memory_mb", [memory_mb(fleet.pids()) - before])
+    times = _times(system, "items", {"key": "items", "count": load.items})
+    emit(system.name, "for_each_items_per_s", [len(times) / (times[-1] - times[0])])
+    emit(system.name, "for_each_last_to_first", [_last_to_first(times)])
+    emit(system.name, "for_each_memory_mb", [memory_mb(fleet.pids()) - before])
 
 
 def measure_steps(system: Rivals, load: Load) -> None:
     """Milliseconds between commits, in the first and in the last tenth of the steps."""
-    times = [_times(system, f"noop-{load.long_run}", {"key": "long"}) for _ in range(load.repeats)]
+    times = _times(system, f"noop-{load.long_run}", {"key": "long"})
     tenth = load.long_run // 10
-    emit(NAME, "long_run_ms_per_step/first", [_ms_per_step(one[:tenth]) for one in times])
-    emit(NAME, "long_run_ms_per_step/last", [_ms_per_step(one[-tenth:]) for one in times])
+    emit(system.name, "long_run_ms_per_step/first", [_ms_per_step(times[:tenth])])
+    emit(system.name, "long_run_ms_per_step/last", [_ms_per_step(times[-tenth:])])
 
 
 def _times(system: Rivals, workflow: str, its_input: dict[str, object]) -> list[float]:

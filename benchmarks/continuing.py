@@ -15,19 +15,18 @@ from benchmarks.single_runs import run_to_its_end
 from rival_client import Rival
 from rival_client.db.tables import metadata
 
-NAME = "rival"
 LIMIT_S = 3_000.0
 #: Those whose rows are not the run's.
 _OTHERS = ("rival_executors", "rival_workflows", "rival_schedules")
 
 
-def measure_continuations(producer: Rival, count: int) -> None:
+def measure_continuations(producer: Rival, count: int, side: str) -> None:
     """Turns per second, and the rows of all tables at the end, beside those after a few turns."""
     few, few_s = _run(producer, 10)
     many, many_s = _run(producer, count)
-    progress(NAME, f"rows after 10 turns {few}, after {count:,} turns more: {many}; {few_s:.1f} and {many_s:.1f} s")
-    emit(NAME, "continuations_per_s", [count / many_s])
-    emit(NAME, "continuation_rows", [sum(many.values()) - sum(few.values())])
+    progress(side, f"rows after 10 turns {few}, after {count:,} turns more: {many}; {few_s:.1f} and {many_s:.1f} s")
+    emit(side, "continuations_per_s", [count / many_s])
+    emit(side, "continuation_rows", [sum(many.values()) - sum(few.values())])
 
 
 def _run(producer: Rival, count: int) -> tuple[dict[str, int], float]:
@@ -53,4 +52,4 @@ if __name__ == "__main__":
     from rival_workers import embedded
 
     with embedded(concurrency=1) as rival:
-        measure_continuations(rival, int(sys.argv[1]))
+        measure_continuations(rival, int(sys.argv[1]), "rival")

@@ -67,6 +67,14 @@ def settled_commits(admin_url: str, name: str) -> int:
     return int(row[0])
 
 
+def wal_position(url: str) -> int:
+    """Bytes of write-ahead log that the server has written since it was created."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def _wait_unused(connection: psycopg.Connection, name: str, limit_s: float = 15.0) -> None:
     """Until no session of a client is left in a database: the server ends them a little after their clients."""
     watch = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"

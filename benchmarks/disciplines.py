@@ -1,20 +1,20 @@
 """The disciplines, once for all systems: the same code holds the clock for Rival, DBOS and Celery.
 
-A driver describes its system as a `System` and calls `measure_all`. Standard library only, because it runs in
-each system's own virtual environment.
+A driver describes its system as a `System`; `shared_by` gives the repetitions that the harness asks for. Standard
+library only, because it runs in each system's own virtual environment.
 """
 
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.driver import Surroundings
+from benchmarks.driver import Repetition, Surroundings
 from benchmarks.fleet import Fleet, wait_until
 from benchmarks.lines import emit, progress
 from benchmarks.loads import Load
@@ -23,6 +23,8 @@ from benchmarks.marks import marks
 LIMIT_S = 90.0
 RETRY_DELAY_S = 1.0
 WARM_UP_RUNS = 40
+#: The names of the disciplines that every system has, in the order in which they are measured.
+SHARED = ("starts", "latency", "retries", "steps", "context_steps", "results_10_kb", "results_100_kb")
 _numbers = itertools.count()
 
 
@@ -34,16 +36,25 @@ class Done:
     committed_at: Callable[[], float]
 
 
+@dataclass(frozen=True)
+class Work:
+    """A batch of runs: what their steps do (`noop`, `context`, `kb10`, `kb100`), how many there are, their steps."""
+
+    kind: str
+    runs: int
+    steps: int
+
+
 class System(Protocol):
-    """What a driver must be able to do. Workflows: noop (n steps), pids, flaky, slow."""
+    """What a driver must be able to do. Workflows: noop, context, kb10, kb100 (n steps), pids, flaky, slow."""
 
     name: str
     #: How often `wait` may ask, where that is a setting: the best counts, per discipline.
     pollings: Sequence[float | None]
     polling: float | None
 
-    def fleets(self) -> Mapping[str, Sequence[Sequence[str]]]:
-        """Worker commands by configuration name; the best configuration counts, per discipline."""
+    def fleet(self) -> Sequence[Sequence[str]]:
+        """Worker commands."""
 
     def env(self) -> Mapping[str, str]:
         """Environment of the workers."""
@@ -54,14 +65,25 @@ class System(Protocol):
     def wait(self, handle: Any) -> Done:
         """Block as a producer would until the result is known."""
 
-    def start_batch(self, count: int, steps: int) -> Any:
-        """Start many no-op runs, in whatever way is fastest."""
+    def start_batch(self, work: Work) -> Any:
+        """Start many runs, in whatever way is fastest."""
 
     def wait_batch(self, batch: Any) -> float:
         """Block until all are done; returns when the last one was, seconds since the epoch."""
 
 
-Results = dict[str, list[float]]
+@dataclass(frozen=True)
+class Warm:
+    """A system with a warm fleet that is held: nothing of it runs until it is measured."""
+
+    system: System
+    fleet: Fleet
+    configuration: str = ""
+
+    def emit(self, name: str, values: Sequence[float], configuration: str = "") -> None:
+        """A measurement of this configuration."""
+        chosen = ", ".join(filter(None, [self.configuration, configuration]))
+        emit(self.system.name, name, values, configuration=chosen)
 
 
 def fresh_key(kind: str) -> str:
@@ -69,27 +91,18 @@ def fresh_key(kind: str) -> str:
     return f"{kind}-{next(_numbers)}-"
 
 
-def rate(count: int, work: Callable[[], object]) -> float:
-    """How many per second `work` did."""
-    began = time.perf_counter()
-    work()
-    return count / (time.perf_counter() - began)
+def open_fleet(system: System, log: Path) -> Fleet:
+    """The fleet of a system, not yet started."""
+    return Fleet(system.fleet(), system.env(), log)
 
 
-def starts_per_s(system: System, load: Load) -> list[float]:
-    """Runs started one after the other by one producer, without a consumer."""
-
-    def start_all(count: int) -> None:
-        for _ in range(count):
-            system.start("noop", fresh_key("start"), steps=load.steps)
-
-    start_all(WARM_UP_RUNS)
-    return [rate(load.starts, lambda: start_all(load.starts)) for _ in range(load.repeats)]
-
-
-def open_fleet(system: System, configuration: str, log: Path) -> Fleet:
-    """The fleet of a configuration, not yet started."""
-    return Fleet(system.fleets()[configuration], system.env(), log)
+def open_warm(system: System, load: Load, log: Path, stack: ExitStack, configuration: str = "") -> Warm:
+    """A fleet that has worked, and is held until it is measured."""
+    fleet = stack.enter_context(open_fleet(system, log))
+    progress(system.name, f"warming up {configuration}".rstrip())
+    warm_up(system, fleet, load)
+    fleet.hold()
+    return Warm(system, fleet, configuration)
 
 
 def warm_up(system: System, fleet: Fleet, load: Load, processes: int = 2) -> None:
@@ -105,17 +118,77 @@ def warm_up(system: System, fleet: Fleet, load: Load, processes: int = 2) -> Non
         return False
 
     wait_until(all_seen, LIMIT_S, f"{processes} working processes of {system.name}")
-    system.wait_batch(system.start_batch(WARM_UP_RUNS, load.steps))
+    system.wait_batch(system.start_batch(Work("noop", WARM_UP_RUNS, load.steps)))
 
 
-def steps_per_s(system: System, fleet: Fleet, load: Load) -> float:
-    """One repetition: everything is enqueued while the warm fleet is held; the clock runs from its release."""
-    time.sleep(0.2)
-    fleet.hold()
-    batch = system.start_batch(load.runs, load.steps)
-    released = fleet.release()
-    finished = system.wait_batch(batch)
-    return load.runs * load.steps / (finished - released)
+# -- what every system is measured in -------------------------------------------------------------------------------
+
+
+def shared_by(fleets: Sequence[Warm], idle: System, load: Load) -> dict[str, Repetition]:
+    """One repetition of each shared discipline; `idle` is a system without a fleet, for starts."""
+
+    def measured(measure: Callable[[Warm], None]) -> Repetition:
+        def repetition() -> None:
+            for warm in fleets:
+                measure(warm)
+
+        return repetition
+
+    def batches(name: str, work: Work) -> Repetition:
+        return measured(lambda warm: warm.emit(name, [steps_per_s(warm, work)]))
+
+    return {
+        "starts": lambda: emit(idle.name, "starts_per_s", [starts_per_s(idle, load)]),
+        "latency": measured(lambda warm: measure_latency(warm, load)),
+        "retries": measured(lambda warm: warm.emit("retry_timer_error_ms", retry_timer_errors(warm, load))),
+        "steps": batches("steps_per_s", Work("noop", load.runs, load.steps)),
+        "context_steps": batches("context_steps_per_s", Work("context", load.runs, load.steps)),
+        "results_10_kb": batches("kb10_steps_per_s", Work("kb10", load.payload_runs, load.steps)),
+        "results_100_kb": batches("kb100_steps_per_s", Work("kb100", load.payload_runs // 10, load.steps)),
+    }
+
+
+def rate(count: int, work: Callable[[], object]) -> float:
+    """How many per second `work` did."""
+    began = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - began)
+
+
+def starts_per_s(system: System, load: Load) -> float:
+    """Runs started one after the other by one producer, without a consumer."""
+
+    def start_all(count: int) -> None:
+        for _ in range(count):
+            system.start("noop", fresh_key("start"), steps=load.steps)
+
+    start_all(WARM_UP_RUNS)
+    return rate(load.starts, lambda: start_all(load.starts))
+
+
+def steps_per_s(warm: Warm, work: Work) -> float:
+    """Everything is enqueued while the warm fleet is held; the clock runs from its release."""
+    with warm.fleet.released():
+        warm.system.wait_batch(warm.system.start_batch(Work(work.kind, WARM_UP_RUNS, work.steps)))
+        time.sleep(0.2)
+    batch = warm.system.start_batch(work)
+    released = warm.fleet.release()
+    try:
+        finished = warm.system.wait_batch(batch)
+    finally:
+        warm.fleet.hold()
+    return work.runs * work.steps / (finished - released)
+
+
+def measure_latency(warm: Warm, load: Load) -> None:
+    """At every polling interval of the system: the one that suits it best counts."""
+    with warm.fleet.released():
+        for polling in warm.system.pollings[: load.pollings]:
+            warm.system.polling = polling
+            totals, lags = latencies(warm.system, load)
+            shown = "" if polling is None else f"polling every {polling * 1000:g} ms"
+            warm.emit("latency_10_steps_ms", totals, shown)
+            warm.emit("wait_lag_ms", lags, shown)
 
 
 def latencies(system: System, load: Load) -> tuple[list[float], list[float]]:
@@ -132,31 +205,22 @@ def latencies(system: System, load: Load) -> tuple[list[float], list[float]]:
     return totals, lags
 
 
-def best_latencies(system: System, load: Load) -> Results:
-    """Both figures at the polling interval that suits each best."""
-    tried = []
-    for polling in system.pollings[: load.pollings]:
-        system.polling = polling
-        tried.append(latencies(system, load))
-    totals, lags = zip(*tried, strict=True)
-    return {
-        "latency_10_steps_ms": min(totals, key=statistics.median),
-        "wait_lag_ms": min(lags, key=statistics.median),
-    }
-
-
-def retry_timer_errors(system: System, load: Load) -> list[float]:
+def retry_timer_errors(warm: Warm, load: Load) -> list[float]:
     """Milliseconds between a due 1 s retry and its start; the runs begin one after the other, not together."""
     prefix = fresh_key("flaky")
     handles = []
-    for index in range(load.retries):
-        handles.append(system.start("flaky", f"{prefix}{index}"))
-        time.sleep(0.1)
-    for handle in handles:
-        system.wait(handle)
+    with warm.fleet.released():
+        for index in range(load.retries):
+            handles.append(warm.system.start("flaky", f"{prefix}{index}"))
+            time.sleep(0.1)
+        for handle in handles:
+            warm.system.wait(handle)
     failed = {one.key: one.at for one in marks("flaky failed", prefix)}
     again = {one.key: one.at for one in marks("flaky again", prefix)}
     return [(again[key] - failed[key] - RETRY_DELAY_S) * 1000 for key in failed]
+
+
+# -- what is measured with a fleet of its own -----------------------------------------------------------------------
 
 
 def takeovers(system: System, fleet: Fleet, load: Load) -> list[float]:
@@ -180,69 +244,42 @@ def _one_takeover(system: System, fleet: Fleet) -> float:
     return marks("slow", key)[1].at - killed
 
 
-def measure_fleet(system: System, configuration: str, load: Load, log: Path) -> Results:
-    """Everything that is measured with one warm fleet."""
-    with open_fleet(system, configuration, log) as fleet:
-        progress(system.name, f"{configuration}: warming up")
-        warm_up(system, fleet, load)
-        results = best_latencies(system, load)
-        results["retry_timer_error_ms"] = retry_timer_errors(system, load)
-        results["steps_per_s"] = []
-        for repetition in range(load.repeats):
-            results["steps_per_s"].append(steps_per_s(system, fleet, load))
-            shown = f"{results['steps_per_s'][-1]:.0f} steps/s"
-            progress(system.name, f"{configuration}: load {repetition + 1} of {load.repeats}: {shown}")
-        return results
-
-
 class CountedSystem(System, Protocol):
     """A system on Postgres, whose commits can be counted."""
 
     url: str
     database: str
+    #: Gives (open runs, epoch of the last end) for an array of ids.
+    drained_query: str
 
-    def start_batch(self, count: int, steps: int) -> list[str]:
-        """Start many no-op runs; their ids."""
+    def start_batch(self, work: Work) -> list[str]:
+        """Start many runs; their ids."""
 
     def close(self) -> None:
         """Disconnect the producer."""
 
 
-def commits_per_step(system: CountedSystem, query: str, load: Load, surroundings: Surroundings) -> float:
+def commits_per_step(system: CountedSystem, load: Load, surroundings: Surroundings) -> float:
     """Commits over the whole life of a fleet that finds a load waiting and is stopped when it is done.
 
     Sessions report their counts for sure only when they end, so the producer has left before and the fleet after.
     """
     from benchmarks import databases  # Celery's environment has no psycopg, and nothing to count
 
-    batch = system.start_batch(load.runs, load.steps)
+    batch = system.start_batch(Work("noop", load.runs, load.steps))
     system.close()
     before = databases.settled_commits(surroundings.database_url, system.database)
-    configuration = next(iter(system.fleets()))
-    with open_fleet(system, configuration, surroundings.log):
-        drained = databases.wait_drained(system.url, query, batch)
+    with open_fleet(system, surroundings.log):
+        drained = databases.wait_drained(system.url, system.drained_query, batch)
     after = databases.settled_commits(surroundings.database_url, system.database)
     return (after - before - drained.looks) / (load.runs * load.steps)
 
 
-def emit_best(system: System, by_configuration: Mapping[str, Results]) -> None:
-    """For each discipline the configuration that did best in it, named in the note when there was a choice."""
-    for name, choose in BETTER.items():
-        medians = {key: statistics.median(results[name]) for key, results in by_configuration.items()}
-        best = choose(medians, key=medians.__getitem__)
-        note = ", ".join(f"{key}: {value:.4g}" for key, value in medians.items()) if len(medians) > 1 else ""
-        emit(system.name, name, by_configuration[best][name], note)
+def wal_per_step(system: CountedSystem, fleet: Fleet, work: Work) -> float:
+    """Bytes of write-ahead log per step, from the start of a batch to its end. Everything else must be held."""
+    from benchmarks import databases
 
-
-BETTER: Mapping[str, Callable[..., str]] = {
-    "latency_10_steps_ms": min,
-    "wait_lag_ms": min,
-    "retry_timer_error_ms": min,
-    "steps_per_s": max,
-}
-
-
-def measure_fleets(system: System, load: Load, log: Path) -> None:
-    """Every configuration, and of each discipline the best."""
-    results = {name: measure_fleet(system, name, load, log) for name in system.fleets()}
-    emit_best(system, results)
+    before = databases.wal_position(system.url)
+    with fleet.released():
+        databases.wait_drained(system.url, system.drained_query, system.start_batch(work))
+    return (databases.wal_position(system.url) - before) / (work.runs * work.steps)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -29,13 +29,16 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def start_process(command: Sequence[str], env: Mapping[str, str], log: Path, **options: int) -> subprocess.Popen[str]:
+def start_process(
+    command: Sequence[str], env: Mapping[str, str], log: Path, cwd: Path | None = None, **options: int
+) -> subprocess.Popen[str]:
     """One process in a session of its own, with its stderr (and stdout unless piped) in a log file."""
     with log.open("a") as output:
         return subprocess.Popen(
             list(command),
+            cwd=cwd,
             env={**os.environ, **env},
-            stdin=subprocess.DEVNULL,
+            stdin=options.get("stdin", subprocess.DEVNULL),
             stdout=options.get("stdout", output.fileno()),
             stderr=options.get("stderr", output.fileno()),
             text=True,
@@ -103,6 +106,15 @@ class Fleet:
         signal_all(self._held, signal.SIGCONT)
         self._held = []
         return at
+
+    @contextlib.contextmanager
+    def released(self) -> Iterator[None]:
+        """A held fleet works for a while: other systems are measured before and after."""
+        self.release()
+        try:
+            yield
+        finally:
+            self.hold()
 
     def kill_owner(self, pid: int) -> float:
         """SIGKILL for the whole worker that process `pid` belongs to; returns the moment."""

@@ -14,12 +14,16 @@ _BEGAN = time.monotonic()
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one system scored in one discipline; `values` are the repetitions, empty for "no such thing"."""
+    """What one system scored in one discipline; `values` are the repetitions, empty for "no such thing".
+
+    `configuration` names the variant of the system (its pool, its polling interval): the best one counts.
+    """
 
     system: str
     name: str
     values: tuple[float, ...] = ()
     note: str = ""
+    configuration: str = ""
 
     @property
     def median(self) -> float | None:
@@ -32,17 +36,17 @@ class Measurement:
         return (min(self.values), max(self.values)) if self.values else None
 
 
-def emit(system: str, name: str, values: Sequence[float] = (), note: str = "") -> None:
+def emit(system: str, name: str, values: Sequence[float] = (), note: str = "", configuration: str = "") -> None:
     """Hand one measurement to the harness that started this driver."""
-    print(json.dumps(asdict(Measurement(system, name, tuple(values), note))), flush=True)
+    print(json.dumps(asdict(Measurement(system, name, tuple(values), note, configuration))), flush=True)
     shown = statistics.median(values) if values else float("nan")
-    progress(system, f"{name} = {shown:.4g}" if values else f"{name}: none ({note})")
+    progress(system, f"{name} = {shown:.4g} {configuration}".rstrip() if values else f"{name}: none ({note})")
 
 
 def parse(line: str) -> Measurement:
     """The measurement in a line that `emit` wrote."""
     fields = json.loads(line)
-    return Measurement(fields["system"], fields["name"], tuple(fields["values"]), fields["note"])
+    return Measurement(**{**fields, "values": tuple(fields["values"])})
 
 
 def progress(system: str, text: str) -> None:

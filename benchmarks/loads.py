@@ -9,9 +9,12 @@ from dataclasses import dataclass
 class Load:
     """Counts of one benchmark run; a step of a load does nothing, so only the engine is measured."""
 
-    repeats: int = 3
-    runs: int = 1_000
+    #: How often each discipline is measured, the systems taking turns.
+    repeats: int = 5
+    runs: int = 1_500
     steps: int = 5
+    #: Runs whose steps return 10 KB, or 100 KB (a tenth of them).
+    payload_runs: int = 300
     starts: int = 1_000
     bulk_starts: int = 10_000
     latency_runs: int = 50
@@ -25,6 +28,9 @@ class Load:
     #: Items of one for_each, and steps of one long run.
     items: int = 10_000
     long_run: int = 1_000
+    #: Seconds of a steady load of quick steps, with and without slow ones among them, and quick runs per second.
+    mixed_s: float = 20.0
+    mixed_per_s: int = 200
     #: Runs that wait for events, and runs that sleep.
     waiting: int = 100_000
     sleeping: int = 1_000_000
@@ -32,12 +38,14 @@ class Load:
     continuations: int = 10_000
     #: Steps of one flow.
     checkpoints: int = 1_000
-    system_limit_s: float = 3600.0
+    #: No answer of a system within this time: it has failed.
+    limit_s: float = 3600.0
 
 
 FULL = Load()
 QUICK = Load(
-    runs=100,
+    repeats=3,
+    payload_runs=100,
     starts=200,
     bulk_starts=5_000,
     latency_runs=30,
@@ -47,11 +55,13 @@ QUICK = Load(
     finished_runs=(0, 100_000),
     rounds=2,
     items=500,
+    mixed_s=5.0,
+    mixed_per_s=100,
     waiting=500,
     sleeping=20_000,
     continuations=100,
     checkpoints=200,
-    system_limit_s=180.0,
+    limit_s=300.0,
 )
 
 

@@ -5,30 +5,29 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
 import redis
 
-from benchmarks import big_runs, continuing, databases, disciplines, finished_runs, flows, waiting_runs
-from benchmarks.disciplines import Done
-from benchmarks.driver import Surroundings, run_driver
-from benchmarks.fleet import Fleet, wait_until
+from benchmarks import big_runs, continuing, databases, disciplines, finished_runs, flows, mixed_load, waiting_runs
+from benchmarks.disciplines import Done, Warm, Work
+from benchmarks.driver import Repetition, Surroundings, serve
+from benchmarks.fleet import wait_until
 from benchmarks.lines import emit, progress
 from benchmarks.loads import Load
 from rival_client import Rival
 from rival_client.settings import Settings
 
-NAME = "rival"
 LEASE_S = 2.0
 COMMAND = str(Path(sys.executable).with_name("rival"))
 WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
 #: One worker with one process; a fleet has two, so that one can be killed whole and the other lives.
 WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1", "--concurrency", "4"]
-NAMES = {"noop-5", "noop-10", "noop-1000", "items", "waits", "sleeps", "turns", "pids", "flaky", "slow"}
-SEED = "bench_rival_seed"
+#: Those that a fleet registers last: all others are known when these are.
+NAMES = {"noop-5", "items", "pids", "flaky", "slow", "second", "turns", "nap", "checkpoints"}
 DRAINED = """
     SELECT count(*) FILTER (WHERE completed_at IS NULL), extract(epoch FROM max(completed_at))
     FROM rival_runs WHERE id = ANY(%s)
@@ -39,11 +38,12 @@ COMPLETED_AT = "SELECT extract(epoch FROM completed_at) FROM rival_runs WHERE id
 class RivalSystem:
     """One database with Rival's tables, and a producer."""
 
-    name = NAME
     pollings: Sequence[float | None] = (None,)
     polling: float | None = None
+    drained_query = DRAINED
 
     def __init__(self, url: str, surroundings: Surroundings, lease_s: float | None = None) -> None:
+        self.name = surroundings.side
         self.url = url
         self.database = databases.name_of(url)
         self._broker_url = surroundings.broker_url
@@ -54,8 +54,8 @@ class RivalSystem:
         )
         self._referee = psycopg.connect(url, autocommit=True)
 
-    def fleets(self) -> Mapping[str, Sequence[Sequence[str]]]:
-        return {"two workers": [WORKER, WORKER]}
+    def fleet(self) -> Sequence[Sequence[str]]:
+        return [WORKER, WORKER]
 
     def env(self) -> Mapping[str, str]:
         env = {
@@ -76,9 +76,9 @@ class RivalSystem:
             raise RuntimeError(f"run {handle[1]} of {handle[0]} ended {result.status}: {result.error}")
         return Done(lambda: self._completed_at(handle[1]))
 
-    def start_batch(self, count: int, steps: int) -> list[str]:
-        inputs = [{"key": "batch"}] * count
-        return [started.run_id for started in self.producer.run_many(f"noop-{steps}", inputs)]
+    def start_batch(self, work: Work) -> list[str]:
+        inputs = [{"key": "batch"}] * work.runs
+        return [started.run_id for started in self.producer.run_many(f"{work.kind}-{work.steps}", inputs)]
 
     def wait_batch(self, batch: Sequence[str]) -> float:
         return databases.wait_drained(self.url, DRAINED, batch).at
@@ -94,155 +94,165 @@ class RivalSystem:
         return float(row[0])
 
 
-def prepare_seed(surroundings: Surroundings) -> str:
-    """The database all others are copied from: migrated, workflows registered, one run finished; the run's id."""
-    url = databases.fresh_database(surroundings.database_url, SEED)
-    subprocess.run(
-        [COMMAND, "db", "upgrade"],
-        env={**os.environ, "RIVAL_DATABASE_URL": url},
-        check=True,
-        timeout=60,
-        stdout=sys.stderr,
-    )
-    with closing(RivalSystem(url, surroundings)) as system:
-        with disciplines.open_fleet(system, "two workers", surroundings.log) as fleet:
+class Databases:
+    """The databases of one side: copies of a seed that is migrated, with workflows and one finished run."""
 
-            def registered() -> bool:
-                fleet.check_alive()
-                return {info.name for info in system.producer.workflows()} >= NAMES
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self._prefix = f"bench_{surroundings.side}"
 
-            wait_until(registered, disciplines.LIMIT_S, "registered workflows", pause_s=0.1)
-            (run_id,) = system.start_batch(1, 5)
-            system.wait_batch([run_id])
-        return run_id
-
-
-def open_copy(name: str, surroundings: Surroundings, lease_s: float | None = None) -> RivalSystem:
-    """A system on a fresh copy of the seed."""
-    url = databases.fresh_database(surroundings.database_url, f"bench_rival_{name}", template=SEED)
-    return RivalSystem(url, surroundings, lease_s)
-
-
-def measure_starts(load: Load, surroundings: Surroundings) -> None:
-    """One by one, and many at once."""
-    with closing(open_copy("starts", surroundings)) as system:
-        emit(NAME, "starts_per_s", disciplines.starts_per_s(system, load))
-
-        def start_many() -> None:
-            system.start_batch(load.bulk_starts, load.steps)
-
-        start_many()
-        emit(
-            "rival_run_many",
-            "starts_per_s",
-            [disciplines.rate(load.bulk_starts, start_many) for _ in range(load.repeats)],
+    def prepare_seed(self) -> str:
+        """The id of the finished run."""
+        url = databases.fresh_database(self._surroundings.database_url, self._prefix)
+        subprocess.run(
+            [COMMAND, "db", "upgrade"],
+            env={**os.environ, "RIVAL_DATABASE_URL": url},
+            check=True,
+            timeout=60,
+            stdout=sys.stderr,
         )
-    drop_messages(surroundings)
+        with closing(RivalSystem(url, self._surroundings)) as system:
+            with disciplines.open_fleet(system, self._surroundings.log) as fleet:
+
+                def registered() -> bool:
+                    fleet.check_alive()
+                    return {info.name for info in system.producer.workflows()} >= NAMES
+
+                wait_until(registered, disciplines.LIMIT_S, "registered workflows", pause_s=0.1)
+                (run_id,) = system.start_batch(Work("noop", 1, 5))
+                system.wait_batch([run_id])
+            return run_id
+
+    def open_copy(self, name: str, lease_s: float | None = None) -> RivalSystem:
+        """A system on a fresh copy of the seed."""
+        admin_url = self._surroundings.database_url
+        url = databases.fresh_database(admin_url, f"{self._prefix}_{name}", template=self._prefix)
+        return RivalSystem(url, self._surroundings, lease_s)
 
 
-def drop_messages(surroundings: Surroundings) -> None:
-    """Deletes the messages about runs of a database that is no longer used."""
-    redis.Redis.from_url(surroundings.broker_url).flushdb()
+class RivalSide:
+    """All disciplines of Rival, on databases of one side."""
 
+    def __init__(self, load: Load, surroundings: Surroundings, stack: ExitStack) -> None:
+        self._load = load
+        self._surroundings = surroundings
+        self._name = surroundings.side
+        self._databases = Databases(surroundings)
+        progress(self._name, "preparing")
+        self._finished_run = self._databases.prepare_seed()
+        self._idle = stack.enter_context(closing(self._databases.open_copy("starts")))
+        main = stack.enter_context(closing(self._databases.open_copy("main")))
+        self._main = main
+        self._warm = disciplines.open_warm(main, load, surroundings.log, stack)
 
-def measure_takeover(load: Load, surroundings: Surroundings) -> None:
-    """With the shortest lease, so that the repetitions do not take minutes."""
-    emit(NAME, "lease_s", [LEASE_S])
-    with (
-        closing(open_copy("takeover", surroundings, LEASE_S)) as system,
-        disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
-    ):
-        disciplines.warm_up(system, fleet, load)
-        emit(NAME, "takeover_s", disciplines.takeovers(system, fleet, load))
+    def repetitions(self) -> dict[str, Repetition]:
+        """By the names that the harness asks for."""
+        return {
+            **disciplines.shared_by([self._warm], self._idle, self._load),
+            "run_many": self._run_many,
+            "commits": self._commits,
+            "wal": self._wal,
+            "takeover": self._takeover,
+            "for_each": self._with_fleet(lambda: big_runs.measure_items(self._main, self._warm.fleet, self._load)),
+            "long_run": self._with_fleet(lambda: big_runs.measure_steps(self._main, self._load)),
+            "continuations": self._with_fleet(
+                lambda: continuing.measure_continuations(self._main.producer, self._load.continuations, self._name)
+            ),
+            "checkpoints": self._with_fleet(
+                lambda: flows.measure_checkpoints(self._main.producer, self._load.checkpoints, self._name)
+            ),
+            "sleeps": self._with_fleet(lambda: flows.measure_naps(self._main.producer, self._name)),
+            "mixed": self._with_fleet(lambda: mixed_load.measure_mixed(self._main, self._load)),
+            "events": self._events,
+            "sleeping": self._beside_sleeping,
+            "finished": self._by_finished_runs,
+        }
 
+    def _with_fleet(self, measure: Repetition) -> Repetition:
+        def repetition() -> None:
+            with self._warm.fleet.released():
+                measure()
 
-def measure_big_runs(load: Load, surroundings: Surroundings) -> None:
-    """One run with many items, one with many steps, one that continues often; flows with many steps; sleeps."""
-    with (
-        closing(open_copy("big_runs", surroundings)) as system,
-        disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
-    ):
-        disciplines.warm_up(system, fleet, load)
-        big_runs.measure_items(system, fleet, load)
-        big_runs.measure_steps(system, load)
-        continuing.measure_continuations(system.producer, load.continuations)
-        flows.measure_checkpoints(system.producer, load.checkpoints, load.repeats)
-        flows.measure_naps(system.producer)
+        return repetition
 
+    def _own_fleet(self, name: str, stack: ExitStack, lease_s: float | None = None) -> Warm:
+        """A database and a warm, held fleet for one discipline."""
+        system = stack.enter_context(closing(self._databases.open_copy(name, lease_s)))
+        return disciplines.open_warm(system, self._load, self._surroundings.log, stack)
 
-def measure_waiting_runs(load: Load, surroundings: Surroundings) -> None:
-    """Very many runs that wait for events; and the usual load beside very many that sleep."""
-    with (
-        closing(open_copy("waiting", surroundings)) as system,
-        disciplines.open_fleet(system, "two workers", surroundings.log) as fleet,
-    ):
-        disciplines.warm_up(system, fleet, load)
-        waiting_runs.measure_events(system, load.waiting)
-    with (
-        closing(open_copy("none_asleep", surroundings)) as alone,
-        closing(open_copy("sleeping", surroundings)) as beside,
-        disciplines.open_fleet(alone, "two workers", surroundings.log) as first,
-        disciplines.open_fleet(beside, "two workers", surroundings.log) as second,
-    ):
-        disciplines.warm_up(alone, first, load)
-        disciplines.warm_up(beside, second, load)
-        waiting_runs.fill_sleeping(beside, load.sleeping)
-        systems = {"none": alone, "many": beside}
-        new = waiting_runs.sweeps_ms(systems)
-        waiting_runs.analyse(beside)
-        rates: dict[str, list[float]] = {"none": [], "many": []}
-        for _ in range(load.rounds):
-            for size, system, fleet in (("none", alone, first), ("many", beside, second)):
-                rates[size].append(disciplines.steps_per_s(system, fleet, load))
-        sweeps = waiting_runs.sweeps_ms(systems)
+    def _run_many(self) -> None:
+        work = Work("noop", self._load.bulk_starts, self._load.steps)
+        emit(self._name, "run_many_per_s", [disciplines.rate(work.runs, lambda: self._idle.start_batch(work))])
+        # No fleet consumes what was published for this database.
+        redis.Redis.from_url(self._surroundings.broker_url).delete(self._idle.database)
+
+    def _commits(self) -> None:
+        counted = self._databases.open_copy("commits")
+        figure = disciplines.commits_per_step(counted, self._load, self._surroundings)
+        emit(self._name, "commits_per_step", [figure])
+
+    def _wal(self) -> None:
+        for kind, runs in (("noop", self._load.runs), ("kb10", self._load.payload_runs), ("kb100", 30)):
+            figure = disciplines.wal_per_step(self._main, self._warm.fleet, Work(kind, runs, self._load.steps))
+            emit(self._name, f"wal_bytes_per_step/{kind}", [figure])
+
+    def _takeover(self) -> None:
+        """With the shortest lease, so that the repetitions do not take minutes."""
+        emit(self._name, "lease_s", [LEASE_S])
+        with ExitStack() as stack:
+            warm = self._own_fleet("takeover", stack, LEASE_S)
+            with warm.fleet.released():
+                emit(self._name, "takeover_s", disciplines.takeovers(warm.system, warm.fleet, self._load))
+
+    def _events(self) -> None:
+        """Very many runs that wait for events."""
+        with ExitStack() as stack:
+            warm = self._own_fleet("waiting", stack)
+            with warm.fleet.released():
+                waiting_runs.measure_events(warm.system, self._load.waiting)
+
+    def _beside_sleeping(self) -> None:
+        """The usual load beside very many runs that sleep."""
+        with ExitStack() as stack:
+            warm = {name: self._own_fleet(f"asleep_{name}", stack) for name in ("none", "many")}
+            with warm["many"].fleet.released():
+                waiting_runs.fill_sleeping(warm["many"].system, self._load.sleeping)
+            systems = {name: one.system for name, one in warm.items()}
+            new = waiting_runs.sweeps_ms(systems)
+            waiting_runs.analyse(systems["many"])
+            rates = self._rates_in_turns(warm)
+            sweeps = waiting_runs.sweeps_ms(systems)
         for size in rates:
-            emit(NAME, f"steps_per_s_beside_sleeping/{size}", rates[size])
-            emit(NAME, f"sweep_ms_beside_new_sleeping/{size}", new[size])
-            emit(NAME, f"sweep_ms_beside_sleeping/{size}", sweeps[size])
+            emit(self._name, f"steps_per_s_beside_sleeping/{size}", rates[size])
+            emit(self._name, f"sweep_ms_beside_new_sleeping/{size}", new[size])
+            emit(self._name, f"sweep_ms_beside_sleeping/{size}", sweeps[size])
+
+    def _by_finished_runs(self) -> None:
+        """The same load on tables of different sizes."""
+        with ExitStack() as stack:
+            warm = {str(size): self._own_fleet(f"finished_{size}", stack) for size in self._load.finished_runs}
+            for size, one in warm.items():
+                finished_runs.fill(one.system.url, self._finished_run, int(size))
+            rates = self._rates_in_turns(warm)
+        for size, values in rates.items():
+            emit(self._name, f"steps_per_s_by_finished_runs/{size}", values)
+
+    def _rates_in_turns(self, warm: Mapping[str, Warm]) -> dict[str, list[float]]:
+        """Steps per second of each, in alternation: a slow minute must not affect only one of them."""
+        work = Work("noop", self._load.runs, self._load.steps)
+        rates: dict[str, list[float]] = {name: [] for name in warm}
+        for number in range(self._load.rounds):
+            for name, one in warm.items():
+                rates[name].append(disciplines.steps_per_s(one, work))
+            shown = ", ".join(f"{name}: {values[-1]:.0f}" for name, values in rates.items())
+            progress(self._name, f"steps/s, round {number + 1} of {self._load.rounds}: {shown}")
+        return rates
 
 
-def measure_by_finished_runs(load: Load, surroundings: Surroundings, finished_run: str) -> None:
-    """The same load on tables of different sizes, in alternation: a slow minute must not affect only one of them."""
-    systems = {size: open_copy(f"finished_{size}", surroundings) for size in load.finished_runs}
-    for size, system in systems.items():
-        finished_runs.fill(system.url, finished_run, size)
-    rates: dict[int, list[float]] = {size: [] for size in systems}
-    with ExitStack() as stack:
-        fleets = {size: stack.enter_context(warm_fleet(system, load, surroundings)) for size, system in systems.items()}
-        for number in range(load.rounds):
-            for size, system in systems.items():
-                rates[size].append(disciplines.steps_per_s(system, fleets[size], load))
-                fleets[size].hold()
-            shown = ", ".join(f"{size:,}: {one[-1]:.0f}" for size, one in rates.items())
-            progress(NAME, f"steps/s by finished runs, round {number + 1} of {load.rounds}: {shown}")
-    for size, system in systems.items():
-        emit(NAME, f"steps_per_s_by_finished_runs/{size}", rates[size])
-        system.close()
-
-
-@contextmanager
-def warm_fleet(system: RivalSystem, load: Load, surroundings: Surroundings) -> Iterator[Fleet]:
-    """Two workers that have worked, held until their turn."""
-    with disciplines.open_fleet(system, "two workers", surroundings.log) as fleet:
-        disciplines.warm_up(system, fleet, load)
-        fleet.hold()
-        yield fleet
-
-
-def measure(load: Load, surroundings: Surroundings) -> None:
-    """All disciplines."""
-    progress(NAME, "preparing")
-    finished_run = prepare_seed(surroundings)
-    measure_starts(load, surroundings)
-    with closing(open_copy("main", surroundings)) as system:
-        disciplines.measure_fleets(system, load, surroundings.log)
-    counted = open_copy("commits", surroundings)
-    emit(NAME, "commits_per_step", [disciplines.commits_per_step(counted, DRAINED, load, surroundings)])
-    measure_takeover(load, surroundings)
-    measure_big_runs(load, surroundings)
-    measure_waiting_runs(load, surroundings)
-    measure_by_finished_runs(load, surroundings, finished_run)
+def prepare(load: Load, surroundings: Surroundings, stack: ExitStack) -> Mapping[str, Repetition]:
+    """Databases, a producer and a warm fleet."""
+    return RivalSide(load, surroundings, stack).repetitions()
 
 
 if __name__ == "__main__":
-    run_driver(measure)
+    serve(prepare)

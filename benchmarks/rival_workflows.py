@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel
 
+from benchmarks import payloads
 from benchmarks.marks import mark, seen
 from rival_workers import StepError, create_workflow, flow
 
@@ -23,11 +25,26 @@ def nothing() -> None:
     """A no-op."""
 
 
-def register_no_op(steps: int) -> None:
-    """The workflow `noop-<steps>`."""
-    builder = create_workflow(f"noop-{steps}").input(Input)
+def with_context(input: Input, steps: Any, log: Any) -> dict[str, str]:
+    """Asks for a context, and returns 200 bytes."""
+    return {"key": input.key, "text": "x" * 180}
+
+
+def ten_kb() -> str:
+    """Returns 10 KB."""
+    return payloads.text(10_000)
+
+
+def hundred_kb() -> str:
+    """Returns 100 KB."""
+    return payloads.text(100_000)
+
+
+def register(kind: str, function: Callable[..., object], steps: int) -> None:
+    """The workflow `<kind>-<steps>`."""
+    builder = create_workflow(f"{kind}-{steps}").input(Input)
     for number in range(1, steps + 1):
-        builder = builder.step(nothing, name=f"nothing_{number}")
+        builder = builder.step(function, name=f"step_{number}")
     builder.register()
 
 
@@ -54,6 +71,11 @@ def sleep_once(input: Input) -> None:
         time.sleep(SLOW_S)
 
 
+def take_a_second() -> None:
+    """The slow step of a mixed load."""
+    time.sleep(1.0)
+
+
 class Many(Input):
     """How many items."""
 
@@ -65,14 +87,17 @@ def items(input: Many) -> range:
     return range(input.count)
 
 
-for length in (5, 10, 1000):
-    register_no_op(length)
+for length in (1, 5, 10, 1000):
+    register("noop", nothing, length)
+for kind, function in (("context", with_context), ("kb10", ten_kb), ("kb100", hundred_kb)):
+    register(kind, function, 5)
 create_workflow("items").input(Many).for_each("all", items=items, do=[nothing], concurrency=8).register()
 create_workflow("waits").input(Input).wait_event("wait", "go", key=lambda run: run.run_id).register()
 create_workflow("sleeps").input(Input).delay("sleep", days=365).register()
 create_workflow("pids").input(Input).step(leave_pid).register()
 create_workflow("flaky").input(Input).step(fail_once, max_attempts=2, backoff="linear", base_delay=1.0).register()
 create_workflow("slow").input(Input).step(sleep_once).register()
+create_workflow("second").input(Input).step(take_a_second).register()
 
 
 class Turns(BaseModel):

@@ -16,9 +16,9 @@ from benchmarks.big_runs import Rivals
 from benchmarks.fleet import wait_until
 from benchmarks.lines import emit, progress
 from rival_workers.store import open_store
-from rival_workers.store.interface import Store, SweepOptions
+from rival_workers.store.interface import Store
+from rival_workers.store.sweep_records import SweepOptions
 
-NAME = "rival"
 LIMIT_S = 900.0
 #: Each poll counts very many rows: seldom enough that it does not affect what is measured.
 _POLL_S = 1.0
@@ -41,7 +41,7 @@ def measure_events(system: Rivals, count: int) -> None:
             [count, seed],
         )
         connection.execute("ANALYZE rival_runs, rival_steps, rival_waits")
-        progress(NAME, f"{count:,} runs wait for an event")
+        progress(system.name, f"{count:,} runs wait for an event")
         began = time.monotonic()
         connection.execute(
             sql.SQL(
@@ -52,7 +52,7 @@ def measure_events(system: Rivals, count: int) -> None:
             [count],
         )
         wait_until(lambda: _open(connection, "w") == 0, LIMIT_S, "all runs woken", pause_s=_POLL_S)
-        emit(NAME, "events_per_s", [count / (time.monotonic() - began)])
+        emit(system.name, "events_per_s", [count / (time.monotonic() - began)])
         wrong = connection.execute(
             "SELECT count(*) FROM rival_runs WHERE id LIKE 'w%' "
             "AND (status, result::text) <> ('completed', substr(id, 2))"
@@ -63,7 +63,7 @@ def measure_events(system: Rivals, count: int) -> None:
             "WHERE run_id LIKE 'w%'"
         ).fetchone()
         assert twice == (0, 0), f"{twice} events or runs had more than one delivery"
-        progress(NAME, f"all {count:,} runs were resumed, none twice")
+        progress(system.name, f"all {count:,} runs were resumed, none twice")
 
 
 def fill_sleeping(system: Rivals, count: int) -> None:
@@ -73,7 +73,7 @@ def fill_sleeping(system: Rivals, count: int) -> None:
         for table in ("rival_runs", "rival_steps"):
             connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
         _copy(connection, seed, "s", count)
-    progress(NAME, f"{count:,} runs sleep")
+    progress(system.name, f"{count:,} runs sleep")
 
 
 def analyse(system: Rivals) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import redis
 from celery import Celery, Task
 
+from benchmarks import payloads
 from benchmarks.marks import mark, seen
 
 URL = os.environ["BENCH_BROKER_URL"]
@@ -29,6 +30,18 @@ counters = redis.Redis.from_url(URL)
 @app.task(name="nothing")
 def nothing() -> None:
     """A no-op."""
+
+
+@app.task(name="with_context")
+def with_context(last: dict[str, str] | None, key: str) -> dict[str, str]:
+    """Gets the input and the result of the task before, and returns 200 bytes."""
+    return {"key": key, "text": "x" * 180}
+
+
+@app.task(name="payload")
+def payload(size: int) -> str:
+    """Returns so many bytes."""
+    return payloads.text(size)
 
 
 @app.task(name="count_down")

@@ -12,6 +12,7 @@ from typing import Any
 
 from dbos import DBOS, DBOSConfig
 
+from benchmarks import payloads
 from benchmarks.marks import mark, seen
 
 QUEUE = "bench"
@@ -22,6 +23,18 @@ POLLING_S = 0.01
 @DBOS.step()
 def nothing() -> None:
     """A no-op."""
+
+
+@DBOS.step()
+def with_context(key: str, last: dict[str, str] | None) -> dict[str, str]:
+    """Gets the input and the result of the step before, and returns 200 bytes."""
+    return {"key": key, "text": "x" * 180}
+
+
+@DBOS.step()
+def payload(size: int) -> str:
+    """Returns so many bytes."""
+    return payloads.text(size)
 
 
 @DBOS.step()
@@ -47,6 +60,27 @@ def noop(key: str, steps: int) -> int:
     for _ in range(steps):
         nothing()
     return steps
+
+
+@DBOS.workflow(name="context")
+def context(key: str, steps: int) -> dict[str, str] | None:
+    """So many steps that get a value and return one."""
+    last = None
+    for _ in range(steps):
+        last = with_context(key, last)
+    return last
+
+
+@DBOS.workflow(name="kb10")
+def kb10(key: str, steps: int) -> str:
+    """So many results of 10 KB."""
+    return [payload(10_000) for _ in range(steps)][-1]
+
+
+@DBOS.workflow(name="kb100")
+def kb100(key: str, steps: int) -> str:
+    """So many results of 100 KB."""
+    return [payload(100_000) for _ in range(steps)][-1]
 
 
 @DBOS.workflow(name="pids")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, WorkflowHandle
 
 from benchmarks import databases, disciplines
-from benchmarks.disciplines import Done, System
-from benchmarks.driver import Surroundings, run_driver
-from benchmarks.lines import emit, progress
+from benchmarks.disciplines import Done, Work
+from benchmarks.driver import Repetition, Surroundings, serve
+from benchmarks.lines import emit
 from benchmarks.loads import Load
 from benchmarks.peers import dbos_app
 
@@ -29,6 +30,7 @@ class DbosSystem:
     name = NAME
     pollings: Sequence[float | None] = (0.002, 0.005)
     polling: float | None = 0.005
+    drained_query = DRAINED
 
     def __init__(self, admin_url: str, database: str) -> None:
         self.url = databases.fresh_database(admin_url, database)
@@ -38,9 +40,9 @@ class DbosSystem:
         self._engine = sa.create_engine(driver_url, pool_size=5, **dbos_app.engine_options())
         self._client = DBOSClient(system_database_engine=self._engine, application_name="bench")
 
-    def fleets(self) -> Mapping[str, Sequence[Sequence[str]]]:
+    def fleet(self) -> Sequence[Sequence[str]]:
         worker = [sys.executable, "-m", "benchmarks.peers.dbos_app"]
-        return {"two processes": [[*worker, "first"], [*worker, "second"]]}
+        return [[*worker, "first"], [*worker, "second"]]
 
     def env(self) -> Mapping[str, str]:
         return {"BENCH_DBOS_URL": self.url}
@@ -52,9 +54,9 @@ class DbosSystem:
         handle.get_result(polling_interval_sec=self.polling or 1.0)
         return Done(lambda: self._completed_at(handle.get_workflow_id()))
 
-    def start_batch(self, count: int, steps: int) -> list[str]:
+    def start_batch(self, work: Work) -> list[str]:
         key = disciplines.fresh_key("batch")
-        return [self.start("noop", key, steps).get_workflow_id() for _ in range(count)]
+        return [self.start(work.kind, key, work.steps).get_workflow_id() for _ in range(work.runs)]
 
     def wait_batch(self, batch: Sequence[str]) -> float:
         return databases.wait_drained(self.url, DRAINED, batch).at
@@ -81,19 +83,29 @@ def create_schema(url: str) -> None:
     DBOS.destroy(workflow_completion_timeout_sec=0)
 
 
-def measure(load: Load, surroundings: Surroundings) -> None:
-    """All disciplines that DBOS has."""
-    progress(NAME, "starts")
-    starts = DbosSystem(surroundings.database_url, "bench_dbos_starts")
-    emit(NAME, "starts_per_s", disciplines.starts_per_s(starts, load))
-    starts.close()
-    system: System = DbosSystem(surroundings.database_url, "bench_dbos")
-    disciplines.measure_fleets(system, load, surroundings.log)
-    counted = DbosSystem(surroundings.database_url, "bench_dbos_commits")
-    emit(NAME, "commits_per_step", [disciplines.commits_per_step(counted, DRAINED, load, surroundings)])
+def prepare(load: Load, surroundings: Surroundings, stack: ExitStack) -> Mapping[str, Repetition]:
+    """Databases, a client and a warm fleet."""
+    idle = stack.enter_context(closing(DbosSystem(surroundings.database_url, "bench_dbos_starts")))
+    main = stack.enter_context(closing(DbosSystem(surroundings.database_url, "bench_dbos")))
+    warm = disciplines.open_warm(main, load, surroundings.log, stack)
+
+    def commits() -> None:
+        counted = DbosSystem(surroundings.database_url, "bench_dbos_commits")
+        emit(NAME, "commits_per_step", [disciplines.commits_per_step(counted, load, surroundings)])
+
+    def wal() -> None:
+        for kind, runs in (("noop", load.runs), ("kb10", load.payload_runs), ("kb100", 30)):
+            figure = disciplines.wal_per_step(main, warm.fleet, Work(kind, runs, load.steps))
+            emit(NAME, f"wal_bytes_per_step/{kind}", [figure])
+
+    return {**disciplines.shared_by([warm], idle, load), "commits": commits, "wal": wal, "takeover": no_takeover}
+
+
+def no_takeover() -> None:
+    """It recovers its own runs at a restart."""
     note = "no takeover by another live process without DBOS Conductor; it recovers when the same executor restarts"
     emit(NAME, "takeover_s", note=note)
 
 
 if __name__ == "__main__":
-    run_driver(measure)
+    serve(prepare)

@@ -1,0 +1,70 @@
+"""Everything that can be measured: what the harness asks drivers for, and which figures come of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.disciplines import SHARED
+
+#: Measured as often as the shared disciplines, but only Rival has them.
+RIVAL_REPEATED = ("run_many", "for_each", "long_run", "checkpoints", "sleeps", "mixed")
+#: Measured once per benchmark: each takes its own repetitions.
+ONCE = ("commits", "wal", "takeover", "continuations", "events", "sleeping", "finished")
+DISCIPLINES = (*SHARED, *RIVAL_REPEATED, *ONCE)
+#: Of those that are measured once, the ones that peers have, too.
+ONCE_SHARED = {
+    "commits": ("rival", "dbos", "celery"),
+    "wal": ("rival", "dbos"),
+    "takeover": ("rival", "dbos", "celery"),
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A row of the report: the measurement's name, its words, and whether more is better."""
+
+    name: str
+    words: str
+    more: bool
+
+
+FIGURES = (
+    Figure("steps_per_s", "steps/s, no-op (n runs x 5 steps, 2 workers)", True),
+    Figure("context_steps_per_s", "steps/s, with input, steps and log, 200-byte results", True),
+    Figure("kb10_steps_per_s", "steps/s, results of 10 KB", True),
+    Figure("kb100_steps_per_s", "steps/s, results of 100 KB", True),
+    Figure("starts_per_s", "runs started/s, one by one", True),
+    Figure("run_many_per_s", "runs started/s, run_many", True),
+    Figure("latency_10_steps_ms", "10-step run, idle system (ms)", False),
+    Figure("wait_lag_ms", "commit to wait returning (ms)", False),
+    Figure("retry_timer_error_ms", "timer error of a 1 s retry (ms)", False),
+    Figure("takeover_s", "takeover after SIGKILL (s)", False),
+    Figure("commits_per_step", "commits per step", False),
+    Figure("wal_bytes_per_step/noop", "write-ahead log per step (bytes), no-op", False),
+    Figure("wal_bytes_per_step/kb10", "write-ahead log per step (bytes), 10 KB", False),
+    Figure("wal_bytes_per_step/kb100", "write-ahead log per step (bytes), 100 KB", False),
+    Figure("for_each_items_per_s", "for_each of no-op items: items/s", True),
+    Figure("for_each_last_to_first", "its last quarter's speed to its first's", True),
+    Figure("for_each_memory_mb", "its fleet's growth in memory (MB)", False),
+    Figure("long_run_ms_per_step/first", "1,000-step run: ms per step, first tenth", False),
+    Figure("long_run_ms_per_step/last", "1,000-step run: ms per step, last tenth", False),
+    Figure("continuations_per_s", "a flow that continues: continuations per second", True),
+    Figure("continuation_rows", "rows that these continuations leave (all tables)", False),
+    Figure("checkpoints_per_s", "steps of one flow, one after the other, per second", True),
+    Figure("sleep_error_ms", "a flow's sleep: how late it wakes (ms)", False),
+    Figure("events_per_s", "runs woken by events, per second", True),
+    Figure("mixed_p50_ms/quick_only", "steady load of quick runs: p50 (ms)", False),
+    Figure("mixed_p50_ms/with_slow", "the same, 1 % of them take 1 s: p50 of the others (ms)", False),
+    Figure("mixed_p99_ms/quick_only", "steady load of quick runs: p99 (ms)", False),
+    Figure("mixed_p99_ms/with_slow", "the same, 1 % of them take 1 s: p99 of the others (ms)", False),
+    Figure("steps_per_s_beside_sleeping/none", "steps/s with no sleeping runs", True),
+    Figure("steps_per_s_beside_sleeping/many", "steps/s with a million (quick: 20,000)", True),
+    Figure("sweep_ms_beside_new_sleeping/none", "a keeper's looks with no sleeping runs (ms)", False),
+    Figure("sweep_ms_beside_new_sleeping/many", "a keeper's looks with a million that have just come (ms)", False),
+    Figure("sweep_ms_beside_sleeping/none", "a keeper's looks with no sleeping runs, later (ms)", False),
+    Figure("sweep_ms_beside_sleeping/many", "a keeper's looks with a million, later (ms)", False),
+    Figure("steps_per_s_by_finished_runs/0", "steps/s with 0 finished runs", True),
+    Figure("steps_per_s_by_finished_runs/100000", "steps/s with 100,000 finished runs", True),
+    Figure("steps_per_s_by_finished_runs/1000000", "steps/s with 1,000,000 finished runs", True),
+    Figure("lease_s", "lease in the takeover discipline (s)", False),
+)

@@ -1,0 +1,38 @@
+"""The dashboard: an HTTP API over a client, and the files of its pages. Needs the extra `dashboard`."""
+
+from __future__ import annotations
+
+import secrets
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rival_client.api.client import Rival
+from rival_workers.dashboard.asgi import application
+from rival_workers.dashboard.board import Board, Options
+from rival_workers.dashboard.roles import Identity
+from rival_workers.dashboard.routes import TABLE
+from rival_workers.dashboard.sessions import Authorize, Sessions
+
+__all__ = ["Identity", "Options", "dashboard", "mounted"]
+
+
+def dashboard(rival: Rival, *, authorize: Authorize, options: Options | None = None) -> ASGIApp:
+    """The dashboard as an ASGI application, to be mounted in another one. `authorize` gets the ASGI scope of a request
+    and returns who asks, or None; the host names are the other application's matter.
+    """
+    sessions = Sessions(secrets.token_bytes(32), authorize=authorize)
+    return application(Board(rival, sessions, options or Options(hosts=None)), TABLE)
+
+
+def mounted(app: ASGIApp, path: str, board: ASGIApp) -> ASGIApp:
+    """An ASGI application (Django's) with the dashboard at a path below it."""
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        is_below = scope["type"] == "http" and (scope["path"] == path or scope["path"].startswith(f"{path}/"))
+        if not is_below:
+            await app(scope, receive, send)
+            return
+        root = scope.get("root_path", "") + path
+        await board({**scope, "root_path": root}, receive, send)
+
+    return dispatch

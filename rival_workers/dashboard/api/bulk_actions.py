@@ -1,0 +1,126 @@
+"""Routes of verbs on many runs. A real one does exactly what a preview has shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rival_client.api.bulk import Bulk, BulkOutcome
+from rival_client.sql.run_search import RunFilter
+from rival_workers.dashboard.api.filters import RunQuery
+from rival_workers.dashboard.api.session import ADMINS_BULK, OPERATORS_BULK
+from rival_workers.dashboard.api.verbs import VERBS
+from rival_workers.dashboard.bulks import BulkAction, new_id
+from rival_workers.dashboard.commands import call_text, commands
+from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.route import Answer, Call, Form, Route
+
+_BY_PATH = {path: verb for verb, path in VERBS.items()}
+#: Options of `rival ls`, by the fields of a filter.
+_OPTIONS = {
+    "workflow": "--workflow",
+    "status": "--status",
+    "since": "--since",
+    "until": "--until",
+    "error": "--error",
+    "parent": "--parent",
+}
+
+
+class BulkOrder(Form):
+    """A preview, with `dry_run`; or, with its id as `preview`, the same for real."""
+
+    verb: Literal["retry", "rewind", "skip", "set-result", "pause", "resume", "cancel"] | None = None
+    runs: list[str] | None = Field(default=None, max_length=ADMINS_BULK)
+    filter: RunQuery | None = None
+    step: str | None = None
+    result: Any = None
+    reason: str | None = None
+    limit: int = Field(default=OPERATORS_BULK, ge=1, le=ADMINS_BULK)
+    dry_run: bool = True
+    preview: str | None = None
+
+
+def begin(call: Call) -> Answer:
+    order: BulkOrder = call.body
+    if order.preview is not None:
+        shown = _found(call, order.preview)
+        if order.dry_run or not shown.dry_run or shown.state == "running":
+            raise Refused(422, "InvalidArgument", "Give the id of a preview that has ended, and `dry_run: false`.")
+        action = _action(call, shown.verb, shown.order, dry_run=False, preview=shown.id)
+        return _begun(call, action, shown.run_ids)
+    if not order.dry_run:
+        raise Refused(422, "InvalidArgument", "Look at a preview first: `dry_run: true`, then its id as `preview`.")
+    if order.verb is None or (order.runs is None) == (order.filter is None):
+        raise Refused(422, "InvalidArgument", "Give a verb, and either `runs` or a `filter`.")
+    chosen: RunFilter | Sequence[str] = order.filter.chosen() if order.filter is not None else order.runs or []
+    given = order.model_dump(include={"step", "result", "reason", "limit"})
+    given["filter"] = order.filter.model_dump(exclude_none=True) if order.filter else None
+    return _begun(call, _action(call, _BY_PATH[order.verb], given, dry_run=True), chosen)
+
+
+def _action(call: Call, verb: str, order: dict[str, Any], *, dry_run: bool, preview: str | None = None) -> BulkAction:
+    shell = ["rival", VERBS[verb], *_options(order.get("filter") or {})]
+    python = call_text("bulk", verb, order.get("filter") or "…", step=order["step"], reason=order["reason"])
+    body = {"verb": VERBS[verb], **{name: value for name, value in order.items() if value is not None}}
+    texts = commands(call.base, "bulk", shell, python, body)
+    return BulkAction(new_id(), verb, dry_run, call.by, texts, order, preview)
+
+
+def _options(chosen: dict[str, Any]) -> list[str]:
+    return [word for name, value in chosen.items() if name in _OPTIONS for word in (_OPTIONS[name], str(value))]
+
+
+def _begun(call: Call, action: BulkAction, chosen: RunFilter | Sequence[str]) -> Answer:
+    size = action.order["limit"] if isinstance(chosen, RunFilter) else len(chosen)
+    if size > OPERATORS_BULK and not call.board.may(call.who, "admin"):
+        raise Refused(403, "Forbidden", f"More than {OPERATORS_BULK} runs at once need the role admin.")
+    action.total = None if isinstance(chosen, RunFilter) else size
+
+    def act(on_outcome: Callable[[BulkOutcome], None]) -> Bulk:
+        order = action.order
+        return call.board.rival.bulk(
+            action.verb,  # type: ignore[arg-type]
+            chosen,
+            step=order["step"],
+            value=order["result"],
+            reason=order["reason"],
+            limit=order["limit"],
+            dry_run=action.dry_run,
+            by=action.by,
+            on_outcome=on_outcome,
+        )
+
+    return Answer(call.board.bulks.begin(action, act).view(outcomes=True), 202)
+
+
+def _found(call: Call, action_id: str) -> BulkAction:
+    found = call.board.bulks.get(action_id)
+    if found is None:
+        raise Refused(404, "NotFound", f"There is no bulk action {action_id!r}; a restart drops them.")
+    return found
+
+
+def read(call: Call) -> dict[str, Any]:
+    return _found(call, call.names["bulk_id"]).view(outcomes=True)
+
+
+def list_(call: Call) -> dict[str, Any]:
+    return {"items": [one.view(outcomes=False) for one in call.board.bulks.newest()]}
+
+
+def stop(call: Call) -> dict[str, Any]:
+    """After the run that it is at."""
+    found = _found(call, call.names["bulk_id"])
+    found.is_stopping = True
+    return found.view(outcomes=False)
+
+
+ROUTES = (
+    Route("POST", "/bulk", "operator", begin, "Preview a verb on many runs, or apply it", body=BulkOrder, status=202),
+    Route("GET", "/bulk", "viewer", list_, "List bulk actions"),
+    Route("GET", "/bulk/{bulk_id}", "viewer", read, "Read a bulk action"),
+    Route("POST", "/bulk/{bulk_id}/stop", "operator", stop, "Stop a bulk action"),
+)

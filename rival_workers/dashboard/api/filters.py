@@ -1,0 +1,93 @@
+"""The query of a list of runs: the words of `rival ls`, and what they mean."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from rival_client.errors import InvalidArgument
+from rival_client.sql.run_search import RunFilter
+from rival_workers.dashboard.route import Form
+
+_AGO = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+class RunQuery(Form):
+    workflow: str | None = None
+    #: Several with commas between them.
+    status: str | None = None
+    since: str | None = None
+    until: str | None = None
+    ended_since: str | None = None
+    ended_until: str | None = None
+    error: str | None = None
+    parent: str | None = None
+    paused: bool | None = None
+    #: JSON objects that must be contained.
+    input: str | None = None
+    result: str | None = None
+
+    @field_validator("input", "result", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """In a body they are objects."""
+        return json.dumps(value) if isinstance(value, dict) else value
+
+    def chosen(self) -> RunFilter:
+        return RunFilter(
+            workflow=self.workflow,
+            status=self.status.split(",") if self.status else None,  # type: ignore[arg-type]
+            since=moment_of("since", self.since),
+            until=moment_of("until", self.until),
+            ended_since=moment_of("ended_since", self.ended_since),
+            ended_until=moment_of("ended_until", self.ended_until),
+            error=self.error,
+            parent=self.parent,
+            paused=self.paused,
+            input=_object("input", self.input),
+            result=_object("result", self.result),
+        ).checked()
+
+    @property
+    def reads_values(self) -> bool:
+        """It looks into inputs or results, which have no index."""
+        return self.input is not None or self.result is not None
+
+
+class RunListQuery(RunQuery):
+    #: The start of a run id, or a Celery task id.
+    q: str | None = Field(default=None, max_length=2000)
+    after: str | None = None
+    limit: int = Field(default=50, ge=1, le=200)
+    count_newer_than: str | None = None
+
+
+def moment_of(name: str, text: str | None) -> dt.datetime | None:
+    """A time, or how long ago: `2026-11-17T10:00:00Z`, `2h`."""
+    if text is None:
+        return None
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago:
+            return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=float(ago[1]) * _UNITS[ago[2]])
+        found = dt.datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(name, f"{text[:60]!r} is not a time: give 2026-11-17T10:00:00Z, or 2h, 7d.") from None
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+def _object(name: str, text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument(name, 'give a JSON object that it must contain: {"customer": {"id": 7}}')
+    return found

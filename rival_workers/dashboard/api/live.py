@@ -1,0 +1,135 @@
+"""Routes of live updates: a stream of server-sent events, and the same by polling."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from pydantic import Field
+
+from rival_workers.dashboard.hub import BUSY, Event, Hub, Watch
+from rival_workers.dashboard.ids import from_path
+from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.route import Answer, Call, Form, Route
+
+MAX_STREAMS = 200
+#: Names that one stream may look at, of each kind.
+_MOST = 200
+#: Seconds between two comments, which keep proxies from closing a quiet stream.
+COMMENT_EVERY = 15.0
+#: Seconds that a first poll may take.
+_PATIENCE = 5.0
+
+
+class LiveQuery(Form):
+    run: list[str] = Field(default_factory=list, max_length=50)
+    logs: list[str] = Field(default_factory=list, max_length=50)
+    #: Ids with commas between them, each part as in a path.
+    rows: list[str] = Field(default_factory=list, max_length=_MOST)
+    lists: list[str] = Field(default_factory=list, alias="list", max_length=20)
+    bulk: list[str] = Field(default_factory=list, max_length=20)
+    counts: bool = False
+    fleet: bool = False
+    after: str | None = None
+
+    def watch(self) -> Watch:
+        rows = frozenset(from_path(one) or one for several in self.rows for one in several.split(",") if one)
+        if len(rows) > _MOST:
+            raise Refused(422, "InvalidArgument", f"A stream can look at {_MOST} rows at most.")
+        kinds = (self.run, self.logs, self.lists, self.bulk)
+        runs, logs, lists, bulks = (frozenset(names) for names in kinds)
+        return Watch(runs, rows, logs, lists, bulks, self.counts, self.fleet)
+
+
+def updates(call: Call) -> dict[str, Any]:
+    """What is new since the cursor; without one, only where to begin."""
+    hub, watch = call.board.hub, call.query.watch()
+    ready = hub.look(watch)
+    if call.query.after is None:
+        _wait_for(hub, ready)
+        return {"events": [_hello(hub)], "cursor": hub.cursor}
+    position = hub.position(call.query.after)
+    if position is None:
+        _wait_for(hub, ready)
+        return {"events": [_reset()], "cursor": hub.cursor}
+    events, last = hub.since(position, watch)
+    found = [{"event": one.kind, "id": hub.cursor_at(one.number), "data": one.data} for one in events]
+    return {"events": found, "cursor": hub.cursor_at(last)}
+
+
+def _wait_for(hub: Hub, rounds: int) -> None:
+    until = time.monotonic() + _PATIENCE
+    while hub.rounds < rounds and not hub.is_closed:
+        if time.monotonic() > until:
+            raise Refused(503, "DatabaseUnavailable", "The database does not answer.", headers={"retry-after": "2"})
+        time.sleep(0.02)
+
+
+def _hello(hub: Hub) -> dict[str, Any]:
+    about = {"cursor": hub.cursor, "interval": BUSY, "viewers": hub.viewers}
+    return {"event": "hello", "id": hub.cursor, "data": about}
+
+
+def _reset() -> dict[str, Any]:
+    return {"event": "reset", "id": None, "data": {"run": None, "why": "too much time has passed"}}
+
+
+# -- the stream -------------------------------------------------------------------------------------------
+
+
+def stream(call: Call) -> Answer:
+    hub, watch = call.board.hub, call.query.watch()
+    if hub.viewers >= MAX_STREAMS:
+        detail = f"There are {MAX_STREAMS} viewers already: ask for updates instead."
+        raise Refused(503, "TooManyStreams", detail, headers={"retry-after": "30"})
+    cursor = call.headers.get("last-event-id") or call.query.after
+    position = hub.position(cursor)
+    _wait_for(hub, hub.look(watch))
+    first = [_hello(hub)] if cursor is None or position is not None else [_reset(), _hello(hub)]
+    start = position if position is not None else hub.position(hub.cursor)
+    content = _frames(hub, watch, first, start or 0, call.is_still_allowed)
+    return Answer(content, headers={"x-accel-buffering": "no"}, media_type="text/event-stream")
+
+
+async def _frames(
+    hub: Hub, watch: Watch, first: list[dict[str, Any]], position: int, is_allowed: Callable[[], bool]
+) -> AsyncIterator[str]:
+    hub.viewers += 1
+    try:
+        for one in first:
+            yield _frame(one["event"], one["id"], one["data"])
+        quiet_until = time.monotonic() + COMMENT_EVERY
+        while not hub.is_closed:
+            await asyncio.sleep(BUSY)
+            hub.look(watch)
+            if hub.position(hub.cursor_at(position)) is None:
+                yield _frame("reset", hub.cursor, {"run": None, "why": "too much has changed"})
+            events, position = hub.since(position, watch)
+            if events:
+                yield "".join(_event(hub, one) for one in events)
+            if time.monotonic() > quiet_until:
+                if not is_allowed():
+                    break
+                yield ":\n\n"
+                quiet_until = time.monotonic() + COMMENT_EVERY
+        yield _frame("bye", hub.cursor, {"why": "the server stops, or the session has ended"})
+    finally:
+        hub.viewers -= 1
+
+
+def _event(hub: Hub, event: Event) -> str:
+    return _frame(event.kind, hub.cursor_at(event.number), event.data)
+
+
+def _frame(kind: str, cursor: str | None, data: dict[str, Any]) -> str:
+    mark = f"id: {cursor}\n" if cursor else ""
+    return f"{mark}event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
+
+
+ROUTES = (
+    Route("GET", "/stream", "viewer", stream, "Follow changes as server-sent events", query=LiveQuery, answers=None),
+    Route("GET", "/updates", "viewer", updates, "Ask for changes since a cursor", query=LiveQuery),
+)

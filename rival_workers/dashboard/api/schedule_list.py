@@ -1,0 +1,168 @@
+"""Routes of schedules: list, change, pause, fire now, start what was missed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import islice
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rival_client.errors import UnknownSchedule
+from rival_client.model.cron import run_id_at
+from rival_client.sql.audit import read_audit, write_audit
+from rival_client.sql.schedules import ScheduleRecord, find_schedule, list_schedules
+from rival_workers.dashboard.api.filters import moment_of
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.commands import Commands, call_text, commands
+from rival_workers.dashboard.ids import in_path
+from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.route import Call, Form, Route
+from rival_workers.dashboard.values import fields, moment, moments
+
+#: Ticks that an answer shows.
+_NEXT = 5
+
+
+def list_(call: Call) -> dict[str, Any]:
+    with call.board.database.snapshot() as connection:
+        found = list_schedules(connection)
+    return {"items": [schedule_view(call.board, one) for one in found]}
+
+
+def schedule_view(board: Board, one: ScheduleRecord) -> dict[str, Any]:
+    return {
+        **fields(one, "name workflow cron every timezone catch_up own error paused_by"),
+        **moments(one, "last_at paused_at"),
+        "input": board.veil.value(one.input),
+        "next_at": None if one.paused_at else moment(one.next_at),
+        "next": [] if one.paused_at else [moment(tick) for tick in _ticks(one)],
+        "last_run": None if one.last_at is None else run_id_at(one.name, one.last_at),
+        "rule": str(one.rule),
+    }
+
+
+def _ticks(one: ScheduleRecord) -> list[dt.datetime]:
+    """None, if its rule cannot be read here: `error` says why."""
+    try:
+        return list(islice(one.rule.between(one.next_at, dt.datetime.max.replace(tzinfo=dt.UTC)), _NEXT))
+    except (ValueError, OverflowError, LookupError):
+        return []
+
+
+class Planning(Form):
+    workflow: str
+    cron: str | None = None
+    every: float | None = None
+    timezone: str = "UTC"
+    catch_up: Literal["none", "last", "all"] = "none"
+    input: Any = None
+
+
+def put(call: Call) -> dict[str, Any]:
+    name, given = call.names["schedule"], call.body
+    if (given.cron is None) == (given.every is None):
+        raise Refused(422, "InvalidArgument", "Give either `cron` or `every`.")
+    when = given.cron if given.cron is not None else given.every
+    how = {"timezone": given.timezone, "catch_up": given.catch_up}
+    made = call.board.rival.schedule(given.workflow, when, name=name, input=given.input, **how)
+    _audit(call, "put_schedule", name, when=str(when))
+    text = call_text("schedule", given.workflow, when, name=name, input=given.input)
+    shell = ["rival", "schedule", "add", name, given.workflow, str(when)]
+    texts = commands(call.base, f"schedules/{in_path(name)}", shell, text, given.model_dump(), "PUT")
+    return {**schedule_view(call.board, made), "commands": texts}
+
+
+def remove(call: Call) -> dict[str, Any]:
+    name = _existing(call)
+    removed = call.board.rival.unschedule(name)
+    _audit(call, "remove_schedule", name)
+    return {"removed": removed, "commands": _commands(call, "rm", "unschedule", {}, "DELETE")}
+
+
+def _existing(call: Call) -> str:
+    name = call.names["schedule"]
+    with call.board.database.snapshot() as connection:
+        if find_schedule(connection, name) is None:
+            raise UnknownSchedule(name, [one.name for one in list_schedules(connection)])
+    return name
+
+
+def _audit(call: Call, what: str, name: str, **detail: Any) -> None:
+    with call.board.rival.database.transaction() as connection:
+        write_audit(connection, call.by, what, f"schedule:{name}", **detail)
+
+
+def _commands(call: Call, word: str, method: str, body: dict[str, Any], verb: str = "POST") -> Commands:
+    name = call.names["schedule"]
+    path = f"schedules/{in_path(name)}" + ("" if verb == "DELETE" else f"/{word}")
+    return commands(call.base, path, ["rival", "schedule", word, name], call_text(method, name), body, verb)
+
+
+class Confirmed(Form):
+    pass
+
+
+def pause(call: Call) -> dict[str, Any]:
+    changed = call.board.rival.pause_schedule(call.names["schedule"], by=call.by)
+    _audit(call, "pause_schedule", call.names["schedule"])
+    return {"changed": changed, "commands": _commands(call, "pause", "pause_schedule", {})}
+
+
+def resume(call: Call) -> dict[str, Any]:
+    changed = call.board.rival.resume_schedule(call.names["schedule"])
+    _audit(call, "resume_schedule", call.names["schedule"])
+    return {"changed": changed, "commands": _commands(call, "resume", "resume_schedule", {})}
+
+
+def fire(call: Call) -> dict[str, Any]:
+    run_id = call.board.rival.fire_schedule(call.names["schedule"])
+    _audit(call, "fire_schedule", call.names["schedule"], run=run_id)
+    return {"run": run_id, "commands": _commands(call, "fire", "fire_schedule", {})}
+
+
+class Backfill(Form):
+    since: str
+    until: str | None = None
+    limit: int = Field(default=100, ge=1, le=1000)
+    dry_run: bool = False
+
+
+def backfill(call: Call) -> dict[str, Any]:
+    name, given = call.names["schedule"], call.body
+    since, until = moment_of("since", given.since), moment_of("until", given.until)
+    assert since is not None
+    found = call.board.rival.backfill_schedule(name, since, until, limit=given.limit, dry_run=given.dry_run)
+    if not given.dry_run:
+        _audit(call, "backfill_schedule", name, runs=len(found))
+    body = given.model_dump(exclude_none=True, exclude={"dry_run"})
+    texts = _commands(call, "backfill", "backfill_schedule", body)
+    return {"runs": found, "more": len(found) == given.limit, "commands": texts}
+
+
+class AuditQuery(Form):
+    before: int | None = Field(default=None, ge=0, le=2**62)
+    limit: int = Field(default=100, ge=1, le=500)
+
+
+def audit(call: Call) -> dict[str, Any]:
+    with call.board.database.snapshot() as connection:
+        found = read_audit(connection, before=call.query.before, limit=call.query.limit)
+    items = [
+        {"id": one.id, "at": moment(one.at), "by": one.by, "what": one.what, "about": one.about, "detail": one.detail}
+        for one in found
+    ]
+    return {"items": items, "next": found[-1].id if len(found) == call.query.limit else None}
+
+
+_ONE = "/schedules/{schedule}"
+ROUTES = (
+    Route("GET", "/schedules", "viewer", list_, "List schedules"),
+    Route("PUT", _ONE, "admin", put, "Add or change a schedule", body=Planning),
+    Route("DELETE", _ONE, "admin", remove, "Remove a schedule"),
+    Route("POST", f"{_ONE}/pause", "admin", pause, "Pause a schedule", body=Confirmed),
+    Route("POST", f"{_ONE}/resume", "admin", resume, "Continue a paused schedule", body=Confirmed),
+    Route("POST", f"{_ONE}/fire", "admin", fire, "Start a run of a schedule now", body=Confirmed),
+    Route("POST", f"{_ONE}/backfill", "admin", backfill, "Start runs of ticks that were missed", body=Backfill),
+    Route("GET", "/audit", "admin", audit, "List what people have done that belongs to no run", query=AuditQuery),
+)

@@ -1,0 +1,139 @@
+"""Routes that start runs: checked by the validator that admits runs, from an input or like another run."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from pydantic import Field
+
+from rival_client.errors import InvalidInput, InvalidPayload
+from rival_client.model.inputs import given_or_new_id
+from rival_client.sql.run_reads import read_run
+from rival_client.sql.run_rows import last_inputs
+from rival_workers.dashboard.commands import Commands, call_text, commands
+from rival_workers.dashboard.ids import in_path
+from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.route import Answer, Call, Form, Route
+from rival_workers.dashboard.values import moment
+
+LAST_INPUTS = 5
+_HIDDEN = "is hidden: give the value, or start like that run"
+
+
+class Given(Form):
+    """An input, or that of another run (`like`) with a JSON merge patch. What is hidden in the other one is copied."""
+
+    input: Any = None
+    like: str | None = None
+    patch: Any = None
+
+
+class Start(Given):
+    workflow: str
+    run_id: str | None = Field(default=None, min_length=1)
+    dry_run: bool = False
+
+
+def start(call: Call) -> Answer:
+    given: Start = call.body
+    value = input_of(call, given, given.workflow)
+    problems = _problems(call, given.workflow, given, value)
+    if problems:
+        raise Refused(422, "InvalidInput", f"The input does not fit workflow {given.workflow!r}.", errors=problems)
+    texts = as_commands(call, given.workflow, given, given.run_id)
+    if given.dry_run:
+        return Answer({"run": given_or_new_id(given.run_id), "status": "possible", "commands": texts})
+    started = call.board.rival.run(given.workflow, value, given.run_id)
+    location = f"{call.base}api/v1/runs/{in_path(started.run_id)}"
+    content = {"run": started.run_id, "status": started.status, "commands": texts}
+    return Answer(content, 201, {"location": location})
+
+
+def validate(call: Call) -> dict[str, Any]:
+    """An input that does not fit is an answer, not an error."""
+    given: Given = call.body
+    name, began = call.names["workflow"], time.perf_counter()
+    value = input_of(call, given, name)
+    problems = _problems(call, name, given, value)
+    return {
+        "ok": not problems,
+        "errors": problems,
+        "ms": round((time.perf_counter() - began) * 1000, 1),
+        "size": len(json.dumps(value)),
+        "commands": as_commands(call, name, given, None),
+    }
+
+
+def input_of(call: Call, given: Given, workflow: str) -> Any:
+    if given.like is None:
+        return given.input
+    with call.board.database.snapshot() as connection:
+        run = read_run(connection, given.like)
+    if run.workflow != workflow:
+        raise Refused(422, "InvalidArgument", f"Run {given.like!r} is one of workflow {run.workflow!r}.")
+    return run.input if given.patch is None else merged(run.input, given.patch)
+
+
+def merged(value: Any, patch: Any) -> Any:
+    """RFC 7396: null takes a field away."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(value) if isinstance(value, dict) else {}
+    for name, its in patch.items():
+        if its is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), its)
+    return result
+
+
+def _problems(call: Call, workflow: str, given: Given, value: Any) -> list[dict[str, str]]:
+    """Of another run's input nothing is quoted: it may be hidden from the one who asks."""
+    validator = call.board.reader._validator(workflow)
+    veil = call.board.veil_of(workflow, validator.workflow.version)
+    written = given.input if given.like is None else given.patch
+    found = [{"pointer": one, "message": _HIDDEN} for one in veil.still_hidden(written)]
+    try:
+        validator.validate(value, quote=given.like is None)
+    except InvalidInput as error:
+        found += [{"pointer": one.pointer, "message": one.message} for one in error.found]
+    except InvalidPayload as error:
+        found.append({"pointer": "", "message": str(error)})
+    return found
+
+
+def as_commands(call: Call, workflow: str, given: Given, run_id: str | None) -> Commands:
+    """With `like` no command is given: its input is not shown."""
+    named = given.model_dump(include={"input", "like", "patch"}, exclude_none=True)
+    body: dict[str, Any] = {"workflow": workflow, **named}
+    if run_id is not None:
+        body["run_id"] = run_id
+    shown = "@input.json" if given.like is not None else json.dumps(given.input, ensure_ascii=False)
+    shell = ["rival", "run", workflow, shown, *(["--run-id", run_id] if run_id is not None else [])]
+    value = {} if given.like is not None else given.input
+    return commands(call.base, "runs", shell, call_text("run", workflow, value, run_id=run_id), body)
+
+
+def inputs(call: Call) -> dict[str, Any]:
+    name = call.names["workflow"]
+    with call.board.database.snapshot() as connection:
+        found = last_inputs(connection, name, LAST_INPUTS)
+    items = [
+        {
+            "run": one["id"],
+            "created_at": moment(one["created_at"]),
+            "status": one["status"],
+            "input": call.board.veil_of(name, one["version"]).value(one["input"]),
+        }
+        for one in found
+    ]
+    return {"items": items}
+
+
+ROUTES = (
+    Route("POST", "/runs", "operator", start, "Start a run", body=Start, status=201),
+    Route("POST", "/workflows/{workflow}/validate", "viewer", validate, "Check an input", body=Given, is_read=True),
+    Route("GET", "/workflows/{workflow}/inputs", "viewer", inputs, "Read the last inputs"),
+)

@@ -1,0 +1,113 @@
+"""Routes of the past of a run: all changes of statuses in columns, and the run as it was at an entry of its history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import Field
+
+from rival_client.model.history_entries import REOPENINGS
+from rival_client.model.kinds import ITEM, STEP
+from rival_client.model.rebuild import RebuiltStep, rebuild
+from rival_client.model.records import HistoryEntry
+from rival_client.sql.history import ITEM_COUNT, read_history
+from rival_client.sql.run_reads import read_run_head
+from rival_workers.dashboard.live_polls import changed_statuses
+from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.route import Call, Form, Route
+from rival_workers.dashboard.values import Veil, fields, milliseconds, moment, moments
+from rival_workers.dashboard.views import addressed, error_view
+
+#: Entries of steps that a timeline marks.
+_MARKED = (*REOPENINGS, "taken_over", "handed_back", "skip", "set_result", "timed_out", "revoked", "lost")
+#: Entries of a history that are read at once.
+MOST = 50_000
+
+
+def changes(call: Call) -> dict[str, Any]:
+    run_id = call.names["run_id"]
+    with call.board.database.snapshot() as connection:
+        run = read_run_head(connection, run_id)
+        entries = read_history(connection, run_id, limit=MOST + 1, slim=True)
+    return as_columns(entries[:MOST], milliseconds(run.created_at)) | {"more": len(entries) > MOST}
+
+
+def as_columns(entries: Sequence[HistoryEntry], start: int) -> dict[str, Any]:
+    """Paths and statuses by number: a change is four small numbers."""
+    paths: dict[str, int] = {}
+    statuses: dict[str, int] = {}
+    kinds: dict[int, str] = {}
+    rows, marks = [], []
+    for entry in entries:
+        after = milliseconds(entry.at) - start
+        changed = changed_statuses(entry)
+        for path, status in changed:
+            where = paths.setdefault(path, len(paths))
+            rows.append([entry.id, after, where, statuses.setdefault(status, len(statuses))])
+            kinds.setdefault(where, _kind(entry))
+        if entry.path is None or not changed or entry.what in _MARKED:
+            where = -1 if entry.path is None else paths.setdefault(entry.path, len(paths))
+            marks.append([entry.id, after, entry.what, where, entry.by])
+    return {
+        "start": start,
+        "paths": list(paths),
+        "kinds": [kinds.get(number, STEP) for number in range(len(paths))],
+        "statuses": list(statuses),
+        "rows": rows,
+        "marks": marks,
+        "end": rows[-1][1] if rows else 0,
+        "at": entries[-1].id if entries else 0,
+    }
+
+
+def _kind(entry: HistoryEntry) -> str:
+    return ITEM if entry.what == "fanned_out" else str(entry.detail.get("kind", STEP))
+
+
+def as_it_was(entries: Sequence[HistoryEntry], veil: Veil) -> dict[str, Any]:
+    """The run after these entries."""
+    rebuilt = rebuild(replace(entry, detail=_with_items(entry.detail)) for entry in entries)
+    run = {
+        **fields(rebuilt, "status workflow version failed_step paused"),
+        **moments(rebuilt, "started_at completed_at"),
+        "error": error_view(rebuilt.error, veil),
+    }
+    return {"run": run, "steps": [_rebuilt(path, step, veil) for path, step in rebuilt.steps.items()]}
+
+
+def _with_items(detail: dict[str, Any]) -> dict[str, Any]:
+    return {**detail, "items": [None] * detail[ITEM_COUNT]} if ITEM_COUNT in detail else detail
+
+
+def _rebuilt(path: str, step: RebuiltStep, veil: Veil) -> dict[str, Any]:
+    return {
+        "path": path,
+        **addressed(path),
+        **fields(step, "kind status attempts lost executor"),
+        **moments(step, "started_at completed_at"),
+        "error": error_view(step.error, veil),
+    }
+
+
+class PastQuery(Form):
+    id: int = Field(ge=0, le=2**62)
+
+
+def past(call: Call) -> dict[str, Any]:
+    run_id = call.names["run_id"]
+    with call.board.database.snapshot() as connection:
+        run = read_run_head(connection, run_id)
+        entries = read_history(connection, run_id, limit=MOST, slim=True)
+    until = [entry for entry in entries if entry.id <= call.query.id]
+    if not until:
+        raise Refused(404, "NotFound", f"The history of run {run_id!r} has no entry up to {call.query.id}.")
+    found = as_it_was(until, call.board.veil_of(run.workflow, run.version))
+    return {**found, "as_of": {"id": until[-1].id, "at": moment(until[-1].at)}}
+
+
+ROUTES = (
+    Route("GET", "/runs/{run_id}/changes", "viewer", changes, "Read all changes of statuses, in columns"),
+    Route("GET", "/runs/{run_id}/past", "viewer", past, "Read the run as it was at an entry", query=PastQuery),
+)

@@ -1,0 +1,141 @@
+"""Routes of the operators' verbs. Each has a preview (`dry_run`), and changes nothing if the run has moved since."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import Field
+
+from rival_client.errors import RivalError
+from rival_client.model.records import Reopened, Run
+from rival_client.sql.history import last_entry_id
+from rival_client.sql.run_reads import read_run_head
+from rival_client.sql.run_rows import rows_by_id
+from rival_workers.dashboard.api.run_list import views_of
+from rival_workers.dashboard.commands import Commands, call_text, commands
+from rival_workers.dashboard.ids import in_path
+from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.route import Call, Form, Handler, Route
+
+#: Verb of the client -> its name in paths and commands.
+VERBS = {
+    "retry": "retry",
+    "rewind": "rewind",
+    "skip": "skip",
+    "set_result": "set-result",
+    "pause": "pause",
+    "resume": "resume",
+    "cancel": "cancel",
+}
+NEED_STEP = ("rewind", "skip", "set_result")
+NEED_REASON = ("skip", "set_result")
+
+
+class Order(Form):
+    step: str | None = None
+    result: Any = None
+    reason: str | None = Field(default=None, max_length=10_000)
+    dry_run: bool = False
+
+
+def _handler(verb: str) -> Handler:
+    def handle(call: Call) -> dict[str, Any]:
+        order: Order = call.body
+        _check(verb, order)
+        run_id = call.names["run_id"]
+        run, moment = _read(call, run_id)
+        if order.dry_run:
+            return _preview(call, verb, order, run, moment)
+        wanted = call.headers.get("if-match")
+        if wanted is not None and wanted.strip() not in ("*", f'"{moment}"'):
+            raise Refused(412, "RunHasMoved", f"Run {run_id!r} has moved since the preview: look at it again.")
+        reopened = act(call, verb, order, run)
+        return {"done": True, "run": _row(call, run_id), **_steps(reopened), "commands": as_commands(call, verb, order)}
+
+    return handle
+
+
+def _check(verb: str, order: Order) -> None:
+    missing = [name for name, verbs in (("step", NEED_STEP), ("reason", NEED_REASON)) if verb in verbs]
+    problems = [{"pointer": f"/{name}", "message": "is needed"} for name in missing if not getattr(order, name)]
+    if problems:
+        raise Refused(422, "InvalidArgument", f"{VERBS[verb]} needs {' and '.join(missing)}.", errors=problems)
+
+
+def _read(call: Call, run_id: str) -> tuple[Run, int]:
+    with call.board.database.snapshot() as connection:
+        return read_run_head(connection, run_id), last_entry_id(connection, run_id)
+
+
+def _row(call: Call, run_id: str) -> dict[str, Any]:
+    with call.board.database.snapshot() as connection:
+        return views_of(call.board, connection, rows_by_id(connection, [run_id]))[0]
+
+
+def _preview(call: Call, verb: str, order: Order, run: Run, moment: int) -> dict[str, Any]:
+    """What would happen. That it is not possible is an answer, too."""
+    why, reopened = None, None
+    try:
+        reopened = act(call, verb, order, run)
+    except RivalError as error:
+        why = str(error)
+    about = {"possible": why is None, "reason": why, "etag": f'"{moment}"'}
+    return {**about, **_steps(reopened), "commands": as_commands(call, verb, order)}
+
+
+def act(call: Call, verb: str, order: Order, run: Run) -> Reopened | None:
+    """Through the client's bulk runner, which knows what each verb would do in a dry run."""
+    value = order.result if verb == "set_result" else None
+    done = call.board.rival.bulk(
+        verb,  # type: ignore[arg-type]
+        [run.run_id],
+        step=order.step,
+        value=value,
+        reason=order.reason,
+        dry_run=order.dry_run,
+        by=call.by,
+    )
+    [outcome] = done.outcomes
+    if outcome.why is not None:
+        raise Refused(409, "NotPossible", outcome.why) if not order.dry_run else RivalError(outcome.why)
+    return outcome.reopened
+
+
+def _steps(reopened: Reopened | None) -> dict[str, Any]:
+    if reopened is None:
+        return {"opened": [], "runs_again": [], "undone": [], "children": [], "retried_children": []}
+    return {
+        "opened": list(reopened.opened),
+        "runs_again": list(reopened.runs_again),
+        "undone": list(reopened.runs_again),
+        "children": list(reopened.children),
+        "retried_children": list(reopened.retried_children),
+    }
+
+
+def as_commands(call: Call, verb: str, order: Order) -> Commands:
+    run_id = call.names["run_id"]
+    step = [order.step] if verb in NEED_STEP and order.step else []
+    shell = ["rival", VERBS[verb], run_id, *step]
+    shell += [json.dumps(order.result, ensure_ascii=False)] if verb == "set_result" else []
+    shell += ["--reason", order.reason] if verb in NEED_REASON and order.reason else []
+    given = [order.result] if verb == "set_result" else []
+    python = call_text(verb, run_id, *step, *given, reason=order.reason if verb in NEED_REASON else None)
+    body = order.model_dump(exclude_defaults=True, exclude={"dry_run"})
+    return commands(call.base, f"runs/{in_path(run_id)}/{VERBS[verb]}", shell, python, body)
+
+
+_SUMMARIES = {
+    "retry": "Continue a failed or cancelled run where it stopped",
+    "rewind": "Run a step and everything after it again",
+    "skip": "Skip a step",
+    "set_result": "Complete a step with a result",
+    "pause": "Start no further steps",
+    "resume": "Continue a paused run",
+    "cancel": "Cancel a run with its children",
+}
+ROUTES = tuple(
+    Route("POST", f"/runs/{{run_id}}/{path}", "operator", _handler(verb), _SUMMARIES[verb], body=Order)
+    for verb, path in VERBS.items()
+)

@@ -1,0 +1,122 @@
+"""What all handlers share: the client that reads, the client that acts, and how values are shown."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+from rival_client import __version__
+from rival_client.api.client import Rival
+from rival_client.db.read_only import ReadOnlyDatabase
+from rival_client.sql.workflows import workflow_version
+from rival_workers.dashboard.bulks import Bulks
+from rival_workers.dashboard.roles import Identity
+from rival_workers.dashboard.sessions import Sessions
+from rival_workers.dashboard.values import Veil, secret_names
+from rival_workers.engine.policies import Policies, load_policies
+
+if TYPE_CHECKING:
+    from rival_workers.dashboard.hub import Hub
+
+T = TypeVar("T")
+Live = Literal["sse", "poll"]
+
+#: Seconds after which the options of a version are read again.
+REREAD_AFTER = 10.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """`hosts`: names under which it may be asked for; None: any, because the application around it checks them."""
+
+    hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]")
+    read_only: bool = False
+    live: Live = "sse"
+    #: Further parts of names whose values are hidden.
+    redact: tuple[str, ...] = ()
+    #: Links to other tools: name -> template with {run_id}, {workflow}, {trace_id}.
+    links: Mapping[str, str] = field(default_factory=dict)
+    flower: str | None = None
+    #: The database that is read; None: the same as the client's.
+    database_url: str | None = None
+
+
+class Cached:
+    """One answer for all viewers, computed again when it is older than `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._lock = seconds, threading.Lock()
+        self._found: dict[str, tuple[float, Any]] = {}
+
+    def get(self, compute: Callable[[], T], key: str = "") -> T:
+        with self._lock:
+            found = self._found.get(key)
+            if found is None or time.monotonic() - found[0] > self._seconds:
+                if len(self._found) > 1000:
+                    self._found.clear()
+                found = self._found[key] = (time.monotonic(), compute())
+            return cast("T", found[1])
+
+
+class Board:
+    """`rival` acts; `reader` is a client of a database that only reads."""
+
+    version = __version__
+
+    def __init__(self, rival: Rival, sessions: Sessions, options: Options | None = None) -> None:
+        self.rival, self.sessions, self.options = rival, sessions, options or Options()
+        self.database = ReadOnlyDatabase(self.options.database_url or rival.database.url)
+        self.reader = Rival(settings=rival.settings, database=self.database, doorbell=rival._doorbell)
+        self.veil = Veil(self.options.redact)
+        self.counts, self.fleet, self.bulks = Cached(5.0), Cached(1.0), Bulks()
+        self.stats = Cached(60.0)
+        self._read_once = lru_cache(500)(self._read_workflow)
+
+    @cached_property
+    def hub(self) -> Hub:
+        # Imported when first used: what it polls is what the handlers answer, and they import this module.
+        from rival_workers.dashboard.hub import Hub
+
+        return Hub(self)
+
+    def may(self, who: Identity | None, demand: Literal["viewer", "operator", "admin"], writes: bool = True) -> bool:
+        return who is not None and who.may(demand) and not (writes and self.options.read_only)
+
+    def veil_of(self, workflow: str, version: str) -> Veil:
+        """Hides what the workflow's own schema marks as secret, too."""
+        found = self._workflow(workflow, version)
+        return self.veil if found is None else found[1]
+
+    def policies_of(self, workflow: str, version: str) -> Policies | None:
+        """The plan, and the options of its steps."""
+        found = self._workflow(workflow, version)
+        return None if found is None else found[0]
+
+    def description_of(self, workflow: str, version: str) -> str | None:
+        found = self._workflow(workflow, version)
+        return None if found is None else found[2]
+
+    def _workflow(self, workflow: str, version: str) -> tuple[Policies, Veil, str | None] | None:
+        """The plan of a version never changes, but its options may: they are read again now and then."""
+        return self._read_once(workflow, version, int(time.monotonic() / REREAD_AFTER))
+
+    def _read_workflow(self, workflow: str, version: str, when: int) -> tuple[Policies, Veil, str | None] | None:
+        with self.database.autocommit() as connection:
+            info = workflow_version(connection, workflow, version)
+        if info is None:
+            return None
+        policies = load_policies(info.name, info.plan, info.policies)
+        return policies, self.veil.also(_names(info.input_schema)), info.description
+
+    def close(self) -> None:
+        if "hub" in vars(self):
+            self.hub.close()
+        self.database.dispose()
+
+
+def _names(schema: Any) -> Iterable[str]:
+    return secret_names(schema) if schema else ()

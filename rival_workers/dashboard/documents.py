@@ -1,0 +1,84 @@
+"""A run as a document: one HTML page that needs no server, or a test for the testing kit. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from rival_client.model.records import RunState
+from rival_client.model.statuses import COMPLETED
+from rival_workers.dashboard.values import Veil
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+body {{ font: 14px system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color-scheme: light dark; }}
+table {{ border-collapse: collapse; width: 100%; }} td, th {{ text-align: left; padding: .2rem .6rem .2rem 0; }}
+td {{ border-top: 1px solid #8884; vertical-align: top; }} code, pre {{ font-family: ui-monospace, monospace; }}
+pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
+</style></head><body>
+<h1>{title}</h1><p>{why}</p>
+<h2>Input</h2><pre>{input}</pre><h2>Result</h2><pre>{result}</pre>
+<h2>Steps</h2><table><tr><th>step<th>status<th>attempts<th>started<th>seconds<th>error</tr>{steps}</table>
+<h2>History</h2><table><tr><th>time<th>step<th>what<th>by</tr>{history}</table>
+</body></html>
+"""
+
+
+def as_page(found: dict[str, Any]) -> str:
+    """Everything in it is text: names, errors and values of users are escaped."""
+    run = found["run"]["run"]
+    return _PAGE.format(
+        title=escape(f"{run['id']} {run['status']}"),
+        why=escape(found["why"]["sentence"]),
+        input=escape(_text(run["input"])),
+        result=escape(_text(run["result"] or run["error"])),
+        steps="".join(_row(_step_cells(one)) for one in found["run"]["steps"]),
+        history="".join(_row([one["at"], one["step"], one["what"], one["by"]]) for one in found["history"]),
+    )
+
+
+def _text(value: Any) -> str:
+    shown = value.get("value") if isinstance(value, dict) and "preview" in value else value
+    preview = value.get("preview") if isinstance(value, dict) else None
+    return preview or json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def _step_cells(one: dict[str, Any]) -> list[Any]:
+    error = one["error"] or one["last_error"]
+    text = f"{error['type']}: {error['message']}" if error else ""
+    return [one["path"], one["status"], one["attempts"], one["started_at"], one["duration"], text]
+
+
+def _row(cells: list[Any]) -> str:
+    return "<tr>" + "".join(f"<td>{escape('' if cell is None else str(cell))}" for cell in cells) + "</tr>"
+
+
+# -- a test -----------------------------------------------------------------------------------------------
+
+
+def as_test(state: RunState, results: Mapping[str, Any], veil: Veil) -> dict[str, Any]:
+    """A test that replaces each step by what it has returned, so that it runs without what the steps call."""
+    name = re.sub(r"\W+", "_", state.run_id.lower(), flags=re.ASCII).strip("_")[:60] or "run"
+    lines = [
+        f'"""Run {_one_line(state.run_id)} of workflow {_one_line(state.workflow)}, as a test."""',
+        "",
+        "",
+        f"def test_{name}(rival_lab):",
+        "    # rival_lab.register(...): the workflow, if its file is not registered already.",
+        *(f"    rival_lab.replace({path!r}, lambda: {veil.hidden(result)!r})" for path, result in results.items()),
+        f"    run = rival_lab.run({state.workflow!r}, {veil.hidden(state.input)!r})",
+        f"    assert run.status == {state.status!r}",
+    ]
+    if state.status == COMPLETED:
+        lines.append(f"    assert run.result == {veil.hidden(state.result)!r}")
+    return {"filename": f"test_{name}.py", "text": "\n".join([*lines, ""])}
+
+
+def _one_line(text: str) -> str:
+    return json.dumps(text)[1:-1].replace('"', "'")

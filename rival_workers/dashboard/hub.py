@@ -1,0 +1,200 @@
+"""Live updates: one thread per process polls the database for all viewers, and keeps what has changed in a buffer.
+
+A viewer has a position in the buffer and nothing else, so that 200 viewers cost as many statements as one, and a stream
+that was cut goes on where it was. The thread runs while there is a viewer.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rival_client.db.read_only import Cost, counted
+from rival_client.errors import RivalError
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.live_polls import Polls
+
+log = logging.getLogger("rival.dashboard")
+
+#: Events that are kept for viewers that come back.
+KEPT = 2000
+#: Seconds after which no viewer is interested any more.
+FORGET = 60.0
+#: Seconds between two polls: while things change, and while nothing does.
+BUSY, QUIET = 0.25, 1.0
+#: Seconds between two reports of the cost.
+COST_EVERY = 5.0
+#: Changes of one run that a viewer gets at once; with more it reads the run again.
+MANY = 200
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a viewer looks at."""
+
+    runs: frozenset[str] = frozenset()
+    rows: frozenset[str] = frozenset()
+    logs: frozenset[str] = frozenset()
+    lists: frozenset[str] = frozenset()
+    bulks: frozenset[str] = frozenset()
+    counts: bool = False
+    fleet: bool = False
+
+    def topics(self) -> set[tuple[str, str]]:
+        """What the hub has to poll: (kind, which)."""
+        several = {"run": self.runs, "row": self.rows, "log": self.logs, "list": self.lists, "bulk": self.bulks}
+        flags = {"counts": self.counts, "fleet": self.fleet}
+        found = {(kind, one) for kind, names in several.items() for one in names}
+        return found | {(kind, "") for kind, is_wanted in flags.items() if is_wanted}
+
+    def wants(self, event: Event) -> bool:
+        match event.kind:
+            case "steps" | "progress" | "reset":
+                return event.about in self.runs
+            case "run":
+                return event.about in self.runs or event.about in self.rows
+            case "logs":
+                return event.about in self.logs
+            case "list":
+                return event.about in self.lists
+            case "bulk":
+                return event.about in self.bulks
+            case "counts":
+                return self.counts
+            case "fleet":
+                return self.fleet
+        return True
+
+
+@dataclass(frozen=True)
+class Event:
+    number: int
+    kind: str
+    about: str
+    data: dict[str, Any] = field(compare=False)
+
+
+class Hub:
+    def __init__(self, board: Board) -> None:
+        self._polls = Polls(board)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._interest: dict[tuple[str, str], float] = {}
+        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._last = 0
+        self._epoch = secrets.token_hex(4)
+        self._cost, self._cost_since = Cost(), time.monotonic()
+        self.rounds = 0
+        self.is_closed = False
+        self.viewers = 0
+
+    # -- viewers ------------------------------------------------------------------------------------------
+
+    def look(self, watch: Watch) -> int:
+        """Register interest; the number of the round that will have seen it all."""
+        now = time.monotonic()
+        with self._lock:
+            topics = watch.topics()
+            is_new = not topics <= self._interest.keys()
+            self._interest |= dict.fromkeys(topics, now)
+            if self._thread is None and not self.is_closed:
+                self._thread = threading.Thread(target=self._run, name="rival-hub", daemon=True)
+                self._thread.start()
+        if is_new:
+            self._wake.set()
+        return self.rounds + 2 if is_new else self.rounds
+
+    @property
+    def cursor(self) -> str:
+        return f"{self._epoch}-{self._last}"
+
+    def cursor_at(self, number: int) -> str:
+        return f"{self._epoch}-{number}"
+
+    def position(self, cursor: str | None) -> int | None:
+        """The place in the buffer; None: it is not known here, or too long ago."""
+        epoch, _, number = (cursor or "").partition("-")
+        if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 16):
+            return None
+        with self._lock:
+            first = self._events[0].number if self._events else self._last + 1
+        return int(number) if first - 1 <= int(number) <= self._last else None
+
+    def since(self, position: int, watch: Watch) -> tuple[list[Event], int]:
+        """What a viewer gets, and its new position."""
+        with self._lock:
+            last = self._last
+            found = [event for event in self._events if event.number > position and watch.wants(event)]
+        return _bounded(found), last
+
+    # -- the thread ---------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self.is_closed:
+            began = self._last
+            try:
+                self.poll_once()
+            except RivalError as error:
+                log.warning("live updates: %s", error)
+            except Exception:
+                log.exception("live updates failed; the next round follows")
+            with self._lock:
+                if not self._interest:
+                    self._thread = None
+                    return
+            self._wake.wait(BUSY if self._last != began else QUIET)
+            self._wake.clear()
+
+    def poll_once(self) -> None:
+        """One round: what viewers are interested in, with a number of statements that does not depend on theirs."""
+        with counted() as cost:
+            for kind, about, data in self._polls.round(self._topics()):
+                self._add(kind, about, data)
+        self._count(cost)
+        self.rounds += 1
+
+    def _topics(self) -> set[tuple[str, str]]:
+        oldest = time.monotonic() - FORGET
+        with self._lock:
+            self._interest = {topic: seen for topic, seen in self._interest.items() if seen >= oldest}
+            return set(self._interest)
+
+    def _add(self, kind: str, about: str, data: dict[str, Any]) -> None:
+        with self._lock:
+            self._last += 1
+            self._events.append(Event(self._last, kind, about, data))
+
+    def _count(self, cost: Cost) -> None:
+        self._cost.add(cost)
+        seconds = time.monotonic() - self._cost_since
+        if seconds >= COST_EVERY:
+            about = {"queries_per_s": self._cost.queries / seconds, "ms_per_s": self._cost.ms / seconds}
+            rounded = {name: round(value, 1) for name, value in about.items()}
+            self._add("cost", "", {"viewers": self.viewers, **rounded})
+            self._cost, self._cost_since = Cost(), time.monotonic()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+
+def _bounded(events: Iterable[Event]) -> list[Event]:
+    """Events in their order; of a run with very many changes only that it must be read again."""
+    found = list(events)
+    changes: dict[str, int] = {}
+    for event in found:
+        if event.kind == "steps":
+            changes[event.about] = changes.get(event.about, 0) + len(event.data["changes"])
+    many = {run_id for run_id, number in changes.items() if number > MANY}
+    kept = [event for event in found if event.kind != "steps" or event.about not in many]
+    last = found[-1].number if found else 0
+    return [*kept, *(Event(last, "reset", one, {"run": one, "why": "very much has changed"}) for one in sorted(many))]

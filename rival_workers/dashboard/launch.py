@@ -1,0 +1,162 @@
+"""The dashboard as a process of its own: its login, its private directory, its address and its link. It refuses what
+would be open to a network.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rival_client.api.client import Rival
+from rival_client.errors import ConfigurationError
+from rival_workers.dashboard.asgi import application
+from rival_workers.dashboard.board import Board, Options
+from rival_workers.dashboard.routes import TABLE
+from rival_workers.dashboard.sessions import Sessions, new_token
+from rival_workers.dashboard.users import Users
+from rival_workers.settings import WorkerSettings
+
+PORT = 8233
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Launch:
+    settings: WorkerSettings
+    listen: str = "127.0.0.1"
+    port: int = PORT
+    allowed: tuple[str, ...] = ()
+    read_only: bool = False
+    #: Its key, its users and their tokens.
+    directory: Path = Path(".rival/dashboard")
+
+    @contextmanager
+    def opened(self, rival: Rival) -> Iterator[Server]:
+        """Bound before the link is known, so that the link is right."""
+        users = Users(self.directory / "users.toml")
+        wanted = Address(self.listen, self.port)
+        _require_login(wanted, users)
+        token = new_token() if wanted.is_local else None
+        with listening(wanted) as opened:
+            address = Address(self.listen, opened.getsockname()[1])
+            sessions = Sessions(private_key(self.directory), token=token, users=users)
+            board = Board(rival, sessions, self._options(address))
+            try:
+                yield Server(_link(address, token), application(board, TABLE), opened)
+            finally:
+                board.close()
+
+    def _options(self, address: Address) -> Options:
+        words = tuple(word for word in self.settings.redact.split(",") if word.strip())
+        return Options(hosts=address.hosts(self.allowed), read_only=self.read_only, redact=words)
+
+
+def _require_login(address: Address, users: Users) -> None:
+    if not address.is_local and not users.names:
+        raise ConfigurationError(
+            f"The dashboard does not listen at {address.host} without a login: add a user first "
+            "(`rival dashboard user add NAME --role operator`), or let it listen on 127.0.0.1 only."
+        )
+
+
+def _link(address: Address, token: str | None) -> str:
+    return address.url if token is None else f"{address.url}#token={token}"
+
+
+# -- address and server -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+
+    @property
+    def is_local(self) -> bool:
+        return self.host in LOOPBACK
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/"
+
+    def hosts(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
+        own = (f"[{self.host}]" if ":" in self.host else self.host,)
+        local = ("127.0.0.1", "localhost", "[::1]") if self.is_local else ()
+        return tuple(name.lower() for name in (*own, *local, *allowed) if name not in ("0.0.0.0", "[::]"))
+
+
+def private_key(directory: Path) -> bytes:
+    """The key that signs sessions: random, made at the first start, readable by its owner only."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = directory / "key"
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        key = file.read_bytes()
+        if len(key) < 32:
+            raise ConfigurationError(f"{file} is not a key: delete it, and a new one is made.") from None
+        return key
+    key = secrets.token_bytes(32)
+    with os.fdopen(handle, "wb") as opened:
+        opened.write(key)
+    return key
+
+
+def listening(address: Address) -> socket.socket:
+    """Bound before anything is printed, so that the printed address is right."""
+    try:
+        [(family, kind, proto, _, place), *_] = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        opened = socket.socket(family, kind, proto)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(place)
+        opened.listen(128)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The dashboard cannot listen at {address.host}:{address.port} ({error.strerror}). Another one may be "
+            "running there already; choose another port with --port."
+        ) from error
+    return opened
+
+
+class Server:
+    """`run` serves until SIGINT or SIGTERM, `in_background` while its block runs. Open streams end with it: without a
+    limit they would keep it alive."""
+
+    def __init__(self, link: str, app: ASGIApp, opened: socket.socket) -> None:
+        self.link, self._opened = link, opened
+        configuration = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
+            lifespan="off",
+            ws="none",
+        )
+        self._server = uvicorn.Server(configuration)
+
+    def run(self) -> None:
+        self._server.run(sockets=[self._opened])
+
+    @contextmanager
+    def in_background(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.run, name="rival-dashboard", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._server.should_exit = True
+            thread.join(timeout=5)

@@ -1,0 +1,188 @@
+"""The polls of the hub: each remembers what it has seen, and returns what is new since. They know no viewers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import ValidationError
+
+from rival_client.errors import RivalError
+from rival_client.model.rebuild import status_changes
+from rival_client.model.records import HistoryEntry
+from rival_client.sql import live_reads
+from rival_client.sql.history import ITEM_COUNT
+from rival_client.sql.run_rows import rows_by_id
+from rival_workers.dashboard.api.filters import RunQuery
+from rival_workers.dashboard.api.fleet_status import read_fleet
+from rival_workers.dashboard.api.one_run import log_view
+from rival_workers.dashboard.api.run_list import read_counts, views_of
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.values import milliseconds, moment
+
+Topics = set[tuple[str, str]]
+Found = Iterator[tuple[str, str, dict[str, Any]]]
+
+#: Seconds within which a history entry can become visible after a younger one.
+LATE = dt.timedelta(seconds=10)
+#: Seconds between two rounds of the slower polls.
+_EVERY = {"late": 2.0, "progress": 2.0, "counts": 5.0, "fleet": 2.0, "list": 1.0}
+_ROWS, _LOGS, _PROGRESS, _NEWEST = 1000, 1000, 200, 51
+#: Fields of a detail that a change has.
+_SMALL = ("attempt", "delay", "kind", "seconds", "topic", "key", "run_id", "workflow", "error", "reason", ITEM_COUNT)
+
+
+class Polls:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._due: dict[str, float] = {}
+        self._floor = 0
+        #: Run -> its history entries above the floor that viewers know.
+        self._seen: dict[str, set[int]] = {}
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._logs: dict[str, int] = {}
+        self._progress: dict[str, dict[str, Any]] = {}
+        self._lists: dict[str, list[str]] = {}
+        self._once: dict[str, Any] = {}
+
+    def round(self, topics: Topics) -> Found:
+        named: Callable[[str], set[str]] = lambda kind: {one for its, one in topics if its == kind}  # noqa: E731
+        with self._board.database.snapshot() as connection:
+            yield from self._history(connection, named("run"))
+            yield from self._changed_rows(connection, named("run") | named("row"))
+            yield from self._new_logs(connection, named("log"))
+            yield from self._new_progress(connection, named("run"))
+            yield from self._new_lists(connection, named("list"))
+        if ("counts", "") in topics and self._is_due("counts"):
+            yield from self._if_new("counts", read_counts(self._board))
+        if ("fleet", "") in topics and self._is_due("fleet"):
+            yield from self._if_new("fleet", read_fleet(self._board))
+        for bulk_id in named("bulk"):
+            yield from self._new_bulk(bulk_id)
+
+    def _is_due(self, what: str) -> bool:
+        now = time.monotonic()
+        if now < self._due.get(what, 0.0):
+            return False
+        self._due[what] = now + _EVERY[what]
+        return True
+
+    def _if_new(self, what: str, data: dict[str, Any]) -> Found:
+        if self._once.get(what) != data:
+            self._once[what] = data
+            yield what, "", data
+
+    # -- history ------------------------------------------------------------------------------------------
+
+    def _history(self, connection: Any, run_ids: set[str]) -> Found:
+        self._seen = {run_id: ids for run_id, ids in self._seen.items() if run_id in run_ids}
+        if not run_ids:
+            return
+        looks_back = self._is_due("late") or not run_ids <= self._seen.keys()
+        if looks_back:
+            self._floor = live_reads.history_floor(connection, dt.datetime.now(dt.UTC) - LATE)
+        since = {run_id: self._floor if looks_back else self._top(run_id) for run_id in run_ids}
+        found: dict[str, list[HistoryEntry]] = {run_id: [] for run_id in run_ids}
+        for run_id, entry in live_reads.entries_since(connection, since):
+            found[run_id].append(entry)
+        for run_id, entries in found.items():
+            yield from self._fresh(run_id, entries, looks_back)
+
+    def _top(self, run_id: str) -> int:
+        return max(self._seen[run_id], default=self._floor)
+
+    def _fresh(self, run_id: str, entries: list[HistoryEntry], looks_back: bool) -> Found:
+        known = self._seen.get(run_id)
+        ids = {entry.id for entry in entries}
+        kept = {one for one in known or () if one > self._floor} if looks_back else known or set()
+        self._seen[run_id] = kept | ids
+        if known is None:
+            # What was there when the first viewer came is part of what that viewer reads.
+            return
+        fresh = [entry for entry in entries if entry.id not in known]
+        if len(entries) >= live_reads.OF_RUN:
+            yield "reset", run_id, {"run": run_id, "why": "very much has changed"}
+        elif fresh:
+            yield "steps", run_id, {"run": run_id, "changes": self._changes(fresh), "at": entries[-1].id}
+
+    def _changes(self, entries: Sequence[HistoryEntry]) -> list[list[Any]]:
+        return [row for entry in entries for row in change_rows(entry, self._board.veil.hidden)]
+
+    # -- rows, logs, progress, lists ----------------------------------------------------------------------
+
+    def _changed_rows(self, connection: Any, run_ids: set[str]) -> Found:
+        wanted = sorted(run_ids)[:_ROWS]
+        if not wanted:
+            return
+        views = {view["id"]: view for view in views_of(self._board, connection, rows_by_id(connection, wanted))}
+        for run_id, view in views.items():
+            if run_id in self._rows and self._rows[run_id] != view:
+                yield "run", run_id, {"run": view}
+        self._rows = views
+
+    def _new_logs(self, connection: Any, run_ids: set[str]) -> Found:
+        fresh = [one for one in run_ids if one not in self._logs]
+        self._logs = {run_id: last for run_id, last in self._logs.items() if run_id in run_ids}
+        if fresh:
+            self._logs |= live_reads.last_log_ids(connection, fresh)
+        lines: dict[str, list[dict[str, Any]]] = {}
+        for run_id, line in live_reads.logs_since(connection, self._logs, _LOGS):
+            self._logs[run_id] = line.id
+            lines.setdefault(run_id, []).append(log_view(line, self._board.veil))
+        for run_id, items in lines.items():
+            yield "logs", run_id, {"run": run_id, "items": items}
+
+    def _new_progress(self, connection: Any, run_ids: set[str]) -> Found:
+        if not run_ids or not self._is_due("progress"):
+            return
+        found: dict[str, dict[str, Any]] = {run_id: {} for run_id in run_ids}
+        for row in live_reads.progress_of(connection, sorted(run_ids), _PROGRESS):
+            names = ("total", "opened", "remaining")
+            found[row["run_id"]][row["path"]] = {
+                **{name: row[name] for name in names},
+                "progress": self._board.veil.hidden(row["progress"]),
+                "heartbeat_at": moment(row["heartbeat_at"]),
+            }
+        for run_id, steps in found.items():
+            if steps and self._progress.get(run_id) != steps:
+                yield "progress", run_id, {"run": run_id, "steps": steps}
+        self._progress = found
+
+    def _new_lists(self, connection: Any, filters: set[str]) -> Found:
+        if not filters or not self._is_due("list"):
+            return
+        for text in sorted(filters):
+            try:
+                chosen = RunQuery.model_validate(dict(parse_qsl(text))).chosen()
+            except (ValidationError, RivalError):
+                continue
+            newest = live_reads.newest_ids(connection, replace(chosen, input=None, result=None), _NEWEST)
+            if text in self._lists and self._lists[text] != newest:
+                yield "list", text, {"list": text, "newest": newest}
+            self._lists[text] = newest
+        self._lists = {text: newest for text, newest in self._lists.items() if text in filters}
+
+    def _new_bulk(self, bulk_id: str) -> Found:
+        found = self._board.bulks.progress(bulk_id)
+        if found is not None:
+            yield from ((kind, bulk_id, data) for kind, _, data in self._if_new(f"bulk {bulk_id}", found))
+
+
+def change_rows(entry: HistoryEntry, hide: Callable[[Any], Any]) -> Iterator[list[Any]]:
+    """[id, milliseconds, step, entry, status of the step after it, detail] for each step that the entry changes."""
+    detail = {name: entry.detail[name] for name in _SMALL if name in entry.detail}
+    head = (entry.id, milliseconds(entry.at))
+    changed: Sequence[tuple[str | None, str | None]] = changed_statuses(entry) or [(entry.path, None)]
+    for path, status in changed:
+        yield [*head, path, entry.what, status, hide(detail)]
+
+
+def changed_statuses(entry: HistoryEntry) -> list[tuple[str, str]]:
+    """Of an entry without its values: the items are known by their number."""
+    if ITEM_COUNT in entry.detail:
+        entry = replace(entry, detail={**entry.detail, "items": range(entry.detail[ITEM_COUNT])})
+    return status_changes(entry)

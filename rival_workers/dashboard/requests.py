@@ -1,0 +1,118 @@
+"""From a request to a call of its handler: who asks, whether that is allowed, and what is asked for.
+
+The checks of a browser's request: a write needs JSON and the page of the same origin. Bearer tokens are exempt, because
+a browser never sends them by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, get_origin
+
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.ids import from_path
+from rival_workers.dashboard.problem_json import Refused, not_parsed
+from rival_workers.dashboard.roles import Identity
+from rival_workers.dashboard.route import Call, Form, Route
+
+MAX_BODY = 2 * 2**20
+
+
+async def made_call(board: Board, route: Route, request: Request) -> Call:
+    who = board.sessions.identify(request.scope, request.headers, request.cookies)
+    _check_origin(route, request, who)
+    _check_role(board, route, who)
+
+    def is_still_allowed() -> bool:
+        now = board.sessions.identify(request.scope, request.headers, request.cookies)
+        return route.role == "none" or (now is not None and now.may(route.role))
+
+    return Call(
+        board=board,
+        who=who,
+        names=_names(request.path_params),
+        query=_query(route, request),
+        body=await _body(route, request),
+        headers={**request.headers, "x-rival-peer": request.client.host if request.client else ""},
+        base=f"{request.url.scheme}://{request.headers.get('host', '')}{request.scope.get('root_path', '')}/",
+        is_still_allowed=is_still_allowed,
+    )
+
+
+def _check_origin(route: Route, request: Request, who: Identity | None) -> None:
+    if who is not None and who.is_script:
+        return
+    site = request.headers.get("sec-fetch-site")
+    if site is None:
+        same = request.headers.get("origin") == f"{request.url.scheme}://{request.headers.get('host')}"
+        is_fine = same or (not route.writes and "origin" not in request.headers)
+    else:
+        is_fine = site == "same-origin" or (site == "none" and not route.writes)
+    if not is_fine:
+        raise Refused(403, "CrossSite", "Only the dashboard's own pages may ask this; scripts use a bearer token.")
+
+
+def _check_role(board: Board, route: Route, who: Identity | None) -> None:
+    if route.role != "none":
+        if who is None:
+            raise Refused(401, "LoginNeeded", "Log in first: open the link that `rival dashboard` prints.")
+        if not who.may(route.role):
+            raise Refused(403, "Forbidden", f"This needs the role {route.role}; {who.name} has {who.role}.")
+    if board.options.read_only and route.writes and not route.is_read:
+        raise Refused(403, "ReadOnly", "This dashboard is read-only.")
+
+
+def _names(params: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: from_path(str(part)) for name, part in params.items()}
+    names = {name: value for name, value in found.items() if value is not None}
+    if len(names) != len(found):
+        raise Refused(404, "NotFound", "The path has a name that is not written as ~XX.")
+    return names
+
+
+def _query(route: Route, request: Request) -> Form:
+    given: dict[str, Any] = {}
+    fields = {field.alias or name: field for name, field in route.query.model_fields.items()}
+    for name in request.query_params:
+        several = request.query_params.getlist(name)
+        field = fields.get(name)
+        is_list = field is not None and get_origin(field.annotation) in (list, tuple)
+        given[name] = several if is_list else several[-1]
+    try:
+        return route.query.model_validate(given)
+    except ValidationError as error:
+        raise not_parsed(error, "?") from None
+
+
+async def _body(route: Route, request: Request) -> Form | None:
+    if not route.writes:
+        return None
+    if route.body is None and request.headers.get("content-length", "0") == "0":
+        return None
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise Refused(415, "NotJson", "Send JSON: Content-Type: application/json.")
+    return _parsed(route.body or Form, await _read(request))
+
+
+async def _read(request: Request) -> bytes:
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > MAX_BODY:
+            raise Refused(413, "InvalidPayload", f"The body is too large: at most {MAX_BODY:,} bytes.")
+    return bytes(content)
+
+
+def _parsed(model: type[Form], content: bytes) -> Form:
+    try:
+        return model.model_validate(json.loads(content or b"{}"))
+    except ValidationError as error:
+        raise not_parsed(error) from None
+    except (ValueError, RecursionError) as error:
+        found = [{"pointer": "", "message": str(error)}]
+        raise Refused(400, "BadRequest", "The body is not JSON.", errors=found) from None

@@ -1,0 +1,97 @@
+// Starts a run: a form made from the input model, or JSON; checked by the validator that admits runs.
+import { html, useEffect, useMemo, useRef, useState, AsCommand, Button, Menu, Segment, Sign, copy } from "../ui.js";
+import { get, idPath, may, post, pretty } from "../api.js";
+import { go, to } from "../router.js";
+import { useKeys } from "../keys.js";
+import { short, time } from "../format.js";
+import { initial, mergePatch, read } from "./schema.js";
+import { Field, ObjectFields, idOf } from "./fields.js";
+
+/** What is sent: the input itself, or "like that run" with the changes, where parts of that run's input are hidden. */
+export const bodyOf = (value, like) => (like?.hidden ? { like: like.run, patch: mergePatch(like.value, value) } : { input: value === undefined ? {} : value });
+
+function useChecked(workflow, value, like) {
+  const [checked, setChecked] = useState(null);
+  const text = JSON.stringify(value ?? null);
+  useEffect(() => {
+    const abort = new AbortController();
+    const timer = setTimeout(() => post(idPath`workflows/${workflow}/validate`, bodyOf(value, like), { signal: abort.signal }).then(
+      setChecked, (problem) => problem.name !== "AbortError" && setChecked({ ok: false, errors: problem.errors?.length ? problem.errors : [{ pointer: "", message: problem.detail ?? problem.title }] })), 300);
+    return () => { clearTimeout(timer); abort.abort(); };
+  }, [workflow, text, like]);
+  return checked;
+}
+
+function JsonTab({ value, set }) {
+  const [text, setText] = useState(() => (value === undefined ? "" : pretty(value)));
+  const [bad, setBad] = useState(null);
+  const change = (event) => {
+    setText(event.target.value);
+    try { set(event.target.value.trim() === "" ? undefined : JSON.parse(event.target.value)); setBad(null); } catch (error) { setBad(error.message); }
+  };
+  return html`<div class="sec0"><label class="h3" for="start-json">Input as JSON</label><textarea id="start-json" class="in area m" rows="18" spellcheck="false" value=${text} onInput=${change} aria-invalid=${bad ? "true" : undefined}></textarea>${bad && html`<p class="err" role="alert">This is not JSON yet: ${bad}</p>`}</div>`;
+}
+
+/** Errors of the server at the field, or at the nearest field around it that is drawn. */
+const near = (errors) => (errors ?? []).map((one) => ({ pointer: one.pointer ?? "", message: MISSING.test(one.message) ? "is required" : one.message, missing: MISSING.test(one.message) }));
+const MISSING = /is a required property/;
+
+export function StartForm({ workflow, prefill, likeId }) {
+  const schema = workflow.input_schema;
+  const root = schema ?? {};
+  const found = useMemo(() => (schema ? read(schema, root) : null), [schema]);
+  const [value, setValue] = useState(() => (prefill !== undefined ? prefill : schema ? initial(schema, root) : {}));
+  const [like, setLike] = useState(null);
+  const [tab, setTab] = useState(schema ? "form" : "json");
+  const [turn, setTurn] = useState(0);
+  const [tried, setTried] = useState(false);
+  const [touched, setTouched] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const [recent, setRecent] = useState([]);
+  const [runId, setRunId] = useState("");
+  const form = useRef(null);
+  const checked = useChecked(workflow.name, value, like);
+  const errors = near(problem?.errors?.length ? problem.errors : checked?.errors);
+  // What is still missing is an error only after an attempt to start.
+  const shown = tried ? errors : touched ? errors.filter((one) => !one.missing) : [];
+  const fill = (made, from = null) => { setValue(made); setLike(from); setProblem(null); setTurn((old) => old + 1); };
+  const fillLike = (id, shown) => fill(structuredClone(shown.value), { run: id, value: shown.value, hidden: shown.redacted?.length > 0 || shown.value === null });
+  useEffect(() => { get(idPath`workflows/${workflow.name}/inputs`).then((answer) => setRecent(answer.items), () => {}); }, [workflow.name]);
+  useEffect(() => { if (likeId) get(idPath`runs/${likeId}`).then((answer) => fillLike(likeId, answer.run.input), setProblem); }, [likeId]);
+  const submit = async (event) => {
+    event?.preventDefault();
+    setTried(true);
+    if (checked && !checked.ok && errors.length) { focusOn(errors[0]); return; }
+    try {
+      const made = await post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...(runId.trim() ? { run_id: runId.trim() } : {}) });
+      go(to.run(made.run));
+    } catch (caught) { setProblem(caught); if (caught.errors?.length) focusOn(near(caught.errors)[0]); }
+  };
+  const focusOn = (error) => {
+    for (let pointer = error.pointer; ; pointer = pointer.slice(0, pointer.lastIndexOf("/"))) {
+      const target = document.getElementById(idOf(pointer)) ?? document.getElementById(`${idOf(pointer)}-set`);
+      if (target) { target.scrollIntoView({ block: "center" }); target.focus(); return; }
+      if (!pointer) return;
+    }
+  };
+  useKeys({ "Ctrl-enter": [submit, "start the run"] });
+  const link = () => copy(new URL(`${to.workflow(workflow.name)}/start?${like?.hidden ? new URLSearchParams({ like: like.run }) : new URLSearchParams({ input: JSON.stringify(value ?? {}) })}`, document.baseURI).href, "Copied a link that fills this form");
+  const hidden = like?.hidden;
+  const set = (made) => { setProblem(null); setTouched(true); setValue(made); };
+  const sources = [{ text: "Empty", do: () => fill(undefined) }, { text: "Defaults", do: () => fill(schema ? initial(schema, root) : {}) },
+    ...recent.map((one) => ({ text: short(one.run), hint: `${one.status}, ${time(one.created_at)}`, do: () => fillLike(one.run, one.input) }))];
+  const general = errors.filter((one) => one.pointer === "" && found?.kind !== "object");
+  return html`<form class="panel side startf" data-workflow=${workflow.name} ref=${form} aria-labelledby="sh" novalidate onSubmit=${submit}>
+    <div class="ph"><h2 id="sh">Start a run</h2>${schema && html`<${Segment} label="Input as" role="tablist" of=${[["form", "Form"], ["json", "JSON"]]} value=${tab} onPick=${setTab} />`}<span class="grow"></span><${Menu} label="Fill from" end items=${sources}>Fill from<//></div>
+    <div class="fbody">${hidden && html`<p class="sec0 sm i2">Like <a class="m" href=${to.run(like.run)}>${like.run}</a>. What is shown as <code>***</code> is copied on the server.</p>`}
+      ${tab === "json" ? html`<${JsonTab} key=${`j${turn}`} value=${value} set=${set} />` : html`<div class="form" key=${`f${turn}`}>
+        ${found.kind === "object" ? html`<${ObjectFields} bare schema=${found.schema} root=${root} value=${value} set=${set} pointer="" errors=${shown} />` : html`<${Field} name="input" schema=${schema} root=${root} value=${value} set=${set} required=${true} pointer="" errors=${shown} />`}
+        ${found.kind === "object" && shown.filter((one) => one.pointer === "").map((one) => html`<p class="err wide" key=${one.message}><${Sign} of="failed" /><span>${one.message}</span></p>`)}</div>`}
+      <div class="form"><label class="fl" for="run-id">run id</label><div><input class="in" id="run-id" autocomplete="off" placeholder="made for you" value=${runId} onInput=${(event) => setRunId(event.target.value)} /></div></div>
+      <${AsCommand} commands=${checked?.commands} /></div>
+    <div class="acts2 sec"><div class="grow" role="status">${problem && !problem.errors?.length ? html`<p class="err">${problem.detail ?? problem.title}</p>` : checked?.ok ? html`<p class="sm ok bar"><${Sign} of="completed" /> fits</p>`
+        : shown.length ? html`<p class="err"><${Sign} of="failed" /><button type="button" class="lk bad" onClick=${() => focusOn(shown[0])}>${shown.length === 1 ? "1 problem" : `${shown.length} problems`}: ${shown[0].pointer.slice(1).replaceAll("/", ", ") || shown[0].message}</button></p>`
+        : errors.length ? html`<p class="sm i3">${errors.length === 1 ? "1 field" : `${errors.length} fields`} still to fill</p>` : ""}
+        ${general.length > 0 && tab === "json" && html`<p class="err">${general[0].message}</p>`}</div>
+      <${Button} onClick=${link}>Copy link<//><button type="submit" class="b acc" aria-disabled=${may("start") ? undefined : "true"} title=${may("start") ? undefined : "Your role may not start runs."}>Start run</button></div></form>`;
+}

@@ -1,0 +1,44 @@
+// The keyboard: single letters and sequences ("g r"), off while typing, and off altogether when the reader says so.
+import { signal, useEffect } from "./ui.js";
+
+/** Whether single letters do something (WCAG 2.1.4). */
+export const letters = signal(localStorage.getItem("rival-keys") !== "off");
+export function setLetters(on) {
+  letters.value = on;
+  localStorage.setItem("rival-keys", on ? "on" : "off");
+}
+
+/** @type {Set<Record<string, [(event: KeyboardEvent) => void, string]>>} */
+const sets = new Set();
+let before = "";
+let beforeAt = 0;
+
+/** Keys of a page while it is shown: `{"j": [next, "next row"]}`. The newest set wins. */
+export function useKeys(bindings) {
+  useEffect(() => {
+    sets.add(bindings);
+    return () => sets.delete(bindings);
+  });
+}
+
+/** What keys do now, for the help. */
+export const known = () => [...sets].flatMap((set) => Object.entries(set).map(([key, [, text]]) => [key, text]).filter(([, text]) => text));
+
+const typing = (target) => target.closest?.("input:not([type=checkbox], [type=range]), textarea, select, [contenteditable=true]");
+
+addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.altKey) return;
+  const held = event.ctrlKey || event.metaKey;
+  const key = held ? `Ctrl-${event.key.toLowerCase()}` : event.key;
+  if (!held && key !== "Escape" && typing(event.target)) return;
+  if (!held && key.length === 1 && !letters.peek()) return;
+  const chord = Date.now() - beforeAt < 1200 ? `${before} ${key}` : "";
+  const newest = [...sets].reverse();
+  // A sequence wins over its last letter.
+  const set = newest.find((one) => chord && one[chord]) ?? newest.find((one) => one[key]);
+  const found = set?.[chord] ?? set?.[key];
+  if (found) event.preventDefault();
+  before = found ? "" : key;
+  beforeAt = Date.now();
+  found?.[0](event);
+});

@@ -1,0 +1,72 @@
+// Events and waits: topics, who waits for what, the kept event that nearly matches, and sending one.
+import { html, useEffect, useRef, useState, AsCommand, Button, Loading, Problem, Sign, Status, useLoad, say } from "../ui.js";
+import { get, idPath, may, post } from "../api.js";
+import { footKeys } from "../frame.js";
+import { query, to } from "../router.js";
+import { count, distance, moment, time } from "../format.js";
+import { Json } from "../json.js";
+import { Modal } from "../modal.js";
+
+const capped = (found) => (found ? `${count(found.count)}${found.more ? "+" : ""}` : "–");
+const DIFFERS = { key: "the key differs", run: "it is for another run", expired: "it has expired" };
+const differs = (one) => DIFFERS[one] ?? (one.startsWith("filter:") ? `${one.slice(7) || "the payload"} differs` : one);
+
+function Send({ topic, wait, close, sent }) {
+  const [problem, setProblem] = useState(null);
+  const [payload, setPayload] = useState(wait?.filter ? JSON.stringify(wait.filter) : "{}");
+  const [key, setKey] = useState(wait?.key ?? "");
+  const [name, setName] = useState(topic ?? "");
+  const form = useRef(null);
+  let parsed = null;
+  try { parsed = { value: JSON.parse(payload) }; } catch { parsed = null; }
+  const shell = `rival emit ${name || "TOPIC"} '${payload}'${key ? ` --key ${key}` : ""}`;
+  const python = `rival.send_event(${JSON.stringify(name)}, ${payload}${key ? `, key=${JSON.stringify(key)}` : ""})`;
+  const send = async (event) => {
+    event.preventDefault();
+    if (!parsed) return;
+    try {
+      const made = await post("events", { topic: name, payload: parsed.value, ...(key ? { key } : {}), delivery: form.current.elements.delivery.value });
+      say(made.status === "duplicate" ? "This event was there already" : "Sent");
+      sent();
+      close();
+    } catch (found) { setProblem(found); }
+  };
+  return html`<${Modal} title="Send an event" close=${close}><form ref=${form} class="ask" onSubmit=${send}><div><label for="ev-topic">Topic</label><input class="in m" id="ev-topic" required value=${name} onInput=${(event) => setName(event.target.value)} /></div>
+    <div><label for="ev-key">Key <span class="i3">optional</span></label><input class="in m" id="ev-key" value=${key} onInput=${(event) => setKey(event.target.value)} /></div>
+    <div><label for="ev-payload">Payload as JSON</label><textarea class="in area m" id="ev-payload" rows="4" value=${payload} aria-invalid=${parsed ? undefined : "true"} onInput=${(event) => setPayload(event.target.value)}></textarea></div>
+    <div><label for="ev-delivery">For</label><select class="in w200" id="ev-delivery" name="delivery"><option value="one">one run that waits</option><option value="all">all runs that wait</option></select></div>
+    <${AsCommand} commands=${{ shell, python }} />${problem && html`<p class="err" role="alert">${problem.detail ?? problem.title}</p>`}
+    <div class="acts2"><span class="grow"></span><${Button} onClick=${close}>Leave<//><button type="submit" class="b acc">Send</button></div></form><//>`;
+}
+
+function Waits({ topic, send }) {
+  const { value, problem, again } = useLoad(() => get(idPath`topics/${topic}/waits`), [topic]);
+  if (problem) return html`<${Problem} problem=${problem} again=${again} />`;
+  if (!value) return html`<${Loading} rows=${3} />`;
+  return html`<section class="panel" aria-label="Waits"><div class="ph"><h2>Who waits for <span class="m">${topic}</span></h2><span class="grow"></span>${may("verbs") && html`<${Button} onClick=${() => send({})}>Send…<//>`}</div>
+    ${value.items.length === 0 ? html`<p class="sec0 i3">No run waits for it.</p>` : html`<div class="sx" tabindex="0" role="group" aria-label="Table"><table class="ws"><thead><tr><th>Run</th><th>Step</th><th>Key</th><th>Filter</th><th class="num">Since</th><th>Nearest kept event</th><th><span class="vh">Send</span></th></tr></thead><tbody>${value.items.map((one) => html`<tr key=${one.run + one.step}><td><a class="m" href=${to.run(one.run, { step: one.step })}>${one.run}</a></td><td class="m">${one.step}</td><td class="m">${one.key ?? html`<span class="i3">any</span>`}</td><td class="m i2">${one.filter ? JSON.stringify(one.filter) : ""}</td><td class="num i2" title=${moment(one.since)}>${distance(one.since)}</td>
+      <td class="i2" title=${one.nearest ? `event ${one.nearest.event}` : undefined}>${one.nearest ? html`<span class="wait">${one.nearest.differs.map(differs).join(", ")}</span> <span class="i3 m xs">${one.nearest.event}</span>` : html`<span class="i3">none is near</span>`}</td><td class="num">${may("verbs") && html`<${Button} onClick=${() => send(one)}>Send…<//>`}</td></tr>`)}</tbody></table></div>`}</section>`;
+}
+
+function Event({ one }) {
+  const [open, setOpen] = useState(null);
+  const show = async () => setOpen(open ? null : await get(idPath`events/${one.id}`).catch(() => ({ deliveries: [] })));
+  return html`<tr><td class="m i2">${one.id}</td><td class="m">${one.topic}</td><td class="m">${one.key ?? ""}</td><td><${Status} is=${{ kept: "pending", sent: "completed", consumed: "completed" }[one.status] ?? "pending"} word=${one.status} /></td><td class="num i2" title=${moment(one.created_at)}>${time(one.created_at)}</td><td class="i2"><button type="button" class="lk q m cut" aria-expanded=${String(Boolean(open))} onClick=${show}>${JSON.stringify(one.payload?.value ?? one.payload?.preview ?? null)}</button></td></tr>
+    ${open && html`<tr class="detail"><td colspan="6"><${Json} value=${one.payload?.value ?? one.payload?.preview} />${open.deliveries.length > 0 && html`<p class="sm">Delivered to ${open.deliveries.map((to_) => html`<a key=${to_.run + to_.step} class="m" href=${to.run(to_.run, { step: to_.step })}>${to_.run}</a> `)}</p>`}</td></tr>`}`;
+}
+
+export default function Events() {
+  const topic = query.value.get("topic");
+  const topics = useLoad(() => get("topics"), []);
+  const events = useLoad(() => get("events", { topic, limit: 50 }), [topic]);
+  const [sending, setSending] = useState(null);
+  useEffect(() => { document.title = "Events · Rival"; footKeys.value = [[["g", "e"], "events"]]; }, []);
+  const again = () => { topics.again(); events.again(); };
+  useEffect(() => { const timer = setInterval(() => !document.hidden && again(), 5000); return () => clearInterval(timer); }, [topic]);
+  return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Events and waits</h1><p class="facts"><span>An event wakes the runs that wait for its topic; one that nobody waits for is kept.</span></p></div><div class="bar">${may("verbs") && html`<${Button} onClick=${() => setSending({ topic })}>Send an event…<//>`}</div></header>
+    ${topics.problem && html`<${Problem} problem=${topics.problem} again=${topics.again} />`}
+    <div class="ev2"><section class="panel" aria-label="Topics"><div class="ph"><h2>Topics</h2>${topic && html`<span class="grow"></span><a class="sm" href="events">all</a>`}</div>${!topics.value ? html`<${Loading} rows=${4} />` : topics.value.items.length === 0 ? html`<p class="sec0 i3">No topic yet.</p>` : html`<table><colgroup><col /><col class="w-at" /><col class="w-n" /></colgroup><thead><tr><th>Topic</th><th class="num">Kept</th><th class="num">Waiting</th></tr></thead><tbody>${topics.value.items.map((one) => html`<tr key=${one.topic} aria-selected=${String(one.topic === topic)}><td><a class="m" href=${to.events(one.topic)} aria-current=${one.topic === topic ? "true" : undefined}>${one.topic}</a> ${one.nearly_full && html`<${Sign} of="alert" cls="wait" /><span class="vh">nearly full</span>`}</td><td class=${`num ${one.nearly_full ? "wait" : "i2"}`}>${count(one.kept)}<span class="i3">/${count(one.bound)}</span></td><td class="num">${capped(one.waiting)}</td></tr>`)}</tbody></table>`}</section>
+    <div>${topic && html`<${Waits} key=${topic} topic=${topic} send=${(wait) => setSending({ topic, wait })} />`}
+      <section class="panel" aria-label="Events"><div class="ph"><h2>Events${topic && html` of <span class="m">${topic}</span>`}</h2><span class="sm i3">newest first</span></div>${!events.value ? html`<${Loading} rows=${4} />` : events.value.items.length === 0 ? html`<p class="sec0 i3">No event has been sent.</p>` : html`<div class="sx" tabindex="0" role="group" aria-label="Table"><table class="evs"><colgroup><col class="w-id" /><col class="w-wf" /><col class="w-st" /><col class="w-st" /><col class="w-at" /><col /></colgroup><thead><tr><th>Event</th><th>Topic</th><th>Key</th><th>Status</th><th class="num">Sent</th><th>Payload</th></tr></thead><tbody>${events.value.items.map((one) => html`<${Event} key=${one.id} one=${one} />`)}</tbody></table></div>`}</section></div></div>
+    ${sending && html`<${Send} topic=${sending.topic} wait=${sending.wait} close=${() => setSending(null)} sent=${again} />`}</main>`;
+}

@@ -1,0 +1,250 @@
+// One run: header, why, tabs (graph, timeline, history, logs, family, input and result), time travel, verbs as a mode.
+import { html, useEffect, useMemo, useRef, useState, Sign, Button, Menu, Copy, Loading, Problem, look, statusOf, tick, copy, say } from "../ui.js";
+import { get, idPath, may, post } from "../api.js";
+import { query, setQuery, to } from "../router.js";
+import { watch } from "../live.js";
+import { useKeys } from "../keys.js";
+import { footKeys } from "../frame.js";
+import { between, count, duration, idFromUrl, moment, now, quoted, time } from "../format.js";
+import { build, flat, interesting, parentOf } from "../run/model.js";
+import { Graph } from "../run/graph.js";
+import { Inspector } from "../run/inspector.js";
+import { VERBS, marks, usePreview } from "../run/verbs.js";
+import { applied } from "../run/changes.js";
+
+const TABS = [["graph", "Graph"], ["timeline", "Timeline"], ["history", "History"], ["logs", "Logs"], ["family", "Family"], ["data", "Input, result"], ["compare", "Compare"]];
+/** Modules that are loaded when they are first needed. */
+const LOADERS = {
+  note: () => import("../run/preview.js").then((loaded) => ({ default: loaded.PreviewNote })), panel: () => import("../run/preview.js").then((loaded) => ({ default: loaded.PreviewPanel })),
+  timeline: () => import("../run/timeline.js"), history: () => import("../run/history.js"), logs: () => import("../run/logs.js"),
+  family: () => import("../run/family.js"), data: () => import("../run/data.js"), compare: () => import("../run/compare.js"), travel: () => import("../run/travel.js"),
+};
+
+/** The run with its steps: fetched, changed at once by what the stream says, and fetched again when it is quiet. */
+function useRun(id, at) {
+  const [data, setData] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const [moves, setMoves] = useState(0);
+  const timer = useRef(0);
+  const last = useRef(0);
+  const load = async () => {
+    last.current = Date.now();
+    try {
+      const answer = await get(idPath`runs/${id}`, { fold: 20 });
+      const shown = at ? asItWas(answer, await get(idPath`runs/${id}/past`, { id: at })) : answer;
+      setData((old) => (old && !at && !old.as_of && old.history_id > answer.history_id ? old : shown));
+      setProblem(null);
+    } catch (found) { setProblem(found); }
+  };
+  const soon = () => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(load, Math.max(250, 1500 - (Date.now() - last.current)));
+  };
+  useEffect(() => { setData((old) => (old?.run?.id === id ? old : null)); load(); return () => clearTimeout(timer.current); }, [id, at]);
+  useEffect(() => {
+    if (at) return undefined;
+    return watch({ run: id }, {
+      again: load,
+      hear(name, event) {
+        if (name === "steps" && event.run === id) { setData((old) => applied(old, event)); setMoves((old) => old + 1); soon(); }
+        else if (name === "run" && event.run.id === id) setData((old) => old && { ...old, run: { ...old.run, ...event.run, input: old.run.input, error: event.run.error ?? null } });
+        else if (name === "progress" && event.run === id) setData((old) => old && { ...old, steps: old.steps.map((row) => (event.steps[row.path] ? { ...row, ...event.steps[row.path] } : row)) });
+      },
+    });
+  }, [id, at]);
+  return { data, problem, load, moves };
+}
+
+const ROW = { attempts: 0, lost: 0, worker: null, parked: null, due_at: null, timeout_at: null, queue_time: null, duration: null, total: null, opened: null, remaining: null, progress: null, heartbeat_at: null, wait: null, child: null, last_error: null, waits_for: null };
+
+/** The run with the rows of an earlier moment. */
+function asItWas(data, past) {
+  const steps = past.steps.map((row) => ({ ...ROW, created_at: row.started_at, ...row }));
+  return { ...data, run: { ...data.run, ...past.run, at: null, paused_at: past.run.paused ? past.as_of.at : null, now: new Date(past.as_of.at).getTime() }, steps, folded: {}, attempts: [], as_of: past.as_of };
+}
+
+function useWhy(id, mark, off) {
+  const [why, setWhy] = useState(null);
+  useEffect(() => {
+    if (off) return undefined;
+    const timer = setTimeout(() => get(idPath`runs/${id}/why`).then(setWhy, () => setWhy(null)), 120);
+    return () => clearTimeout(timer);
+  }, [id, mark, off]);
+  return off ? null : why;
+}
+
+function Header({ data, act, still }) {
+  const { run } = data;
+  const open = !run.completed_at;
+  if (open) void tick.value;
+  const status = statusOf(run);
+  const [sign] = look(status, run.at?.waits_for);
+  const current = data.current_version;
+  const old = current && current !== run.version;
+  const took = between(run.started_at ?? run.created_at, run.completed_at ?? now());
+  return html`<header class="rh"><div class="grow"><h1><span class=${`st ${look(status)[1]}`}><${Sign} of=${sign} big /><span class="vh">${status}</span></span><span class="m rid">${run.id}</span><${Copy} text=${run.id} label="Copy the run's id" /></h1>
+    <p class="facts"><span><b class=${{ failed: "bad", completed: "ok", running: "run" }[status] ?? ""}>${status}</b>${run.failed_step ? html` at <b class="m">${run.failed_step}</b>` : run.at?.step && open ? html` at <b class="m">${run.at.step}</b>` : ""}</span>
+      <span><a href=${to.workflow(run.workflow)}>${run.workflow}</a> <span class="m">${run.version.slice(0, 6)}</span> ${old && html`<span class="tag waits">current is ${current.slice(0, 6)}</span>`}</span>
+      <span title=${moment(run.started_at ?? run.created_at)}>started <b>${time(run.started_at ?? run.created_at)}</b>${run.started_by && ` by ${run.started_by}`}</span>
+      <span>${open ? "so far" : "took"} <b>${duration(took)}</b></span>
+      ${run.parent && html`<span>child of <a class="m" href=${to.run(run.parent.run, { step: run.parent.step })}>${run.parent.run}</a></span>`}</p></div>
+    ${!still && html`<${Actions} data=${data} act=${act} />`}</header>`;
+}
+
+function Actions({ data, act }) {
+  const { run } = data;
+  const open = !run.completed_at;
+  const no = may("verbs") ? null : "Your role may not change runs.";
+  const paused = open && run.paused_at;
+  const steps = data.steps.filter((row) => !row.role && row.completed_at && !row.path.includes("["));
+  const openSteps = data.steps.filter((row) => !row.role && !["branch", "parallel", "for_each", "loop", "workflow"].includes(row.kind) && (!row.completed_at || row.status === "failed"));
+  const like = to.workflow(run.workflow, { like: run.id });
+  const download = (path) => `api/v1/${idPath`runs/${run.id}/`}${path}`;
+  return html`<div class="bar acts" role="toolbar" aria-label="Actions">
+    ${["failed", "cancelled"].includes(run.status) && html`<${Button} kind="pri" sign="retry" why=${no} onClick=${() => act("retry")}>Retry…<//>`}
+    ${paused && html`<${Button} kind="pri" sign="right" why=${no} onClick=${() => act("resume")}>Resume…<//>`}
+    <${Menu} sign="undone" label="Rewind" items=${steps.length ? steps.slice(0, 14).map((row) => ({ text: row.path, hint: row.status, why: no, do: () => act("rewind", row.path) })) : [{ text: "No step has ended yet", why: "Nothing to go back to." }]}>Rewind<//>
+    ${openSteps.length > 0 && html`<${Menu} sign="skipped" label="Skip" items=${openSteps.slice(0, 14).map((row) => ({ text: row.path, hint: row.status, why: no, do: () => act("skip", row.path) }))}>Skip<//>`}
+    ${open && html`<${Button} kind="danger" sign="cancelled" why=${no} onClick=${() => act("cancel")}>Cancel…<//>`}
+    <${Menu} label="More" end sign="more" items=${[
+      open && !paused && { text: "Pause…", why: no, do: () => act("pause") },
+      { text: "Start like this…", href: like },
+      { text: "As command", hint: "copies rival show", do: () => copy(`rival show ${quoted(run.id)}`) },
+      { text: "Download as a test", do: () => saveTest(run.id) },
+      { text: "Download as one HTML file", href: download("export"), download: "" },
+      may("shares") && { text: "Share a link for a day", do: () => share(run.id) },
+    ]} /></div>`;
+}
+
+/** A file that pytest can run, with what the steps have returned. */
+async function saveTest(id) {
+  try {
+    const { filename, text } = await get(idPath`runs/${id}/test`);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/x-python" }));
+    link.download = filename;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  } catch (problem) { say(problem.detail ?? problem.title, "bad"); }
+}
+
+async function share(id) {
+  try {
+    const made = await post("shares", { run: id, hours: 24 });
+    await copy(new URL(made.url, document.baseURI).href, `Copied a link that ends ${time(made.expires_at)}`);
+  } catch (problem) { say(problem.detail ?? problem.title, "bad"); }
+}
+
+const TONES = { failed: "failed", cancelled: "cancelled", completed: "completed", paused: "paused", compensating: "undone", running: "running" };
+
+function Why({ why, run, full, act, tab }) {
+  const [evidence, setEvidence] = useState(false);
+  if (!why || run.status === "completed") return null;
+  const tone = TONES[statusOf(run)] ?? "waits";
+  const [sign] = look(statusOf(run), run.at?.waits_for);
+  const reasons = why.reasons ?? [];
+  const first = reasons[0];
+  const more = reasons.slice(1, 4);
+  const shown = [...new Set(reasons.flatMap((one) => one.evidence ?? []).map((one) => one.text))];
+  if (!full) return html`<section class=${`note why ${tone}`} aria-label="Why"><${Sign} of=${sign} /><p class="lead">${why.sentence}</p><button type="button" class="lk sm" onClick=${() => tab("graph")}>All of why</button></section>`;
+  return html`<section class=${`note why ${tone}`} aria-label="Why"><${Sign} of=${sign} /><div><p class="lead">${why.sentence}</p>
+    ${more.length > 0 && html`<p class="facts">${more.map((one) => html`<span key=${one.text}>${one.text}</span>`)}</p>`}
+    ${first?.do && html`<p class="sm do">${first.do} ${first.command && html`<code>${first.command}</code>`} ${run.status === "failed" && may("verbs") && html`<button type="button" class="lk" onClick=${() => act("retry")}>Preview on the graph</button>`}</p>`}
+    ${evidence && html`<ul class="evid sm i2">${shown.map((text) => html`<li key=${text}>${text}</li>`)}</ul>`}</div>
+    ${shown.length > 0 ? html`<button type="button" class="lk sm nw" aria-expanded=${String(evidence)} onClick=${() => setEvidence(!evidence)}>Evidence</button>` : html`<span></span>`}</section>`;
+}
+
+/** Loads the module of a tab when it is first opened. */
+function Tab({ name, ...props }) {
+  const [module, setModule] = useState(null);
+  useEffect(() => {
+    let gone = false;
+    LOADERS[name]?.().then((loaded) => !gone && setModule(() => loaded.default));
+    return () => { gone = true; };
+  }, [name]);
+  if (!module) return html`<${Loading} />`;
+  return html`<${module} ...${props} />`;
+}
+
+function Tabs({ tab, data, children }) {
+  const amounts = { history: data.counts?.history, logs: data.counts?.logs, family: data.children?.count ? data.children : null };
+  const here = new URLSearchParams(query.value);
+  const href = (key) => { here.delete("tab"); if (key !== "graph") here.set("tab", key); const text = here.toString(); return to.run(data.run.id) + (text ? `?${text}` : ""); };
+  return html`<nav class="tabs" aria-label="Views">${TABS.map(([key, text]) => html`<a key=${key} href=${href(key)} aria-current=${tab === key ? "page" : undefined}>${text} ${amounts[key] && html`<small>${count(amounts[key].count)}${amounts[key].more ? "+" : ""}</small>`}</a>`)}${children}</nav>`;
+}
+
+export default function RunPage({ id: coded }) {
+  const id = idFromUrl(coded);
+  const at = query.value.get("at");
+  const tab = query.value.get("tab") ?? "graph";
+  const { data, problem, load, moves } = useRun(id, at);
+  const mark = data ? `${data.run.status}:${data.history_id}:${data.run.paused_at}` : "";
+  const why = useWhy(id, mark, Boolean(at));
+  const [opened, setOpened] = useState(() => new Map());
+  const [turn, setTurn] = useState({});
+  const [extra, setExtra] = useState({});
+  const [items, setItems] = useState(null);
+  const [stats, setStats] = useState(null);
+  const doing = query.value.get("do");
+  const mode = doing && VERBS[doing] && data && !at ? { verb: doing, step: query.value.get("step") } : null;
+  const preview = usePreview({ id }, mode);
+
+  const steps = useMemo(() => {
+    if (!data) return [];
+    const known = new Set(data.steps.map((row) => row.path));
+    return [...data.steps, ...Object.values(extra).flat().filter((row) => !known.has(row.path))];
+  }, [data, extra]);
+  const tree = useMemo(() => (data ? build(data.graph, steps, data.folded, turn) : []), [data, steps, turn]);
+  const all = useMemo(() => new Map(flat(tree).map((item) => [item.path, item])), [tree]);
+  const asked = query.value.get("step");
+  const selected = asked ?? (data ? interesting(tree, data.run) : null);
+
+  useEffect(() => { if (data) document.title = `${id} ${statusOf(data.run)} · Rival`; }, [id, data?.run.status]);
+  useEffect(() => { footKeys.value = [[["↑", "↓", "←", "→"], "walk the graph"], [["[", "]"], "a moment back, on"], [["r"], "retry"]]; document.body.classList.add("app"); return () => document.body.classList.remove("app"); }, []);
+  useEffect(() => { if (data) get(idPath`workflows/${data.run.workflow}/stats`, undefined, { quiet: true }).then(setStats, () => {}); }, [data?.run.workflow]);
+  // Rows of a turn that the server left out.
+  useEffect(() => {
+    if (!selected || !data) return;
+    const parts = [];
+    for (let path = selected; path; path = parentOf(path)) { const found = /^(.*)\[(\d+)\]$/s.exec(path); if (found) parts.push(found); }
+    if (!parts.length) return;
+    setTurn((old) => parts.reduce((made, [, under, index]) => (made[under] === Number(index) ? made : { ...made, [under]: Number(index) }), old));
+    setOpened((old) => parts.reduce((made, [, under]) => (made.get(under) ? made : new Map(made).set(under, true)), old));
+    for (const [whole] of parts) fetchTurn(whole);
+  }, [selected, Boolean(data)]);
+  const fetchTurn = (whole) => !at && get(idPath`runs/${id}/steps`, { under: whole, limit: 200 }).then((answer) => setExtra((old) => ({ ...old, [whole]: answer.items })), () => {});
+  const showTurn = (path, index) => { setTurn((old) => ({ ...old, [path]: index })); fetchTurn(`${path}[${index}]`); };
+
+  const pick = (path) => { setItems(null); setQuery({ step: path }); };
+  const act = (verb, step) => setQuery({ do: verb, step: VERBS[verb].step ? step : asked, tab: null, at: null }, { replace: false });
+  const leave = () => setQuery({ do: null });
+  const show = (key) => setQuery({ tab: key === "graph" ? null : key }, { replace: false });
+  const canRetry = ["failed", "cancelled"].includes(data?.run.status);
+  useKeys({
+    ...Object.fromEntries(TABS.map(([key, text], index) => [String(index + 1), [() => show(key), text]])),
+    r: [() => canRetry && may("verbs") && act("retry"), "preview a retry"],
+    l: [() => setQuery({ at: null }), "back to live"],
+    Escape: [() => (mode ? leave() : items ? setItems(null) : undefined), "leave the preview"],
+  });
+
+  if (problem && !data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Problem} problem=${problem} again=${load} /></main>`;
+  if (!data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Loading} rows=${10} /></main>`;
+  const { run } = data;
+  const item = all.get(selected) ?? (steps.find((row) => row.path === selected) ? { path: selected, name: selected, type: steps.find((row) => row.path === selected).kind, row: steps.find((row) => row.path === selected), lanes: [], turns: null } : null);
+  const shared = { run, data, at, selected, pick, moves, stats, tree, steps };
+  return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode)} />
+    ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} full=${tab === "graph"} act=${act} tab=${show} />`}
+    <${Tabs} tab=${tab} data=${data}><${Tab} name="travel" run=${run} at=${at} moves=${moves} mark=${data.history_id} /><//>
+    ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Graph} items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
+        toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} turn=${showTurn} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}
+        preview=${mode && preview.answer?.possible && ["retry", "rewind"].includes(mode.verb) ? marks(preview.answer, tree) : null} label=${`Steps of ${run.id}${mode ? ", preview" : ""}`} /></section>
+      ${mode ? html`<${Tab} name="panel" run=${run} mode=${mode} preview=${preview} items=${tree} leave=${leave} finished=${() => { leave(); load(); }} />`
+        : html`<${Inspector} run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pick} live=${moves} />`}</div>`
+      : html`<${Tab} key=${tab} name=${tab} ...${shared} />`}
+  </main>`;
+}
+
+function AsOf({ data }) {
+  return html`<section class="note waits" aria-label="Time travel"><${Sign} of="waits" /><div><p class="lead">The run as it was at ${time(data.as_of?.at, true)}.</p><p class="facts"><span>Graph and steps show that moment. Nothing can be changed from here.</span></p></div>
+    <button type="button" class="b" onClick=${() => setQuery({ at: null })}>Back to now</button></section>`;
+}

@@ -1,0 +1,255 @@
+// The runs page: counts, filter, one page of runs, what to do with the chosen ones. All of its state is in the address.
+import { html, Fragment, signal, useEffect, useMemo, useRef, useState, Sign, Status, Button, Menu, Problem, Loading, AsCommand, statusOf, tick, say } from "../ui.js";
+import { get, may, post } from "../api.js";
+import { go, query, place, to } from "../router.js";
+import { watch } from "../live.js";
+import { useKeys } from "../keys.js";
+import { footKeys } from "../frame.js";
+import { between, count, distance, duration, idInUrl, moment, now, roughly, short, time } from "../format.js";
+import { asOptions, fromQuery, sentence, toApi, toQuery, token, words, written, SUGGESTIONS } from "../filter.js";
+import { Modal } from "../modal.js";
+
+const COUNTS = [
+  ["open", "open", null, "", { status: "pending,running,suspended" }],
+  ["pending", "pending", "pending", "i3", { status: "pending" }],
+  ["running", "running", "running", "run", { status: "running" }],
+  ["suspended", "suspended", "waits", "wait", { status: "suspended" }],
+  ["paused", "paused", "paused", "undo", { paused: "true" }],
+  ["failed_24h", "failed, 24 h", "failed", "bad", { status: "failed", since: "24h" }],
+  ["all", "all", null, "", {}],
+];
+const capped = (found) => (found.more ? `${count(found.count)}+` : found.estimate ? roughly(found.count) : count(found.count));
+const ALL = "pending,running,suspended,completed,failed,cancelled";
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+function Counts({ shown, asked }) {
+  const bare = { ...asked };
+  delete bare.workflow;
+  return html`<nav class="counts" aria-label="Runs by status">${COUNTS.map(([key, text, sign, tone, filter]) =>
+    html`<a key=${key} href=${to.runs({ ...filter, ...(asked.workflow ? { workflow: asked.workflow } : {}) })} aria-current=${same(bare, filter) ? "true" : undefined}>
+      <b>${shown?.[key] ? capped(shown[key]) : "–"}</b><span class=${`sm i2 bar ${tone}`}>${sign && html`<${Sign} of=${sign} />`}<span>${text}</span></span></a>`)}</nav>`;
+}
+
+/** One field with tokens; a word becomes a token at a space or Enter. */
+function Filter({ filter, input }) {
+  const [text, setText] = useState(filter.q);
+  useEffect(() => setText(filter.q), [filter.q]);
+  const apply = (tokens, q) => go(to.runs(toQuery({ tokens, q })));
+  const take = (value) => {
+    const found = words(value);
+    const tokens = found.map(token).filter(Boolean);
+    const rest = found.filter((word) => !token(word)).join(" ");
+    apply([...filter.tokens.filter((old) => !tokens.some((one) => one.key === old.key && one.key !== "status")), ...tokens], rest);
+    setText(rest);
+  };
+  const keys = (event) => {
+    if (event.key === "Enter") { event.preventDefault(); take(text); }
+    else if (event.key === "Backspace" && text === "" && filter.tokens.length) {
+      const last = filter.tokens.at(-1);
+      apply(filter.tokens.slice(0, -1), "");
+      setText(written(last));
+      event.preventDefault();
+    } else if (event.key === "Escape") event.target.blur();
+  };
+  const typed = (event) => {
+    const value = event.target.value;
+    if (/\s$/.test(value) && words(value).some(token) && (value.match(/"/g)?.length ?? 0) % 2 === 0) take(value);
+    else setText(value);
+  };
+  return html`<div class="filter grow"><${Sign} of="search" />
+    ${filter.tokens.map((one) => html`<span class="tok" key=${written(one)}><b>${one.key}${one.op}</b>${one.value}<button type="button" aria-label=${`Remove ${one.key} ${one.value}`}
+      onClick=${() => { apply(filter.tokens.filter((other) => other !== one), filter.q); input.current.focus(); }}><${Sign} of="x" /></button></span>`)}
+    <input ref=${input} aria-label="Filter" value=${text} onInput=${typed} onKeyDown=${keys} list="filter-words" autocomplete="off" spellcheck="false"
+      placeholder=${filter.tokens.length ? "" : 'status:failed  workflow:order  since:2h  input.customer.id=7  error:"card declined"'} />
+    <datalist id="filter-words">${Object.entries(SUGGESTIONS).flatMap(([key, values]) => (values.length ? values.map((value) => `${key}:${value}`) : [key.endsWith(".") ? key : `${key}:`])).map((word) => html`<option key=${word} value=${word} />`)}</datalist>
+    <kbd>/</kbd></div>`;
+}
+
+function At({ run }) {
+  const { at } = run;
+  if (!at) return html`<div class="bar"></div>`;
+  const { progress } = at;
+  const failed = run.status === "failed";
+  return html`<div class="bar">${at.step && html`<code class="stp" title=${at.step}>${at.step}</code>`}
+    ${progress && progress.total > 0 && html`<${Fragment}><span class="nw">${count(progress.done)} of ${count(progress.total)}</span><span class="multi pg" role="progressbar" aria-label=${`Progress of ${run.id}`}
+      aria-valuenow=${Math.round((100 * progress.done) / progress.total)} aria-valuemin="0" aria-valuemax="100"><i class="running" style=${{ "--p": `${(100 * progress.done) / progress.total}%` }}></i></span>
+      ${progress.failed > 0 && html`<span class="bad nw">${count(progress.failed)} failed</span>`}<//>`}
+    <span class="cut i2" title=${at.text}>${failed && run.error ? html`<span class="bad">${run.error.type}:</span> ${run.error.message}` : at.text}</span></div>`;
+}
+
+/** Took, against the usual: the tick is the median, a full bar is twice that. No bar where waiting is the point. */
+function Took({ run }) {
+  const open = !run.completed_at;
+  if (open) void tick.value;
+  const seconds = between(run.started_at ?? run.created_at, run.completed_at ?? now());
+  const ratio = run.usual && run.status !== "suspended" && !run.paused_at && run.status !== "pending" && run.status !== "cancelled" ? seconds / run.usual : null;
+  const tone = ratio === null ? "" : ratio >= 2 ? "waits" : run.status === "running" ? "running" : "";
+  return html`<span class="vs" title=${ratio === null ? undefined : `${ratio.toFixed(1)} times the usual ${duration(run.usual)}`}><span class="t">${duration(seconds)}</span>
+    ${ratio !== null && html`<${Fragment}><span class=${`vsb ${tone}`} aria-hidden="true"><i style=${{ "--p": `${Math.min(100, 50 * ratio)}%` }}></i></span>
+    <span class=${`x ${ratio >= 2 ? "wait" : ""}`}>${ratio < 99 ? ratio.toFixed(1) : "99+"}×</span><//>`}</span>`;
+}
+
+function Row({ run, chosen, current, choose }) {
+  return html`<tr role="row" aria-selected=${String(chosen)} class=${current ? "cur" : ""} data-run=${run.id}>
+    <td role="gridcell" class="c-x"><input type="checkbox" aria-label=${`Choose ${run.id}`} checked=${chosen} onClick=${choose} /></td>
+    <td role="gridcell" class="c-st"><${Status} is=${statusOf(run)} waits=${run.at?.waits_for} /></td>
+    <td role="rowheader" class="c-id"><a class="q m" href=${to.run(run.id)} title=${run.id}>${short(run.id, 34)}</a> <small class="only-s">${run.workflow}</small></td>
+    <td role="gridcell" class="c-wf">${run.workflow} <span class="i3 m xs ver">${run.version.slice(0, 4)}</span></td>
+    <td role="gridcell" class="c-at"><${At} run=${run} /></td>
+    <td role="gridcell" class="c-s num i2" title=${moment(run.created_at)}>${time(run.created_at)}</td>
+    <td role="gridcell" class="c-t"><${Took} run=${run} /></td>
+    <td role="gridcell" class="c-in"><code class="i3" title=${run.input ?? ""}>${(run.input ?? "").replaceAll('"', "")}</code></td></tr>`;
+}
+
+function Bulk({ ids, total, filter, clear, all, setAll }) {
+  const [verb, setVerb] = useState(null);
+  if (!ids.size) return null;
+  const act = (name, needs = {}) => html`<${Button} key=${name} kind=${needs.kind ?? ""} sign=${needs.sign} onClick=${() => setVerb([name, needs])} why=${may("verbs") ? null : "Your role may not change runs."}>${needs.text}<//>`;
+  return html`<div class="bulk" role="toolbar" aria-label="What to do with the chosen runs">
+    <span class="nw"><b>${all ? "All that match" : `${count(ids.size)} chosen`}</b>${" "}
+      ${!all && total && html`<button type="button" class="lk sm w-s" onClick=${() => setAll(true)}>or all that match</button>`}</span><span class="sep w-s"></span>
+    ${act("retry", { text: "Retry…", sign: "retry", kind: "pri" })}${act("rewind", { text: "Rewind…", sign: "undone", step: true })}
+    ${act("pause", { text: "Pause…", sign: "paused", kind: "w-s" })}${act("resume", { text: "Resume…", sign: "right", kind: "w-s" })}${act("cancel", { text: "Cancel…", sign: "cancelled", kind: "danger w-s" })}
+    <${Button} kind="no" sign="x" label="Choose none" onClick=${clear} />
+    ${verb && html`<${BulkDialog} verb=${verb[0]} needs=${verb[1]} what=${all ? { filter: toApi(filter.tokens) } : { runs: [...ids] }} options=${asOptions(filter.tokens)} size=${ids.size} all=${all} close=${() => setVerb(null)} />`}
+  </div>`;
+}
+
+/** Asks for what the verb needs, then makes a preview: the bulk action's own page shows it. */
+function BulkDialog({ verb, needs, what, options, size, all, close }) {
+  const [problem, setProblem] = useState(null);
+  const [step, setStep] = useState("");
+  const begin = async (event) => {
+    event.preventDefault();
+    try {
+      const made = await post("bulk", { verb, ...what, ...(needs.step ? { step } : {}), dry_run: true });
+      go(to.bulk(made.id));
+    } catch (found) { setProblem(found); }
+  };
+  const shell = all ? `rival ${verb} ${needs.step ? `--step ${step || "STEP"} ` : ""}${options} --dry-run` : `rival ${verb} ${(what.runs ?? []).slice(0, 3).join(" ")}${size > 3 ? " …" : ""}`;
+  return html`<${Modal} title=${`${needs.text.replace("…", "")} ${all ? "all runs that match" : `${count(size)} ${size === 1 ? "run" : "runs"}`}`} close=${close}>
+    <form onSubmit=${begin} class="ask">
+      ${needs.step && html`<div><label for="bulk-step">To which step</label><input class="in m" id="bulk-step" value=${step} onInput=${(event) => setStep(event.target.value)} required placeholder="charge" /></div>`}
+      <p class="i2">Nothing changes yet: the next page shows what would happen to each run.</p>
+      <${AsCommand} commands=${{ shell }} />
+      ${problem && html`<p class="err" role="alert">${problem.detail ?? problem.title}</p>`}
+      <div class="acts2"><span class="grow"></span><${Button} onClick=${close}>Leave<//><button type="submit" class="b acc">Preview</button></div>
+    </form><//>`;
+}
+
+function Empty({ filter, first }) {
+  if (first) return html`<div class="empty"><h2>No runs yet</h2><p class="i2">A run appears here as soon as it is started. From the terminal:</p>
+    <pre class="code">rival dev --workflows examples/order_fulfilment
+rival run order_fulfilment '{"customer": "ann"}'
+rival ls</pre><p>Or <a href="workflows">start one from its form</a>.</p></div>`;
+  const wider = filter.tokens.find((one) => one.key === "since");
+  const widen = wider && to.runs(toQuery({ tokens: filter.tokens.map((one) => (one === wider ? { ...one, value: "7d" } : one)), q: filter.q }));
+  return html`<div class="empty"><h2>No runs match</h2><p class="i2">${sentence(filter.tokens, filter.q)}</p>
+    <p class="bar mid">${widen && wider.value !== "7d" && html`<a class="b" href=${widen}>Widen to 7 d</a>`}<a class="b" href="runs">Clear the filter</a></p></div>`;
+}
+
+const counts = signal(null);
+const VIEWS = "rival-views";
+const views = () => JSON.parse(localStorage.getItem(VIEWS) ?? "[]");
+
+/** One page of runs; rows change in place, and newer runs are only counted. */
+function useRuns(asked, after) {
+  const [state, setState] = useState({ rows: null, next: null, searched: null, problem: null });
+  const [newer, setNewer] = useState(0);
+  const rows = useRef(null);
+  const key = JSON.stringify(asked) + after;
+  const load = async () => {
+    try {
+      const answer = await get("runs", { ...asked, after, limit: 50 });
+      rows.current = answer.items;
+      setNewer(0);
+      setState({ rows: answer.items, next: answer.next, searched: answer.searched_to, open: answer.open, problem: null });
+    } catch (problem) { setState((old) => ({ ...old, problem })); }
+  };
+  useEffect(() => { load(); }, [key]);
+  const ids = (state.rows ?? []).map((run) => idInUrl(run.id)).join(",");
+  useEffect(() => {
+    const filter = new URLSearchParams(Object.keys(asked).length ? asked : { status: ALL }).toString();
+    const seen = (newest) => {
+      const first = rows.current?.[0]?.id;
+      const at = first === undefined ? newest.length : newest.indexOf(first);
+      if (at > 0 && rows.current?.length === 0) load();
+      else setNewer(at < 0 ? newest.length : at);
+    };
+    // A run that came between the list and the stream is in neither: count once more.
+    const late = after || asked.q || !rows.current?.length ? 0 : setTimeout(() => get("runs", { ...asked, limit: 1, count_newer_than: rows.current[0].id }, { quiet: true }).then((answer) => answer.newer?.count && setNewer(answer.newer.count), () => {}), 1500);
+    const stop = watch({ counts: 1, ...(ids ? { rows: ids } : {}), ...(after || asked.q ? {} : { list: filter }) }, {
+      again: load,
+      hear(name, data) {
+        if (name === "counts") counts.value = data;
+        else if (name === "run") setState((old) => ({ ...old, rows: old.rows?.map((run) => (run.id === data.run.id ? { ...run, ...data.run } : run)) ?? null }));
+        else if (name === "list" && data.list === filter && rows.current) seen(data.newest);
+      },
+    });
+    return () => { clearTimeout(late); stop(); };
+  }, [key, ids]);
+  return { ...state, newer, load };
+}
+
+export default function Runs() {
+  const filter = fromQuery(query.value);
+  const asked = toApi(filter.tokens, filter.q);
+  const after = query.value.get("after");
+  const { rows, next, searched, open, problem, newer, load } = useRuns(asked, after);
+  const [chosen, setChosen] = useState(() => new Set());
+  const [all, setAll] = useState(false);
+  const [current, setCurrent] = useState(-1);
+  const input = useRef(null);
+  const table = useRef(null);
+  const plain = toQuery({ tokens: filter.tokens, q: "" });
+
+  useEffect(() => { document.title = "Runs · Rival"; get("runs/counts").then((found) => (counts.value = found), () => {}); }, []);
+  useEffect(() => { setCurrent(-1); setChosen(new Set()); setAll(false); }, [place.value.query]);
+  useEffect(() => { if (open) go(to.run(open.run, { step: open.step }), { replace: true }); }, [open]);
+  useMemo(() => (footKeys.value = [[["j", "k"], "rows"], [["x"], "choose"], [["Enter"], "open"]]), []);
+
+  const toggle = (id) => { setAll(false); setChosen((old) => { const made = new Set(old); if (!made.delete(id)) made.add(id); return made; }); };
+  const move = (by) => {
+    const at = Math.max(0, Math.min((rows?.length ?? 0) - 1, current + by));
+    setCurrent(at);
+    table.current?.querySelectorAll("tbody tr")[at]?.querySelector("a")?.focus();
+  };
+  useKeys({
+    "/": [() => input.current?.focus(), "filter"],
+    j: [() => move(1), "next row"], k: [() => move(-1), "previous row"],
+    x: [() => rows?.[current] && toggle(rows[current].id), "choose the row"],
+    Enter: [() => rows?.[current] && go(to.run(rows[current].id)), "open the run"],
+    n: [() => load(), "let newer runs in"],
+    Escape: [() => { setChosen(new Set()); setAll(false); }, "choose none"],
+  });
+
+  const everything = filter.tokens.length === 0 && !filter.q;
+  const exported = (format) => `api/v1/runs/export?${new URLSearchParams({ ...asked, format })}`;
+  const saved = views();
+  const save = () => { localStorage.setItem(VIEWS, JSON.stringify([...saved, { text: sentence(filter.tokens, filter.q) || "all", query: place.value.query }])); say("The view is saved in this browser"); };
+  return html`<main id="main" tabindex="-1"><h1 class="vh">Runs</h1>
+    <${Counts} shown=${counts.value} asked=${plain} />
+    <form class="bar fbar" role="search" aria-label="Filter runs" onSubmit=${(event) => event.preventDefault()}>
+      <${Filter} filter=${filter} input=${input} />
+      <${Menu} label="Views" items=${[...saved.map((view) => ({ text: view.text, href: `runs?${view.query}` })), { text: "Save this view", do: save, why: everything ? "There is no filter yet." : null },
+        saved.length > 0 && { text: "Forget all views", do: () => { localStorage.removeItem(VIEWS); say("Forgotten"); } }]}>Views<//>
+      <${Menu} label="Export" end items=${[{ text: "As CSV", href: exported("csv"), download: "" }, { text: "As JSON lines", href: exported("jsonl"), download: "" }, { text: "As command", hint: `rival ls ${asOptions(filter.tokens)}`, do: () => navigator.clipboard?.writeText(`rival ls ${asOptions(filter.tokens)} --json`) }]}>Export<//>
+    </form>
+    ${problem && html`<${Problem} problem=${problem} again=${load} />`}
+    ${!rows && !problem && html`<div class="panel"><${Loading} rows=${12} /></div>`}
+    ${rows && html`<section class="panel list" aria-label="Runs, newest first">
+      ${newer > 0 && html`<button class="newer" type="button" onClick=${load}><${Sign} of="retry" /> ${newer >= 50 ? "50+" : count(newer)} newer ${newer === 1 ? "run" : "runs"}</button>`}
+      ${rows.length === 0 ? html`<${Empty} filter=${filter} first=${everything && !after} />` : html`
+      <table role="grid" aria-rowcount="-1" aria-multiselectable="true" aria-label="Runs" ref=${table}>
+        <colgroup><col class="w-x" /><col class="w-st" /><col class="w-id" /><col class="w-wf" /><col /><col class="w-at" /><col class="w-tk" /><col class="w-in w-hide" /></colgroup>
+        <thead role="rowgroup"><tr role="row"><th role="columnheader"><input type="checkbox" aria-label="Choose all on this page" checked=${chosen.size > 0 && rows.every((run) => chosen.has(run.id))}
+          onClick=${(event) => setChosen(event.target.checked ? new Set(rows.map((run) => run.id)) : new Set())} /></th>
+          <th role="columnheader">Status</th><th role="columnheader">Run</th><th role="columnheader">Workflow</th><th role="columnheader">At / waits for</th>
+          <th role="columnheader" class="num" aria-sort="descending">Started</th><th role="columnheader" class="num">Took, against the usual</th><th role="columnheader" class="c-in">Input</th></tr></thead>
+        <tbody role="rowgroup">${rows.map((run, at) => html`<${Row} key=${run.id} run=${run} chosen=${chosen.has(run.id)} current=${at === current} choose=${() => { toggle(run.id); setCurrent(at); }} />`)}</tbody></table>`}
+      <div class="pager bar sm i3">${after && html`<a class="b" href=${to.runs(toQuery(filter))}>Newest</a>`}
+        <span>${searched ? `searched back to ${time(searched)}, ${distance(searched)}` : "50 a page, newest first"}</span><span class="grow"></span>
+        ${next && html`<a class="b" href=${to.runs({ ...toQuery(filter), after: next })}>${searched ? "Go on" : "Older"} <${Sign} of="right" /></a>`}</div></section>`}
+    <${Bulk} ids=${chosen} total=${Boolean(next) || chosen.size === rows?.length} filter=${filter} all=${all} setAll=${setAll} clear=${() => { setChosen(new Set()); setAll(false); }} />
+  </main>`;
+}

@@ -1,0 +1,44 @@
+// The history of the run: every transition, newest first, page by page; an entry opens to its whole detail.
+import { html, useEffect, useState, Button, Loading, Problem } from "../ui.js";
+import { get, idPath } from "../api.js";
+import { moment, time } from "../format.js";
+import { Json } from "../json.js";
+import { setQuery } from "../router.js";
+
+const words = (detail) => Object.entries(detail ?? {}).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join("  ");
+
+function Entry({ run, entry, pick }) {
+  const [whole, setWhole] = useState(null);
+  const [open, setOpen] = useState(false);
+  const show = async () => {
+    setOpen(!open);
+    if (!whole) setWhole(await get(idPath`runs/${run.id}/history/${entry.id}`).catch((problem) => ({ detail: { problem: problem.title } })));
+  };
+  return html`<tr><td class="i3 m" title=${moment(entry.at)}>${time(entry.at, true)}</td><td class="m">${entry.step ? html`<button type="button" class="lk m" onClick=${() => pick(entry.step)}>${entry.step}</button>` : html`<span class="i3">run</span>`}</td>
+    <td>${entry.what.replaceAll("_", " ")}</td><td class="i2 m cut">${entry.by ?? ""}</td>
+    <td class="i2"><button type="button" class="lk q cut m" aria-expanded=${String(open)} onClick=${show}>${words(entry.detail) || (entry.left_out?.length ? entry.left_out.join(", ") : "–")}</button></td></tr>
+    ${open && whole && html`<tr class="detail"><td colspan="5"><${Json} value=${whole.detail} /></td></tr>`}`;
+}
+
+export default function History({ run, moves, selected }) {
+  const [items, setItems] = useState(null);
+  const [next, setNext] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const [only, setOnly] = useState(null);
+  const load = async (before) => {
+    try {
+      const answer = await get(idPath`runs/${run.id}/history`, { order: "newest", limit: 100, before, step: only });
+      setItems((old) => (before ? [...(old ?? []), ...answer.items] : answer.items));
+      setNext(answer.next);
+    } catch (found) { setProblem(found); }
+  };
+  useEffect(() => { load(); }, [run.id, only]);
+  useEffect(() => { if (!items || items.length > 100) return undefined; const timer = setTimeout(() => load(), 700); return () => clearTimeout(timer); }, [moves]);
+  if (problem) return html`<${Problem} problem=${problem} again=${() => load()} />`;
+  if (!items) return html`<${Loading} />`;
+  return html`<section class="tlp" aria-label="History"><div class="bar tlh"><p class="i2 grow">Newest first. The run can be rebuilt from these entries alone.</p>
+      ${selected && html`<${Button} aria-pressed=${String(Boolean(only))} onClick=${() => setOnly(only ? null : selected)}>${only ? `Only ${only}: show all` : `Only ${selected}`}<//>`}</div>
+    <div class="panel"><table class="hist"><colgroup><col class="w-tm" /><col class="w-sp" /><col class="w-wh" /><col class="w-by" /><col /></colgroup><thead><tr><th>Time</th><th>Step</th><th>What</th><th>By</th><th>Detail</th></tr></thead>
+    <tbody>${items.map((entry) => html`<${Entry} key=${entry.id} run=${run} entry=${entry} pick=${(step) => setQuery({ tab: null, step })} />`)}</tbody></table>
+    ${next && html`<div class="pager bar"><span class="grow"></span><${Button} onClick=${() => load(next)}>Older<//></div>`}</div></section>`;
+}

@@ -1,0 +1,138 @@
+// The timeline: one row per place, bars for what happened in it, idle time folded.
+import { html, useEffect, useMemo, useState, Loading, Problem, Segment, Sign, look, useLoad, WORDS } from "../ui.js";
+import { get, idPath } from "../api.js";
+import { footKeys } from "../frame.js";
+import { count, duration, time } from "../format.js";
+import { VirtualList } from "../virtual.js";
+import { barsOf, scale, stretches, ticks } from "./bars.js";
+import { parentOf } from "./model.js";
+
+const TONE = { queued: "g queued", ran: "g completed", runs: "g running", tried: "g waits soft", failed: "g failed", lost: "g lost", again: "g again", waited: "g waited", span: "g span", stopped: "g cancelled" };
+const LEGEND = [["queued", "queued"], ["ran", "ran"], ["tried", "ran, to be tried again"], ["failed", "ran and failed"], ["lost", "lost with its worker"], ["again", "until the next attempt"], ["waited", "waited"], ["span", "composite"]];
+const SIGNS = { branch: "branch", parallel: "parallel", for_each: "each", loop: "retry", workflow: "nested", compensating: "undone", flow: "nested" };
+const MANY = 8;
+/** Callbacks of composites: how they work, not what the author named. */
+const INNER = /!(when|items|input|key|until|while|condition)$/;
+
+/** The rows to draw, in the order of their beginning below their composite; many turns become one row of columns. */
+export function rowsOf(bars, closed) {
+  const below = new Map();
+  for (const row of bars.values()) {
+    if (INNER.test(row.path) && row.status !== "failed") continue;
+    const above = row.path.includes("!") && !row.path.startsWith("!") ? parentOf(row.path.split("!")[0]) : parentOf(row.path);
+    let at = above;
+    while (at && !bars.has(at)) at = parentOf(at);
+    if (!below.has(at)) below.set(at, []);
+    below.get(at).push(row);
+  }
+  const made = [];
+  const add = (path, level) => {
+    const rows = (below.get(path) ?? []).sort((one, other) => one.first - other.first || (one.path < other.path ? -1 : 1));
+    const turns = rows.filter((row) => /\[\d+\]$/.test(row.path));
+    const many = turns.length > MANY || rows.length > 60;
+    if (many) {
+      const picked = turns.length > MANY ? turns : rows;
+      const owner = made.at(-1);
+      if (owner && owner.path === path) owner.density = picked;
+      const failed = picked.filter((row) => row.status === "failed").slice(0, 5);
+      for (const row of failed) { made.push({ ...row, level, more: below.has(row.path) }); if (!closed.has(row.path)) add(row.path, level + 1); }
+      made.push({ path: `${path}/…`, level, gap: picked.length - failed.length, kind: "gap", bars: [], status: "pending", first: 0, last: 0 });
+      for (const row of rows) if (!picked.includes(row)) made.push({ ...row, level, more: below.has(row.path) });
+      return;
+    }
+    for (const row of rows) {
+      made.push({ ...row, level, more: below.has(row.path) });
+      if (!closed.has(row.path)) add(row.path, level + 1);
+    }
+  };
+  add("", 0);
+  return made;
+}
+
+function Label({ row, toggle, closed }) {
+  const [sign, cls] = look(row.status);
+  const name = row.gap ? `${count(row.gap)} more` : row.path.slice(row.path.lastIndexOf("/") + 1);
+  const length = row.gap ? "" : duration((row.last - row.first) / 1000);
+  return html`<span class=${`lb ${cls}`} style=${{ "--l": row.level }}>${row.more ? html`<button type="button" class="tgl tw" tabindex="-1" aria-label=${`${closed ? "Open" : "Close"} ${name}`} onClick=${(event) => { event.stopPropagation(); toggle(row.path); }}><${Sign} of=${closed ? "right" : "down"} /></button>` : html`<i class="tw0"></i>`}
+    <${Sign} of=${SIGNS[row.kind] ?? sign} /><span class="vh">${WORDS[row.status] ?? row.status}</span><span class="nm" title=${row.path}>${name}</span><span class="d">${length}</span></span>`;
+}
+
+function Track({ row, to }) {
+  if (row.density) {
+    const columns = 48;
+    const first = Math.min(...row.density.map((one) => one.first));
+    const last = Math.max(...row.density.map((one) => one.last), first + 1);
+    const sums = new Array(columns).fill(0);
+    for (const one of row.density) sums[Math.min(columns - 1, Math.floor((columns * (one.last - first)) / (last - first)))] += 1;
+    const most = Math.max(...sums);
+    const left = to.x(first);
+    const width = (to.x(last) - left) / columns;
+    return html`<span class="tk">${sums.map((amount, at) => amount > 0 && html`<i class="h" key=${at} style=${{ "--a": left + at * width, "--b": width * 0.92, "--h": `${4 + (16 * amount) / most}px` }}></i>`)}<span class="gt" style=${{ "--a": to.x(last) }}>${count(row.density.length)}</span></span>`;
+  }
+  return html`<span class="tk">${row.bars.map((bar, at) => html`<i key=${at} class=${row.path.includes("!compensate") && bar.what === "ran" ? "g undone" : TONE[bar.what]} title=${`${bar.what}: ${duration((bar.to - bar.from) / 1000)}`} style=${{ "--a": to.x(bar.from), "--b": Math.max(0, to.x(bar.to) - to.x(bar.from)) }}></i>`)}
+    ${note(row, to)}</span>`;
+}
+
+function note(row, to) {
+  const tries = row.bars.filter((bar) => ["ran", "failed", "tried", "lost"].includes(bar.what)).length;
+  const at = to.x(row.last);
+  if (tries < 2 || row.kind === "flow" || at > 88) return null;
+  return html`<span class=${`gt ${row.status === "failed" ? "bad" : ""}`} style=${{ "--a": at }}>${tries} attempts</span>`;
+}
+
+/** Where the time went: waiting, working, and the step that took longest. */
+function sentence(rows, end) {
+  const leaves = rows.filter((row) => !["branch", "parallel", "for_each", "loop", "workflow", "item", "compensating", "gap", "flow"].includes(row.kind));
+  const parts = stretches(leaves, end);
+  const worked = parts.reduce((sum, [from, to]) => sum + (to - from), 0) / 1000;
+  const idle = end / 1000 - worked;
+  const time = (row) => row.bars.filter((bar) => ["ran", "runs", "failed", "tried", "lost"].includes(bar.what)).reduce((sum, bar) => sum + bar.to - bar.from, 0) / 1000;
+  const slow = [...leaves].sort((one, other) => time(other) - time(one))[0];
+  return { worked, idle, slow, slowest: slow ? time(slow) : 0 };
+}
+
+export default function Timeline({ run, moves, selected, pick, at }) {
+  const { value: changes, problem, again } = useLoad(() => get(idPath`runs/${run.id}/changes`), [run.id]);
+  const [folded, setFolded] = useState(true);
+  const [closed, setClosed] = useState(() => new Set());
+  useEffect(() => { footKeys.value = [[["↑", "↓"], "rows"], [["[", "]"], "a moment back, on"]]; }, []);
+  useEffect(() => { if (!changes) return undefined; const timer = setTimeout(again, 1200); return () => clearTimeout(timer); }, [moves]);
+  const bars = useMemo(() => (changes ? barsOf(changes) : new Map()), [changes]);
+  const rows = useMemo(() => rowsOf(bars, closed), [bars, closed]);
+  if (problem) return html`<${Problem} problem=${problem} again=${again} />`;
+  if (!changes) return html`<${Loading} rows=${12} />`;
+  if (!rows.length) return html`<section class="tlp"><p class="i2">Nothing has happened yet.</p></section>`;
+  const leaves = [...bars.values()];
+  const parts = folded ? stretches(leaves, changes.end) : [[0, Math.max(1, changes.end)]];
+  const to = scale(parts, changes.end);
+  const start = changes.start;
+  const where = sentence(rows, changes.end);
+  const toggle = (path) => setClosed((old) => { const made = new Set(old); if (!made.delete(path)) made.add(path); return made; });
+  const clock = (ms) => time(new Date(start + ms).toISOString());
+  const moment = at ? changes.rows.find(([hid]) => hid >= Number(at))?.[1] : null;
+  const draw = (row) => html`<${Label} row=${row} toggle=${toggle} closed=${closed.has(row.path)} /><${Track} row=${row} to=${to} />`;
+  const choose = (row) => row.kind !== "gap" && pick(row.path);
+  const keys = (event) => {
+    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const all = rows.filter((row) => row.kind !== "gap");
+    const next = all[Math.max(0, Math.min(all.length - 1, all.findIndex((row) => row.path === selected) + move))];
+    choose(next);
+    event.currentTarget.querySelector(`[data-path="${CSS.escape(next.path)}"]`)?.focus();
+  };
+  const grid = html`<div class="tlg" aria-hidden="true"><span class="tk">${to.parts.flatMap((part) => [0, ...ticks(part)].map((offset) => html`<i class="tick" key=${`${part.from}:${offset}`} style=${{ "--a": to.x(part.from + offset) }}></i>`))}
+    ${to.folds.map((fold, nth) => html`<i class="fold" key=${nth} style=${{ "--a": fold.left, "--b": fold.width }}></i><span class="foldl" key=${`l${nth}`} style=${{ "--a": fold.left, "--b": fold.width }}>${duration(fold.length)} idle</span>`)}
+    ${moment !== null && moment !== undefined && html`<i class="tick nowl" style=${{ "--a": to.x(moment) }}></i>`}</span></div>`;
+  const axis = html`<div class="axis tl-ax" aria-hidden="true"><span class="lb">Places</span><span class="tk">${to.parts.flatMap((part) => [html`<span class="gt i3" key=${part.from} style=${{ "--a": to.x(part.from) }}>${clock(part.from)}</span>`, ...ticks(part).map((offset) => html`<span class="gt i3" key=${`${part.from}:${offset}`} style=${{ "--a": to.x(part.from + offset) }}>+${duration(offset / 1000)}</span>`)])}</span></div>`;
+  const total = (changes.end / 1000);
+  return html`<section class="tlp" aria-label="Timeline"><div class="bar tlh"><div class="grow"><p>${where.idle > where.worked && where.idle > 1
+      ? html`<b>${duration(where.idle)} of ${duration(total)} was waiting.</b> <span class="i2">In the ${duration(where.worked)} of work, </span>` : html`<b>${duration(where.worked)} of ${duration(total)} was work.</b> `}
+      ${where.slow && html`<button type="button" class="lk m" onClick=${() => choose(where.slow)}>${where.slow.path}</button> <span class="i2">took ${duration(where.slowest)}.</span>`}</p></div>
+    <${Segment} label="Idle time" of=${[[true, "idle folded"], [false, "true to scale"]]} value=${folded} onPick=${setFolded} /></div>
+    <div class="lg" role="group" aria-label="Legend">${LEGEND.map(([key, text]) => html`<span key=${key}><i class=${TONE[key]}></i>${text}</span>`)}</div>
+    <div class="panel tlw">${axis}${rows.length > 140
+      ? html`<${VirtualList} total=${rows.length} height=${28} most=${640} label=${`Timeline of ${run.id}`} row=${(index) => html`<div class="tlr" onClick=${() => choose(rows[index])}>${draw(rows[index])}</div>`} />`
+      : html`<ol class="tl" role="tree" aria-label=${`Timeline of ${run.id}`} onKeyDown=${keys}>${rows.map((row, nth) => html`<li role="treeitem" key=${row.path} data-path=${row.path} aria-level=${row.level + 1} aria-selected=${String(selected === row.path)} aria-expanded=${row.more ? String(!closed.has(row.path)) : undefined}
+          tabindex=${selected === row.path || (nth === 0 && !rows.some((one) => one.path === selected)) ? "0" : "-1"} onClick=${() => choose(row)}>${draw(row)}</li>`)}</ol>`}${grid}</div></section>`;
+}

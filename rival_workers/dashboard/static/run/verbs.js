@@ -1,0 +1,52 @@
+// Verbs of an operator, and the preview that the server makes of one. The panel is in `preview.js`.
+import { useEffect, useState } from "../ui.js";
+import { idPath, post } from "../api.js";
+import { flat } from "./model.js";
+
+export const VERBS = {
+  retry: { title: "Retry", sign: "retry", done: "opened again" },
+  rewind: { title: "Rewind", sign: "undone", done: "rewound", step: true },
+  skip: { title: "Skip", sign: "skipped", done: "skipped", step: true, reason: true },
+  "set-result": { title: "Set the result of", sign: "completed", done: "set", step: true, reason: true, result: true },
+  pause: { title: "Pause", sign: "paused", done: "paused" },
+  resume: { title: "Resume", sign: "right", done: "resumed" },
+  cancel: { title: "Cancel", sign: "cancelled", done: "cancelled", danger: true },
+};
+
+/** Asks the server what would happen; again when the chosen step changes or the run has moved. */
+export function usePreview(run, mode) {
+  const [state, setState] = useState({ key: null, answer: null, problem: null, moved: false });
+  const [turn, setTurn] = useState(0);
+  const key = mode ? `${mode.verb}:${mode.step ?? ""}:${turn}` : null;
+  useEffect(() => {
+    if (!mode || (VERBS[mode.verb].step && !mode.step)) return undefined;
+    let gone = false;
+    const body = { dry_run: true, ...(VERBS[mode.verb].step ? { step: mode.step } : {}), ...(VERBS[mode.verb].reason ? { reason: "preview" } : {}), ...(VERBS[mode.verb].result ? { result: null } : {}) };
+    post(idPath`runs/${run.id}/` + mode.verb, body).then(
+      (answer) => !gone && setState((old) => ({ key, answer, problem: null, moved: old.moved && turn > 0 })),
+      (problem) => !gone && setState((old) => ({ ...old, key, answer: null, problem })));
+    return () => { gone = true; };
+  }, [key]);
+  return { ...(state.key === key || state.answer ? state : { answer: null, problem: null }), again: (moved) => { setState((old) => ({ ...old, moved })); setTurn(turn + 1); } };
+}
+
+/**
+ * What the graph marks: sets of paths. Handlers and compensations of what runs again are deleted; steps that were not
+ * reached run for the first time, unless they are in a branch that was not taken.
+ */
+export function marks(answer, items) {
+  const told = [...(answer?.runs_again ?? []), ...(answer?.opened ?? [])];
+  const again = new Set(told.filter((path) => !path.includes("!")));
+  const gone = new Set(told.filter((path) => path.endsWith("!on_error")));
+  for (const item of flat(items)) {
+    for (const { row } of item.beside) if (again.has(item.path)) gone.add(row.path);
+    if (item.reaction && item.type === "compensation" && again.has(item.path.split("!")[0])) gone.add(item.path);
+  }
+  const compensations = flat(items).filter((item) => item.type === "compensation");
+  if (compensations.length && compensations.every((item) => gone.has(item.path))) gone.add("!compensate");
+  const first = new Set();
+  if (again.size) for (const path of unreached(items)) first.add(path);
+  return { again, gone, first };
+}
+
+const unreached = (items) => items.flatMap((item) => [...(item.row || item.reaction ? [] : [item.path]), ...item.lanes.filter((lane) => lane.taken !== false).flatMap((lane) => unreached(lane.items))]);

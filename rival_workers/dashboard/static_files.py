@@ -1,0 +1,72 @@
+"""The files for browsers. Their directory's hash is part of each URL, so that everything can be cached for ever and no
+two versions are ever mixed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mimetypes
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+DIRECTORY = Path(__file__).parent / "static"
+#: The page that all paths of the application answer; it holds no data.
+SHELL = "index.html"
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml", ".css": "text/css"}
+_NOT_THERE = (
+    "<!doctype html><html lang=en><title>Rival</title>"
+    "<p>The files of the dashboard are not installed. Its API is at <code>api/v1</code>.</p></html>"
+)
+
+
+@dataclass(frozen=True)
+class StaticFile:
+    content: bytes
+    compressed: bytes
+    media_type: str
+
+
+class StaticFiles:
+    def __init__(self, directory: Path = DIRECTORY) -> None:
+        self._directory = directory
+        self._files = lru_cache(2)(self._read)
+
+    def version(self) -> str:
+        return self._files(self._stamp())[0]
+
+    def file(self, version: str, name: str) -> StaticFile | None:
+        """None: the file does not exist, or not in this version."""
+        current, files = self._files(self._stamp())
+        return files.get(name) if version == current else None
+
+    def shell(self, base: str) -> bytes:
+        version, files = self._files(self._stamp())
+        found = files.get(SHELL)
+        text = _NOT_THERE if found is None else found.content.decode()
+        return text.replace("%BASE%", base).replace("%STATIC%", f"static/{version}").encode()
+
+    def _paths(self) -> list[Path]:
+        return sorted(path for path in self._directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+    def _stamp(self) -> tuple[tuple[str, int, int], ...]:
+        """Changes when a file does: in a checkout they are edited while the server runs."""
+        stats = ((path, path.stat()) for path in self._paths())
+        return tuple((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in stats)
+
+    def _read(self, _stamp: object) -> tuple[str, dict[str, StaticFile]]:
+        contents = {path.relative_to(self._directory).as_posix(): path.read_bytes() for path in self._paths()}
+        joined = hashlib.sha256()
+        for name, content in contents.items():
+            joined.update(f"{name}\0{len(content)}\0".encode() + content)
+        return joined.hexdigest()[:12], {name: _file(name, content) for name, content in contents.items()}
+
+
+def _file(name: str, content: bytes) -> StaticFile:
+    return StaticFile(content, gzip.compress(content, 9), _type(name))
+
+
+def _type(name: str) -> str:
+    found = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return f"{found}; charset=utf-8" if found.startswith("text/") else found

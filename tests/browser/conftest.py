@@ -1,0 +1,176 @@
+"""Chromium, and a dashboard with runs in every status. Without Chromium these tests are skipped, which pytest reports.
+
+Every page that a test opens is watched: a message in the console, an error, a report of the content security policy or
+a request to another origin fails the test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.support.workers import ROOT, wait_until
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
+WHY_SKIPPED = "tests/browser needs Chromium: `apt-get install chromium` (make test does so where it can)"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            # In CI they must run: there the fixture below fails.
+            if CHROMIUM is None and not os.environ.get("CI"):
+                item.add_marker(pytest.mark.skip(reason=WHY_SKIPPED))
+
+
+class Site:
+    """The dashboard under test, asked directly for what is not the browser's matter."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.link = link = self._line()
+        assert link.startswith("http"), "the site did not start"
+        self.url, _, token = link.partition("#token=")
+        self.api = httpx.Client(base_url=self.url + "api/v1/", headers={"sec-fetch-site": "same-origin"}, timeout=30)
+        self.post("session", token=token)
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self.api.get(path, params=query).raise_for_status().json()
+
+    def post(self, path: str, **body: Any) -> Any:
+        return self.api.post(path, json=body).raise_for_status().json()
+
+    def start(self, workflow: str, run_id: str, **given: Any) -> str:
+        self.post("runs", workflow=workflow, input=given, run_id=run_id)
+        return run_id
+
+    def status(self, run_id: str) -> str:
+        return str(self.get(f"runs/{run_id}")["run"]["status"])
+
+    def enlarge(self) -> None:
+        """Adds `big-items` and `big-flow`, runs of ten thousand steps."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        assert self._line() == "enlarged"
+
+    def close(self) -> None:
+        self.api.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@pytest.fixture(scope="package")
+def site() -> Iterator[Site]:
+    command = [sys.executable, "-m", "tests.browser.site"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        found = Site(process)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    assert CHROMIUM is not None, WHY_SKIPPED
+    # In this package only: while Playwright is open, no other event loop runs in this thread.
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="package")
+def cookies(browser: Browser, site: Site) -> Any:
+    """The state of a browser that has opened the printed link."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.link)
+    page.get_by_role("heading", name="Runs").wait_for(state="attached")
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+class Watched:
+    """Everything that a page said or asked for and should not have. `expects`: a part of messages that a test provokes,
+    since Chromium writes one for each refusal."""
+
+    def __init__(self, page: Page, origin: str, expects: str | None) -> None:
+        self.problems: list[str] = []
+        self._expects = expects
+        page.on("console", lambda message: self._heard(f"console: {message.text} {message.location}"))
+        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        page.on("request", lambda request: self._check(request.url, origin))
+
+    def _heard(self, text: str) -> None:
+        if self._expects is None or self._expects not in text:
+            self.problems.append(text)
+
+    def _check(self, url: str, origin: str) -> None:
+        if not url.startswith((origin, "data:", "blob:")):
+            self.problems.append(f"off the origin: {url}")
+
+
+OpenPage = Callable[..., Page]
+
+
+def opening(browser: Browser, site: Site, cookies: Any) -> Iterator[OpenPage]:
+    made: list[tuple[Any, Watched]] = []
+
+    def opened(path: str = "runs", expects: str | None = None, **context: Any) -> Page:
+        options = {"viewport": {"width": 1440, "height": 900}, "storage_state": cookies, **context}
+        page = browser.new_context(**options).new_page()
+        page.set_default_timeout(10_000)
+        made.append((page.context, Watched(page, site.url, expects)))
+        page.goto(site.url + path)
+        return page
+
+    yield opened
+    for context, _ in made:
+        context.close()
+    problems = [one for _, watched in made for one in watched.problems]
+    assert not problems, "\n".join(problems)
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: Site, cookies: Any) -> Iterator[OpenPage]:
+    """Opens a page of the dashboard by its path, logged in."""
+    yield from opening(browser, site, cookies)
+
+
+@pytest.fixture(scope="module")
+def open_pages(browser: Browser, site: Site, cookies: Any) -> Iterator[OpenPage]:
+    """The same for pages that all tests of a module use."""
+    yield from opening(browser, site, cookies)
+
+
+def follow(page: Page, path: str) -> None:
+    """Goes to a page of the dashboard as a link inside it does."""
+    page.evaluate("path => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')) }", path)
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Path | None:
+    """Where `make screenshots` wants its pictures; None: no pictures are asked for."""
+    folder = os.environ.get("RIVAL_SCREENSHOTS")
+    return Path(folder) if folder else None
+
+
+def wait_for_status(site: Site, run_id: str, status: str) -> None:
+    wait_until(lambda: site.status(run_id) == status, timeout=30, what=f"{run_id} is {status}")

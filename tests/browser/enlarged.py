@@ -1,0 +1,59 @@
+"""Runs of ten thousand steps, made from small ones: the rows of one item or checkpoint are repeated. Running them here
+would take minutes, and the pages only read rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlalchemy import Table, insert, select
+
+from rival_client import Rival
+from rival_client.db.log_tables import history
+from rival_client.db.run_tables import runs, steps
+
+MANY = 10_000
+Row = dict[str, Any]
+PathOf = Callable[[re.Match[str], int], str]
+
+
+def enlarge(rival: Rival) -> None:
+    """`big-items` has the items of `etl-60`, `big-flow` the checkpoints of `onboarding-done`, again and again."""
+    _copy(rival, "etl-60", "big-items", r"accounts\[5\](?P<rest>/.*)?$", range(60, MANY), _item)
+    _copy(rival, "onboarding-done", "big-flow", r"onboarding/greet~2$", range(4, MANY + 1), _checkpoint)
+
+
+def _item(found: re.Match[str], number: int) -> str:
+    return f"accounts[{number}]{found['rest'] or ''}"
+
+
+def _checkpoint(_: re.Match[str], number: int) -> str:
+    return f"onboarding/greet~{number}"
+
+
+def _copy(rival: Rival, source: str, target: str, repeated: str, numbers: range, path_of: PathOf) -> None:
+    with rival.database.transaction() as connection:
+        for table in (runs, steps, history):
+            key = table.c.id if table is runs else table.c.run_id
+            read = connection.execute(select(table).where(key == source)).mappings()
+            rows = [row for one in read for row in _renamed(table, dict(one), target)]
+            if table is not runs:
+                rows += [made for row in rows for made in _repeated(row, repeated, numbers, path_of)]
+            for first in range(0, len(rows), 500):
+                connection.execute(insert(table), rows[first : first + 500])
+
+
+def _renamed(table: Table, row: Row, target: str) -> Iterator[Row]:
+    if table is history:
+        row.pop("id")
+    if row.get("total"):
+        row["total"] = row["opened"] = MANY
+    yield {**row, ("id" if table is runs else "run_id"): target}
+
+
+def _repeated(row: Row, repeated: str, numbers: range, path_of: PathOf) -> Iterator[Row]:
+    found = re.match(repeated, row["path"] or "")
+    if found:
+        yield from ({**row, "path": path_of(found, number)} for number in numbers)

@@ -1,0 +1,118 @@
+"""The path of a newcomer: open the link that `rival dev` prints, start the example from its form, watch it, rewind it
+with the preview, see it end. `make screenshots` takes its pictures along this path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.filling import Filler
+from tests.support.workers import ROOT
+
+ORDERS = {"ann": {"axe": 2, "gloves": 1}, "mallory": {"axe": 1}, "bob": {"rope": 1}, "eve": {"axe": 6}}
+LINK = re.compile(r"http://127\.0\.0\.1:\d+/#token=\S+")
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Iterator[str]:
+    """What `rival dev` prints for the example; real servers and workers."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
+    command = [sys.executable, "-m", "rival_workers.cli", "dev", "--workflows", str(ROOT / "examples/order_fulfilment")]
+    options = {"cwd": tmp_path, "env": clean | {"PYTHONPATH": str(ROOT)}, "start_new_session": True, "text": True}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options) as process:  # type: ignore[call-overload]
+        found = next((seen[0] for line in process.stdout if (seen := LINK.search(line))), None)
+        assert found is not None, "no link was printed"
+        yield found
+        os.killpg(process.pid, signal.SIGTERM)
+        process.stdout.read()
+
+
+class Camera:
+    """Takes pictures when they are asked for."""
+
+    def __init__(self, page: Page, folder: Path | None) -> None:
+        self._page, self._folder = page, folder
+
+    def take(self, name: str, wait: float = 400, themes: tuple[str, ...] = ("light",)) -> None:
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._page.wait_for_timeout(wait)
+        for theme in themes:
+            self._page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+            self._page.screenshot(path=self._folder / f"{name}-{theme}.png")
+        self._page.evaluate("document.documentElement.dataset.theme = 'light'")
+
+
+@pytest.mark.slow
+def test_the_example_is_started_watched_rewound_and_ends(link: str, browser: Browser, pictures: Path | None) -> None:
+    page = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce").new_page()
+    page.set_default_timeout(15_000)
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    camera = Camera(page, pictures)
+    page.goto(link)
+    expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Workflows").click()
+    for customer, lines in ORDERS.items():
+        start(page, customer, lines, camera)
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Runs").click()
+    expect(page.locator("tbody tr")).to_have_count(4)
+    expect(page.locator("tbody tr").filter(has_text="failed")).to_have_count(2)
+    camera.take("runs")
+    page.get_by_role("link", name="order-eve").click()
+    expect(page.get_by_role("region", name="Why")).to_contain_text("book_carrier")
+    camera.take("run")
+    rewind(page, camera)
+    page.get_by_role("link", name="Timeline").click()
+    camera.take("timeline", wait=1500)
+    page.keyboard.press("g")
+    page.keyboard.press("f")
+    expect(page.get_by_role("region", name="Workers")).to_contain_text("alive")
+    camera.take("fleet", wait=1500)
+    page.context.close()
+    assert not problems
+
+
+def start(page: Page, customer: str, lines: dict[str, int], camera: Camera) -> None:
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Workflows").click()
+    page.get_by_role("link", name="Start order", exact=True).click()
+    page.locator("form.startf").wait_for()
+    filler = Filler(page)
+    filler.fill({"customer": customer, "lines": lines})
+    filler.form.get_by_label("run id").fill(f"order-{customer}")
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    if customer == "eve":
+        camera.take("start")
+    filler.form.get_by_role("button", name="Start run").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(f"order-{customer}")
+    expect(page.locator(".rh .facts")).to_contain_text(re.compile("completed|failed"), timeout=60_000)
+
+
+def rewind(page: Page, camera: Camera) -> None:
+    """The order of ann is packed again."""
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.get_by_role("link", name="order-ann").click()
+    expect(page.locator(".rh .facts")).to_contain_text("completed")
+    page.locator('[data-path="in-stock?/pick"]').click()
+    page.get_by_role("button", name="Rewind here…").click()
+    panel = page.get_by_role("region", name="Rewind in-stock?/pick")
+    expect(panel).to_contain_text("runs again")
+    expect(page.locator('[data-path="in-stock?/pick"].again')).to_be_visible()
+    camera.take("rewind", themes=("light", "dark"))
+    panel.get_by_role("button", name="Rewind", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="order-ann: rewound")).to_be_visible()
+    expect(page.locator(".rh .facts")).to_contain_text("completed", timeout=30_000)
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_role("region", name="History")).to_contain_text("rewind run")

@@ -1,0 +1,99 @@
+"""Fleet, events, schedules and the login, each with what can be done there."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import OpenPage, Site, wait_for_status
+from tests.support.workers import wait_until
+
+
+def test_the_fleet_shows_its_worker_and_what_it_runs(open_page: OpenPage, site: Site) -> None:
+    site.start("slow_steps", "fleet-1", seconds=6)
+    page = open_page("fleet")
+    workers = page.get_by_role("region", name="Workers")
+    expect(workers).to_contain_text("alive")
+    expect(workers.get_by_role("link", name="slow_steps.first")).to_be_visible(timeout=10_000)
+    expect(page.get_by_role("region", name="Queues")).to_contain_text("rival")
+
+
+def test_an_event_is_sent_to_the_run_that_waits_for_it(open_page: OpenPage, site: Site) -> None:
+    site.start("expense", "event-1", number="7001", amount=1)
+    page = open_page("events")
+    page.get_by_role("link", name="expense.decided").click()
+    waits = page.get_by_role("region", name="Waits")
+    row = waits.get_by_role("row").filter(has_text="event-1")
+    expect(row).to_contain_text("7001")
+    row.get_by_role("button", name="Send…").click()
+    dialog = page.get_by_role("dialog", name="Send an event")
+    expect(dialog.get_by_label("Key optional")).to_have_value("7001")
+    dialog.get_by_label("Payload as JSON").fill('{"approved": true}')
+    expect(dialog.get_by_label("Command", exact=True)).to_contain_text("rival emit expense.decided")
+    dialog.get_by_role("button", name="Send", exact=True).click()
+    wait_for_status(site, "event-1", "completed")
+    expect(page.get_by_role("region", name="Events")).to_contain_text("7001")
+
+
+def test_a_kept_event_that_nearly_matches_is_shown(open_page: OpenPage, site: Site) -> None:
+    site.start("expense", "near-1", number="8001", amount=1)
+    site.post("events", topic="expense.decided", payload={"approved": True}, key="8002", delivery="one")
+    page = open_page("events?topic=expense.decided")
+    row = page.get_by_role("region", name="Waits").get_by_role("row").filter(has_text="near-1")
+    expect(row).to_contain_text("the key differs")
+
+
+def test_a_schedule_is_made_started_paused_and_removed(open_page: OpenPage) -> None:
+    page = open_page("schedules")
+    page.get_by_role("button", name="New schedule…").click()
+    dialog = page.get_by_role("dialog", name="New schedule")
+    dialog.get_by_label("Name").fill("nightly")
+    dialog.get_by_label("Workflow").select_option("slow_steps")
+    dialog.get_by_label("Input as JSON").fill('{"seconds": 0}')
+    dialog.get_by_role("button", name="Save").click()
+    row = page.get_by_role("row").filter(has_text="nightly")
+    expect(row).to_contain_text("0 3 * * *")
+
+    def act(name: str) -> None:
+        row.get_by_role("button", name="Actions of nightly").click()
+        page.get_by_role("menuitem", name=name).click()
+
+    act("Start now")
+    expect(page.get_by_role("status").filter(has_text="Started")).to_be_visible()
+    act("Pause")
+    expect(row).to_contain_text("paused")
+    act("Resume")
+    expect(row).to_contain_text("ok")
+    act("Remove")
+    expect(row).to_have_count(0)
+
+
+def test_without_a_login_nothing_is_shown(browser: Browser, site: Site) -> None:
+    page = browser.new_context().new_page()
+    page.goto(site.url + "runs/order-done")
+    expect(page.get_by_role("form", name="Log in")).to_be_visible()
+    assert "M. Ferreira" not in page.content()
+    page.get_by_label("Link or token").fill(site.link)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("order-done")
+    page.get_by_role("button", name=re.compile("Log out")).click()
+    expect(page.get_by_role("form", name="Log in")).to_be_visible()
+    page.context.close()
+
+
+def test_tabs_share_one_stream(browser: Browser, site: Site, cookies: object) -> None:
+    context = browser.new_context(storage_state=cookies)  # type: ignore[arg-type]
+    streams: list[str] = []
+    ends: list[str] = []
+    context.on("request", lambda request: streams.append(request.url) if "/stream?" in request.url else None)
+    context.on("requestfailed", lambda request: ends.append(request.url) if "/stream?" in request.url else None)
+    first = context.new_page()
+    first.goto(site.url + "runs/onboarding-ann")
+    expect(first.get_by_role("status").filter(has_text="live")).to_be_visible()
+    second = context.new_page()
+    second.goto(site.url + "runs/expense-2209")
+    expect(second.get_by_role("status").filter(has_text="live")).to_be_visible()
+    wait_until(lambda: any("onboarding-ann" in url and "expense-2209" in url for url in streams))
+    assert len(streams) - len(ends) == 1
+    context.close()

@@ -1,0 +1,142 @@
+"""The list of runs: filter, keyboard, pages, newer runs, bulk actions."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import OpenPage, Site, wait_for_status
+
+
+def test_a_token_becomes_part_of_the_address_and_can_be_removed(open_page: OpenPage) -> None:
+    page = open_page()
+    page.get_by_role("grid").wait_for()
+    page.keyboard.press("/")
+    field = page.get_by_role("combobox", name="Filter")
+    expect(field).to_be_focused()
+    page.keyboard.type("status:failed workflow:order_fulfilment ")
+    expect(page).to_have_url(re.compile(r"status=failed&workflow=order_fulfilment"))
+    rows = page.get_by_role("grid").locator("tbody tr")
+    expect(rows.filter(has_text="order-refused")).to_have_count(1)
+    expect(rows.filter(has_text="completed")).to_have_count(0)
+    page.get_by_role("button", name="Remove status failed").click()
+    expect(rows.filter(has_text="order-done")).to_have_count(1)
+    page.go_back()
+    expect(rows.filter(has_text="order-done")).to_have_count(0)
+
+
+def test_runs_are_found_by_their_input(open_page: OpenPage) -> None:
+    page = open_page("runs?input.customer.name=Hill+%26+Sons")
+    expect(page.get_by_role("link", name="order-waiting-list")).to_be_visible()
+    expect(page.get_by_role("link", name="order-done")).to_have_count(0)
+
+
+def test_the_filter_that_matches_nothing_says_so(open_page: OpenPage) -> None:
+    page = open_page("runs?workflow=expense&status=failed&since=1h")
+    expect(page.get_by_role("heading", name="No runs match")).to_be_visible()
+    expect(page.get_by_role("link", name="Widen to 7 d")).to_be_visible()
+    page.get_by_role("link", name="Clear the filter").click()
+    expect(page.get_by_role("grid")).to_be_visible()
+
+
+def test_rows_are_walked_chosen_and_opened_with_the_keyboard(open_page: OpenPage) -> None:
+    page = open_page("runs?workflow=order_fulfilment")
+    page.get_by_role("grid").wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.get_by_role("toolbar", name="What to do with the chosen runs")).to_contain_text("1 chosen")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("toolbar", name="What to do with the chosen runs")).to_have_count(0)
+    page.keyboard.press("k")
+    chosen = page.locator("tr.cur").get_attribute("data-run")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(str(chosen))
+
+
+def test_a_count_sets_the_filter(open_page: OpenPage) -> None:
+    page = open_page()
+    page.get_by_role("navigation", name="Runs by status").get_by_role("link", name=re.compile("failed, 24 h")).click()
+    expect(page).to_have_url(re.compile("status=failed&since=24h"))
+    expect(page.get_by_role("link", name="order-refused")).to_be_visible()
+
+
+def test_newer_runs_wait_until_the_reader_lets_them_in(open_page: OpenPage, site: Site) -> None:
+    page = open_page("runs?workflow=expense")
+    expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
+    page.get_by_role("link", name="expense-2209").wait_for()
+    site.start("expense", "newer-1", number="100", amount=1)
+    hint = page.get_by_role("button", name=re.compile("newer run"))
+    expect(hint).to_be_visible(timeout=10_000)
+    expect(page.get_by_role("link", name="newer-1")).to_have_count(0)
+    hint.click()
+    expect(page.get_by_role("link", name="newer-1")).to_be_visible()
+
+
+def test_a_row_changes_while_it_is_shown(open_page: OpenPage, site: Site) -> None:
+    site.start("expense", "row-1", number="101", amount=1)
+    page = open_page("runs?workflow=expense")
+    row = page.locator('tr[data-run="row-1"]')
+    expect(row).to_contain_text("suspended")
+    expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
+    site.post("runs/row-1/cancel", dry_run=False)
+    expect(row).to_contain_text("cancelled", timeout=10_000)
+
+
+def test_pages_do_not_overlap_while_runs_come(open_page: OpenPage, site: Site) -> None:
+    for number in range(53):
+        site.start("slow_steps", f"paged-{number:03}", seconds=0)
+    page = open_page("runs?workflow=slow_steps")
+    ids = "all => all.map(one => one.dataset.run)"
+    page.locator("tbody tr").nth(49).wait_for()
+    first = page.locator("tbody tr").evaluate_all(ids)
+    site.start("slow_steps", "paged-late", seconds=0)
+    page.get_by_role("link", name="Older").click()
+    expect(page).to_have_url(re.compile("after="))
+    page.locator('tr[data-run="paged-000"]').wait_for()
+    second = page.locator("tbody tr").evaluate_all(ids)
+    assert not set(first) & set(second)
+    assert {f"paged-{number:03}" for number in range(53)} <= {*first, *second}
+
+
+def test_chosen_runs_are_retried_after_a_preview(open_page: OpenPage, site: Site) -> None:
+    for number in (1, 2):
+        site.start("slow_steps", f"bulk-{number}", seconds=0, fail=True)
+        wait_for_status(site, f"bulk-{number}", "failed")
+    page = open_page("runs?workflow=slow_steps&status=failed")
+    page.get_by_label("Choose bulk-1").check()
+    page.get_by_label("Choose bulk-2").check()
+    page.get_by_role("button", name="Retry…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Preview: retry 2 runs")
+    expect(page.get_by_role("region", name="Runs")).to_contain_text("bulk-2")
+    assert site.status("bulk-1") == "failed"
+    page.get_by_role("button", name="Retry 2 runs").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("retry 2 runs")
+    expect(page.locator(".facts")).to_contain_text("2 changed", timeout=15_000)
+
+
+def test_the_palette_goes_anywhere(open_page: OpenPage) -> None:
+    page = open_page("fleet")
+    page.get_by_role("heading", name="Fleet").wait_for()
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("order-ref")
+    expect(page.get_by_role("option", name="order-refused")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("order-refused")
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    expect(page.get_by_role("heading", name="Workflows")).to_be_visible()
+
+
+def test_single_letters_can_be_turned_off(open_page: OpenPage) -> None:
+    page = open_page()
+    page.get_by_role("grid").wait_for()
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    expect(dialog).to_contain_text("next row")
+    dialog.get_by_role("switch").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    expect(page.locator("tr.cur")).to_have_count(0)

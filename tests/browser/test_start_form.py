@@ -1,0 +1,109 @@
+"""The form that starts a run: problems at their fields, what it can be filled from, and the run that it starts."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import quote
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage, Site, wait_for_status
+from tests.browser.filling import Filler
+from tests.browser.shop import order
+
+
+def form(page: Page) -> Filler:
+    page.locator("form.startf").wait_for()
+    return Filler(page)
+
+
+def test_a_run_is_started_from_its_form_with_the_keyboard(open_page: OpenPage, site: Site) -> None:
+    page = open_page("workflows/slow_steps/start")
+    filler = form(page)
+    page.locator('[id="f--seconds"]').focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("0.05")
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    page.keyboard.press("Control+Enter")
+    expect(page).to_have_url(re.compile(r"/runs/[0-9a-f-]+$"))
+    expect(page.locator(".rh .facts")).to_contain_text("completed", timeout=15_000)
+    run_id = page.url.rpartition("/")[2]
+    assert site.get(f"runs/{run_id}")["run"]["input"]["value"] == {"seconds": 0.05, "fail": False}
+
+
+def test_what_is_missing_is_said_only_after_an_attempt(open_page: OpenPage) -> None:
+    page = open_page("workflows/order_fulfilment/start")
+    filler = form(page)
+    expect(filler.form).to_contain_text("still to fill")
+    expect(filler.form.locator(".err")).to_have_count(0)
+    filler.form.get_by_role("button", name="Start run").click()
+    expect(filler.form.locator(".err").first).to_be_visible()
+    expect(page.locator('[id="f--customer--name"]')).to_be_focused()
+
+
+def test_a_wrong_value_is_marked_at_its_field(open_page: OpenPage) -> None:
+    page = open_page("workflows/order_fulfilment/start")
+    filler = form(page)
+    filler.fill(order("Ann", ("axe", 2)))
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    page.get_by_label("lines 1 count").fill("0")
+    problem = filler.form.locator(".err", has_text="/lines/0/count").first
+    expect(problem).to_contain_text("minimum of 1")
+    expect(page.get_by_label("lines 1 count")).to_have_attribute("aria-invalid", "true")
+    filler.form.get_by_role("button", name="1 problem").click()
+    expect(page.get_by_label("lines 1 count")).to_be_focused()
+
+
+def test_form_and_json_are_the_same_input(open_page: OpenPage) -> None:
+    page = open_page("workflows/slow_steps/start")
+    filler = form(page)
+    filler.form.get_by_role("tab", name="JSON").click()
+    filler.form.get_by_label("Input as JSON").fill('{"seconds": 4, "fail": true}')
+    filler.form.get_by_role("tab", name="Form").click()
+    expect(page.locator('[id="f--seconds"]')).to_have_value("4")
+    expect(page.locator('[id="f--fail"]')).to_be_checked()
+
+
+def test_a_link_fills_the_form(open_page: OpenPage) -> None:
+    given = {"seconds": 3, "fail": True}
+    page = open_page(f"workflows/slow_steps/start?input={quote(json.dumps(given))}")
+    filler = form(page)
+    expect(page.locator('[id="f--seconds"]')).to_have_value("3")
+    assert filler.result() == given
+
+
+def test_a_run_like_another_has_its_secrets_and_the_changes(open_page: OpenPage, site: Site) -> None:
+    page = open_page("runs/order-done")
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Start like this…").click()
+    filler = form(page)
+    expect(filler.form).to_contain_text("is copied on the server")
+    page.locator('[id="f--customer--name"]').fill("Somebody else")
+    filler.form.get_by_label("run id").fill("like-1")
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    filler.form.get_by_role("button", name="Start run").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("like-1")
+    wait_for_status(site, "like-1", "completed")
+    shown = site.get("runs/like-1")["run"]["input"]["value"]
+    assert shown["customer"]["name"] == "Somebody else"
+
+
+def test_the_command_is_the_one_that_starts_the_same_run(open_page: OpenPage) -> None:
+    page = open_page("workflows/slow_steps/start")
+    filler = form(page)
+    command = filler.form.get_by_label("Command", exact=True)
+    expect(command).to_contain_text("rival run slow_steps")
+    filler.form.get_by_role("button", name="Python").click()
+    expect(command).to_contain_text("rival.run('slow_steps'")
+    filler.form.get_by_role("button", name="curl").click()
+    expect(command).to_contain_text("curl -X POST")
+
+
+def test_the_plan_shows_what_is_usual(open_page: OpenPage, site: Site) -> None:
+    page = open_page("workflows/order_fulfilment")
+    plan = page.get_by_role("tree", name="Plan of order_fulfilment")
+    expect(plan.locator('[data-path="price"] .heat')).to_be_visible()
+    expect(plan.locator('[data-path="in-stock?/payment/authorise"]')).to_contain_text("3 attempts")
+    page.get_by_role("button", name="Plan as text").click()
+    expect(page.get_by_role("dialog")).to_contain_text("book_carrier")

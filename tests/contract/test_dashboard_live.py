@@ -1,0 +1,239 @@
+"""Live updates: what viewers get, that a cut stream goes on where it was, and what watching costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from rival_client.db.database import Database
+from rival_workers import for_each, step, wait_event_step
+from rival_workers.dashboard.hub import Hub, Watch
+from tests.support.dashboard import Site
+from tests.support.inline import Inline
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
+    inline = Inline(url)
+    inline.define("waits", step(lambda: 1, name="a"), wait_event_step("reply", name="b"), step(lambda: 2, name="c"))
+    opened = Site(inline)
+    yield opened
+    opened.close()
+    inline.close()
+
+
+class HandDriven(Hub):
+    """Polls when a test says so."""
+
+    def look(self, watch: Watch) -> int:
+        self._thread = self._thread or object()  # type: ignore[assignment]
+        return super().look(watch)
+
+    def close(self) -> None:
+        self._thread = None
+
+
+@pytest.fixture
+def hub(site: Site) -> HandDriven:
+    made = HandDriven(site.board)
+    site.board.__dict__["hub"] = made
+    return made
+
+
+def start(site: Site, run_id: str) -> None:
+    site.inline.rival.run("waits", {}, run_id)
+    site.inline.drain()
+
+
+def answer(site: Site, run_id: str) -> None:
+    site.inline.rival.send_event("reply", {}, run_id=run_id)
+    site.inline.drain()
+
+
+def changes(events: list[Any]) -> list[tuple[str | None, str, str | None]]:
+    return [(row[2], row[3], row[4]) for one in events if one.kind == "steps" for row in one.data["changes"]]
+
+
+def test_a_viewer_gets_each_change_of_its_run_once(site: Site, hub: HandDriven) -> None:
+    start(site, "r1")
+    start(site, "r2")
+    watch = Watch(runs=frozenset(["r1"]))
+    hub.look(watch)
+    hub.poll_once()
+    position = hub.position(hub.cursor) or 0
+    assert hub.since(position, watch) == ([], position)
+    answer(site, "r1")
+    answer(site, "r2")
+    hub.poll_once()
+    hub.poll_once()
+    events, _ = hub.since(position, watch)
+    assert {one.about for one in events} == {"r1"}
+    found = changes(events)
+    assert ("b", "completed", "completed") in found
+    assert ("c", "completed", "completed") in found
+    assert (None, "completed", None) in found
+    assert len(found) == len(set(found))
+    rows = [one.data["run"] for one in events if one.kind == "run"]
+    assert rows[-1]["status"] == "completed"
+
+
+def test_a_stream_that_was_cut_goes_on_without_a_gap_and_without_a_repetition(site: Site, hub: HandDriven) -> None:
+    start(site, "r1")
+    watch = Watch(runs=frozenset(["r1"]))
+    hub.look(watch)
+    hub.poll_once()
+    whole = hub.position(hub.cursor) or 0
+    answer(site, "r1")
+    hub.poll_once()
+    first, position = hub.since(whole, watch)
+    cursor = hub.cursor_at(position)
+    site.inline.rival.rewind("r1", "c")
+    hub.poll_once()
+    site.inline.drain()
+    hub.poll_once()
+    again = hub.position(cursor)
+    assert again is not None
+    second, _ = hub.since(again, watch)
+    everything, _ = hub.since(whole, watch)
+    assert [one.number for one in first + second] == [one.number for one in everything]
+    assert ("c", "rewind_run", "undone") in changes(second)
+
+
+def test_a_cursor_of_another_process_or_of_long_ago_is_not_known(site: Site, hub: HandDriven) -> None:
+    for cursor in (None, "", "x", "12345678-0", f"{hub.cursor}7", "-1", hub.cursor.replace("-", "-x")):
+        assert hub.position(cursor) is None
+    for _ in range(2100):
+        hub._add("cost", "", {})
+    assert hub.position(hub.cursor_at(5)) is None
+    assert hub.position(hub.cursor_at(2000)) == 2000
+
+
+def test_an_entry_that_becomes_visible_late_is_not_missed(request: pytest.FixtureRequest) -> None:
+    """Its id is lower than that of entries that viewers have got already."""
+    inline = Inline(request.getfixturevalue("postgres_url"))
+    inline.define("waits", wait_event_step("reply", name="b"))
+    site = Site(inline)
+    hub = HandDriven(site.board)
+    try:
+        inline.rival.run("waits", {}, "r1")
+        inline.drain()
+        watch = Watch(runs=frozenset(["r1"]))
+        hub.look(watch)
+        hub.poll_once()
+        position = hub.position(hub.cursor) or 0
+        insert = text(
+            "INSERT INTO rival_history (run_id, path, what, detail, at) VALUES ('r1', :path, 'event', '{}', now())"
+        )
+        slow = Database(inline.settings.require_database())
+        with slow.transaction() as held:
+            held.execute(insert, {"path": "late"})
+            with inline.store.database.transaction() as quick:
+                quick.execute(insert, {"path": "early"})
+            hub.poll_once()
+        slow.dispose()
+        hub._polls._due.clear()
+        hub.poll_once()
+        events, _ = hub.since(position, watch)
+        assert [path for path, what, _ in changes(events) if what == "event"] == ["early", "late"]
+    finally:
+        site.close()
+        inline.process.close()
+
+
+def test_very_many_changes_are_one_request_to_read_the_run_again(site: Site, hub: HandDriven) -> None:
+    site.inline.define("many", for_each("lines", items=lambda: list(range(250)), do=[step(lambda item: 1, name="x")]))
+    site.inline.rival.run("many", {}, "m")
+    watch = Watch(runs=frozenset(["m"]))
+    hub.look(watch)
+    hub.poll_once()
+    position = hub.position(hub.cursor) or 0
+    site.inline.drain()
+    hub.poll_once()
+    events, _ = hub.since(position, watch)
+    assert [one.data["run"] for one in events if one.kind == "reset"] == ["m"]
+    assert changes(events) == []
+
+
+def test_logs_are_followed_and_lists_say_what_is_newest(site: Site, hub: HandDriven) -> None:
+    site.inline.define("talks", wait_event_step("go", name="w"), step(lambda log: log.info("hello"), name="says"))
+    site.inline.rival.run("talks", {}, "t1")
+    site.inline.drain()
+    watch = Watch(logs=frozenset(["t1"]), lists=frozenset(["workflow=talks"]))
+    hub.look(watch)
+    hub.poll_once()
+    position = hub.position(hub.cursor) or 0
+    site.inline.rival.send_event("go", {})
+    site.inline.drain()
+    site.inline.rival.run("talks", {}, "t2")
+    hub._polls._due.clear()
+    hub.poll_once()
+    events, _ = hub.since(position, watch)
+    assert [one.data["items"][0]["message"] for one in events if one.kind == "logs"] == ["hello"]
+    assert [one.data["newest"] for one in events if one.kind == "list"] == [["t2", "t1"]]
+    site.inline.drain()
+
+
+def test_two_hundred_viewers_cause_as_many_statements_as_one(site: Site, hub: HandDriven) -> None:
+    start(site, "r1")
+    statements: list[str] = []
+    event.listen(site.board.database.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    watch = Watch(runs=frozenset(["r1"]), rows=frozenset(["r1"]), logs=frozenset(["r1"]), lists=frozenset([""]))
+    costs = []
+    for viewers in (1, 200):
+        hub._polls._due.clear()
+        for _ in range(viewers):
+            hub.look(watch)
+        before = len(statements)
+        hub.poll_once()
+        for _ in range(viewers):
+            hub.since(0, watch)
+        costs.append(len(statements) - before)
+        # The first round of a run reads its last log line, too.
+        if viewers == 1:
+            hub._polls._due.clear()
+            before = len(statements)
+            hub.poll_once()
+            costs = [len(statements) - before]
+    assert costs[0] == costs[1]
+    assert costs[0] < 12
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------
+
+
+def test_updates_by_polling_begin_with_a_cursor(site: Site) -> None:
+    start(site, "r1")
+    first = site.get("updates", run="r1")
+    assert [one["event"] for one in first["events"]] == ["hello"]
+    answer(site, "r1")
+    found: list[Any] = []
+    cursor = first["cursor"]
+    for _ in range(100):
+        page = site.get("updates", run="r1", after=cursor)
+        cursor = page["cursor"]
+        found += page["events"]
+        if any(one["event"] == "run" and one["data"]["run"]["status"] == "completed" for one in found):
+            break
+        site.board.hub._wake.set()
+        site.board.hub._wake.wait(0.05)
+    else:
+        pytest.fail("the end of the run was not reported")
+    assert site.get("updates", run="r1", after="00000000-7")["events"][0]["event"] == "reset"
+
+
+def test_a_stream_speaks_server_sent_events(site: Site) -> None:
+    start(site, "r1")
+    with site.browser.stream("GET", "/api/v1/stream", params={"run": "r1"}) as found:
+        assert found.headers["content-type"].startswith("text/event-stream")
+        assert found.headers["x-accel-buffering"] == "no"
+        lines = found.iter_lines()
+        assert next(lines).startswith("id: ")
+        assert next(lines) == "event: hello"
+        assert json.loads(next(lines).removeprefix("data: "))["cursor"]
+        site.board.hub.is_closed = True
+        assert "event: bye" in list(lines)

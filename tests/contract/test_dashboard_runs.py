@@ -1,0 +1,181 @@
+"""What the dashboard's API says about runs, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from rival_workers import StepError, delay_step, flow, for_each, step, wait_event_step
+from tests.support.dashboard import Site
+from tests.support.inline import Inline
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
+    inline = Inline(url)
+    opened = Site(inline)
+    yield opened
+    opened.close()
+    inline.close()
+
+
+def run(site: Site, workflow: str, input: Any = None, run_id: str | None = None) -> str:
+    started = site.inline.rival.run(workflow, input, run_id)
+    site.inline.drain()
+    return started.run_id
+
+
+def boom() -> None:
+    raise StepError("no such card, password=hunter2")
+
+
+# -- the list ---------------------------------------------------------------------------------------------
+
+
+def test_a_list_says_what_each_run_stands_at(site: Site) -> None:
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    site.inline.define("bad", step(boom, name="charge", max_attempts=1))
+    site.inline.define("waits", wait_event_step("reply", name="answer", key="ann"))
+    site.inline.define("sleeps", delay_step(3600, name="nap"))
+    for name in ("ok", "bad", "waits", "sleeps"):
+        run(site, name, {}, f"r-{name}")
+    found = {row["id"]: row for row in site.get("runs")["items"]}
+    assert found["r-ok"]["at"] is None
+    assert found["r-bad"]["at"]["step"] == "charge"
+    assert found["r-bad"]["error"]["message"] == "no such card, password=***"
+    assert found["r-waits"]["at"]["waits_for"] == "event"
+    assert found["r-waits"]["at"]["text"] == "event reply, key ann"
+    assert found["r-sleeps"]["at"]["waits_for"] == "time"
+    assert found["r-sleeps"]["at"]["until"] is not None
+
+
+def test_pages_follow_one_another(site: Site) -> None:
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    ids = [run(site, "ok", {}, f"r{n}") for n in range(7)]
+    first = site.get("runs", limit=3)
+    second = site.get("runs", limit=3, after=first["next"])
+    third = site.get("runs", limit=3, after=second["next"])
+    assert [row["id"] for page in (first, second, third) for row in page["items"]] == ids[::-1]
+    assert third["next"] is None
+    assert site.get("runs", count_newer_than="r2")["newer"] == {"count": 4, "more": False}
+
+
+def test_filters_are_those_of_the_command(site: Site) -> None:
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    site.inline.define("bad", step(boom, name="charge", max_attempts=1))
+    run(site, "ok", {"customer": {"id": 7}}, "r1")
+    run(site, "ok", {"customer": {"id": 8}}, "r2")
+    run(site, "bad", {}, "r3")
+    assert [row["id"] for row in site.get("runs", workflow="ok")["items"]] == ["r2", "r1"]
+    assert [row["id"] for row in site.get("runs", status="failed,cancelled")["items"]] == ["r3"]
+    assert [row["id"] for row in site.get("runs", input='{"customer": {"id": 7}}')["items"]] == ["r1"]
+    assert [row["id"] for row in site.get("runs", error="such card", since="1h")["items"]] == ["r3"]
+    refused = site.ask("GET", "runs", params={"status": "broken"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "InvalidArgument")
+    assert site.ask("GET", "runs", params={"statuss": "x"}).json()["errors"][0]["pointer"] == "?statuss"
+
+
+def test_the_search_finds_a_run_by_the_start_of_its_id_and_an_attempt_by_its_task_id(site: Site) -> None:
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    run(site, "ok", {}, "order:42")
+    run(site, "ok", {}, "order:43")
+    assert [row["id"] for row in site.get("runs", q="order:4")["items"]] == ["order:42", "order:43"]
+    found = site.get("runs", q="order:42:a:1")
+    assert found["open"] == {"run": "order:42", "step": "a", "attempt": 1}
+    assert [row["id"] for row in found["items"]] == ["order:42"]
+
+
+def test_counts_are_of_open_and_failed_runs(site: Site) -> None:
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    site.inline.define("waits", wait_event_step("reply", name="answer"))
+    site.inline.define("bad", step(boom, name="charge", max_attempts=1))
+    for name in ("ok", "waits", "bad"):
+        run(site, name, {})
+    paused = run(site, "waits", {})
+    site.inline.rival.pause(paused)
+    found = site.get("runs/counts")
+    assert found["suspended"] == {"count": 2, "more": False}
+    assert found["open"]["count"] == 2
+    assert found["paused"]["count"] == 1
+    assert found["failed_24h"]["count"] == 1
+    assert found["all"] == {"count": 4, "estimate": False}
+
+
+# -- one run ----------------------------------------------------------------------------------------------
+
+
+class Card(BaseModel):
+    holder: str
+    pin: SecretStr
+    token: str = ""
+
+
+def test_a_run_shows_its_steps_its_plan_and_no_secret(site: Site) -> None:
+    site.inline.define("pay", step(lambda: {"api_key": "k-123"}, name="charge"), input=Card)
+    run_id = run(site, "pay", {"holder": "Ann", "pin": "1234", "token": "t-1"}, "pay/1")
+    found = site.get("runs/pay~2F1")
+    assert found["run"]["id"] == run_id
+    assert found["run"]["input"]["value"] == {"holder": "Ann", "pin": "***", "token": "***"}
+    assert found["run"]["input"]["redacted"] == ["/pin", "/token"]
+    assert found["run"]["result"]["value"] == {"api_key": "***"}
+    assert [(one["path"], one["status"]) for one in found["steps"]] == [("charge", "completed")]
+    assert found["graph"]["nodes"][0]["place"] == "charge"
+    assert found["history_id"] > 0
+    text = site.ask("GET", "runs/pay~2F1/payload", params={"of": "input"}).text
+    assert "1234" not in text
+    assert "1234" not in site.ask("GET", "runs").text
+
+
+def test_a_large_value_is_a_preview_and_a_download(site: Site) -> None:
+    site.inline.define("big", step(lambda: "x" * 50_000, name="a"))
+    run_id = run(site, "big", {})
+    found = site.get(f"runs/{run_id}")["run"]["result"]
+    assert found["value"] is None
+    assert len(found["preview"]) == 2000
+    assert found["size"] == 50_002
+    download = site.ask("GET", f"runs/{run_id}/payload", params={"of": "result"})
+    assert download.headers["content-disposition"].startswith("attachment")
+    assert len(download.json()) == 50_000
+
+
+def test_history_comes_in_pages_without_values(site: Site) -> None:
+    site.inline.define(
+        "many", for_each("lines", items=lambda: list(range(4)), do=[step(lambda item: "y" * 5000, name="x")])
+    )
+    run_id = run(site, "many", {"secret_thing": "s" * 5000})
+    first = site.get(f"runs/{run_id}/history", limit=3)
+    rest = site.get(f"runs/{run_id}/history", after=first["next"], limit=1000)
+    entries = first["items"] + rest["items"]
+    assert entries[0]["what"] == "started"
+    assert not any(set(one["detail"]) & {"result", "input", "items", "item", "state"} for one in entries)
+    assert next(one for one in entries if one["what"] == "fanned_out")["detail"]["item_count"] == 4
+    newest = site.get(f"runs/{run_id}/history", order="newest", limit=2)["items"]
+    assert [one["id"] for one in newest] == [entries[-1]["id"], entries[-2]["id"]]
+    whole = site.get(f"runs/{run_id}/history/{entries[-1]['id']}")
+    assert whole["what"] == "completed"
+
+
+def test_a_flow_with_many_checkpoints_is_folded(site: Site) -> None:
+    @flow(registry=site.inline.registry)
+    def long(ctx: Any) -> int:
+        for n in range(100):
+            ctx.step(abs, n, name="one")
+        return 100
+
+    site.inline.process.register_workflows()
+    run_id = run(site, "long", {})
+    found = site.get(f"runs/{run_id}")
+    assert found["folded"] == {"long": {"completed": 80}}
+    assert len(found["steps"]) == 21
+    assert len(site.get(f"runs/{run_id}", fold=200)["steps"]) == 101
+
+
+def test_what_does_not_exist_says_so(site: Site) -> None:
+    for path in ("runs/none", "runs/none/history", "runs/none/logs", "runs/none/tree", "nothing", "runs/a%2Fb%20c"):
+        found = site.ask("GET", path)
+        assert found.status_code == 404, path
+        assert found.headers["content-type"] == "application/problem+json"

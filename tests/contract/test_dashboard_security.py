@@ -1,0 +1,366 @@
+"""Who may do what, and what a page of another site, a wrong host name or a hostile name cannot do."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rival_client.errors import ConfigurationError
+from rival_workers import StepError, step, wait_event_step
+from rival_workers.dashboard.board import Options
+from rival_workers.dashboard.ids import from_path, in_path
+from rival_workers.dashboard.launch import Launch, private_key
+from rival_workers.dashboard.openapi import description
+from rival_workers.dashboard.roles import ROLES, Identity
+from rival_workers.dashboard.route import Route
+from rival_workers.dashboard.routes import TABLE
+from rival_workers.dashboard.sessions import Proxy, Sessions
+from rival_workers.dashboard.users import Users
+from rival_workers.settings import WorkerSettings
+from tests.support.dashboard import BROWSER, TOKEN, Site
+from tests.support.inline import Inline
+
+PASSWORD = "correct horse battery"
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Users:
+    made = Users(tmp_path / "users.toml")
+    for role in ROLES:
+        made.add(role, PASSWORD, role)
+    return made
+
+
+@pytest.fixture
+def site(file_url: str, users: Users) -> Iterator[Site]:
+    inline = Inline(file_url)
+    inline.define("waits", wait_event_step("t", name="b"))
+    inline.rival.run("waits", {"password": "hunter2"}, "r")
+    inline.drain()
+    opened = Site(inline, users=users)
+    yield opened
+    opened.close()
+    inline.close()
+
+
+# -- every route in every role -----------------------------------------------------------------------------
+
+
+def path_of(route: Route) -> str:
+    return path_of_text(route.path)
+
+
+def path_of_text(path: str) -> str:
+    names = {"run_id": "r", "other": "r", "workflow": "waits", "topic": "t", "schedule": "s", "token": "x"}
+    return "/api/v1" + re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "1"), path)
+
+
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
+def test_every_route_refuses_whoever_has_not_its_role(site: Site, route: Route) -> None:
+    if route.path == "/stream":
+        site.board.hub.is_closed = True
+    ranks = ("none", *ROLES)
+    for who in ranks:
+        client = site.client()
+        if who != "none":
+            assert client.post("/api/v1/session", json={"name": who, "password": PASSWORD}).status_code == 200
+        found = client.request(route.method, path_of(route), json={} if route.writes else None)
+        is_refused = found.status_code in (401, 403) and found.json()["code"] in ("LoginNeeded", "Forbidden")
+        may = ranks.index(who) >= ranks.index(route.role)
+        expected = 401 if who == "none" else 403
+        if route.path == "/session":
+            continue
+        assert is_refused != may, f"{who}: {found.status_code} {found.text[:200]}"
+        assert may or found.status_code == expected
+
+
+def test_every_route_has_a_role_and_a_place_in_the_description(site: Site) -> None:
+    found = site.get("openapi.json")
+    for route in TABLE:
+        assert route.role in ("none", *ROLES)
+        assert route.method.lower() in found["paths"][route.path]
+    open_to_all = {(route.method, route.path) for route in TABLE if route.role == "none"}
+    assert open_to_all == {
+        ("GET", "/me"),
+        ("POST", "/session"),
+        ("DELETE", "/session"),
+        ("GET", "/shares/{token}"),
+    }
+
+
+def test_a_read_only_dashboard_refuses_every_write(file_url: str) -> None:
+    inline = Inline(file_url)
+    site = Site(inline, options=Options(read_only=True))
+    for route in TABLE:
+        if route.writes and not route.is_read:
+            found = site.ask(route.method, path_of(route).removeprefix("/api/v1/"), json={})
+            assert (found.status_code, found.json()["code"]) == (403, "ReadOnly"), route.path
+    assert site.get("me")["features"]["verbs"] is False
+    site.close()
+    inline.close()
+
+
+# -- logins -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_login_only_the_shell_is_served(site: Site) -> None:
+    nobody = site.client()
+    assert nobody.get("/api/v1/me").json()["role"] is None
+    assert nobody.get("/runs/r").status_code == 200
+    assert "hunter2" not in nobody.get("/runs/r").text
+    for path in ("/api/v1/runs", "/api/v1/openapi.json", "/api/v1/stream"):
+        assert nobody.get(path).status_code == 401
+    assert nobody.get("/healthz").text == "ok"
+
+
+def test_a_session_ends_with_its_time_its_user_or_its_logout(users: Users) -> None:
+    now = [1000.0]
+    sessions = Sessions(b"k" * 32, token=TOKEN, users=users, clock=lambda: now[0])
+    _, cookie = sessions.log_in("a", None, "viewer", PASSWORD)
+
+    def who(cookie: str) -> Any:
+        return sessions.identify({}, {}, {sessions.cookie: cookie})
+
+    assert who(cookie) == Identity("viewer", "viewer")
+    assert who(cookie[:-1] + ("0" if cookie[-1] != "0" else "1")) is None
+    assert who("") is None
+    assert Sessions(b"x" * 32, token=TOKEN, users=users).identify({}, {}, {sessions.cookie: cookie}) is None
+    users.remove("viewer")
+    assert who(cookie) is None
+    _, cookie = sessions.log_in("a", TOKEN, None, None)
+    assert who(cookie).role == "admin"
+    now[0] += 13 * 3600
+    assert who(cookie) is None
+
+
+def test_repeated_failures_must_wait(users: Users) -> None:
+    now = [1000.0]
+    sessions = Sessions(b"k" * 32, users=users, clock=lambda: now[0])
+    for _ in range(5):
+        with pytest.raises(Exception, match="not valid"):
+            sessions.log_in("10.0.0.1", None, "viewer", "wrong password")
+    with pytest.raises(Exception, match="Too many"):
+        sessions.log_in("10.0.0.2", None, "viewer", PASSWORD)
+    with pytest.raises(Exception, match="Too many"):
+        sessions.log_in("10.0.0.1", None, "operator", PASSWORD)
+    now[0] += 60
+    assert sessions.log_in("10.0.0.1", None, "viewer", PASSWORD)[0].name == "viewer"
+
+
+def test_a_bearer_token_needs_no_browser_and_expires(site: Site, users: Users) -> None:
+    token = users.add_token("ci", "viewer", time.time() + 60)
+    headers = {"authorization": f"Bearer {token}"}
+    script = site.client()
+    script.headers.pop("sec-fetch-site")
+    assert script.get("/api/v1/runs", headers=headers).status_code == 200
+    assert script.post("/api/v1/runs", headers=headers, json={}).json()["code"] == "Forbidden"
+    assert token not in (users._file).read_text()
+    expired = users.add_token("old", "viewer", time.time() - 1)
+    assert script.get("/api/v1/runs", headers={"authorization": f"Bearer {expired}"}).status_code == 401
+
+
+def test_a_proxy_is_believed_only_from_its_address_and_with_the_secret() -> None:
+    proxy = Proxy(("10.0.0.0/8",), "s3cret", groups_header="x-groups", roles={"ops": "operator", "dev": "viewer"})
+    headers = {"x-forwarded-email": "ann@x", "x-rival-proxy-secret": "s3cret", "x-groups": "dev, ops"}
+    assert proxy.identify(headers, "10.1.2.3") == Identity("ann@x", "operator")
+    assert proxy.identify(headers, "192.168.0.1") is None
+    assert proxy.identify({**headers, "x-rival-proxy-secret": "no"}, "10.1.2.3") is None
+    assert proxy.identify({**headers, "x-groups": "opsadmin"}, "10.1.2.3") is None
+    assert proxy.identify(headers, "not an address") is None
+
+
+def test_beyond_the_machine_it_listens_only_with_users(tmp_path: Path, file_url: str) -> None:
+    inline = Inline(file_url)
+    settings_ = WorkerSettings(database_url=file_url)
+    launch = Launch(settings_, listen="0.0.0.0", port=0, directory=tmp_path / "private")
+    with pytest.raises(ConfigurationError, match="without a login"), launch.opened(inline.rival):
+        pass
+    Users(tmp_path / "private" / "users.toml").add("ann", PASSWORD, "admin")
+    with launch.opened(inline.rival) as server:
+        assert "token" not in server.link
+    key = private_key(tmp_path / "private")
+    assert (private_key(tmp_path / "private"), len(key)) == (key, 32)
+    assert (tmp_path / "private" / "key").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "private" / "users.toml").stat().st_mode & 0o077 == 0
+    inline.close()
+
+
+# -- browsers ---------------------------------------------------------------------------------------------
+
+
+def test_only_known_hosts_are_answered(site: Site) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "localhost@evil.example", "[::2]"):
+        found = site.browser.get("/healthz", headers={"host": host})
+        assert found.status_code == 421, host
+    for host in ("127.0.0.1:8233", "LOCALHOST", "[::1]:8233"):
+        assert site.browser.get("/healthz", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "none"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({}, 403),
+        ({"origin": "http://127.0.0.1"}, 200),
+        ({"sec-fetch-site": "same-origin"}, 200),
+    ],
+)
+def test_a_write_must_come_from_the_dashboards_own_page(site: Site, headers: dict[str, str], status: int) -> None:
+    site.browser.headers.pop("sec-fetch-site")
+    found = site.browser.post("/api/v1/runs/r/pause", json={"dry_run": True}, headers=headers)
+    assert found.status_code == status, found.text
+
+
+def test_a_form_of_another_site_cannot_write(site: Site) -> None:
+    found = site.browser.post("/api/v1/runs/r/pause", data={"dry_run": "true"})
+    assert found.status_code == 415
+    found = site.browser.post("/api/v1/runs/r/pause", content=b"{}", headers={"content-type": "text/plain"})
+    assert found.status_code == 415
+
+
+def test_every_answer_ties_the_browser_down(site: Site) -> None:
+    for path in ("/", "/runs", "/api/v1/runs", "/api/v1/none", "/static/x/y", "/healthz"):
+        headers = site.browser.get(path).headers
+        assert "require-trusted-types-for 'script'" in headers["content-security-policy"], path
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers
+    assert site.browser.get("/api/v1/runs").headers["cache-control"] == "no-store"
+    cookie = site.client().post("/api/v1/session", json={"token": TOKEN}).headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+
+
+def test_a_body_that_is_too_large_is_refused(site: Site) -> None:
+    found = site.browser.post("/api/v1/events", json={"topic": "t", "payload": "x" * 3_000_000})
+    assert found.status_code == 413
+
+
+# -- what is shown ----------------------------------------------------------------------------------------
+
+
+def test_names_of_users_are_data_and_never_markup(site: Site) -> None:
+    def fails(log: Any) -> None:
+        log.info(HOSTILE)
+        raise StepError(HOSTILE)
+
+    site.inline.define("bad", step(fails, name="x", max_attempts=1), description=HOSTILE)
+    site.inline.rival.run("bad", {HOSTILE: HOSTILE}, HOSTILE)
+    site.inline.rival.send_event("topic", {"a": HOSTILE}, key=HOSTILE)
+    site.inline.drain()
+    run = in_path(HOSTILE)
+    for path in ("runs", f"runs/{run}", f"runs/{run}/why", f"runs/{run}/logs", "events", "workflows/bad"):
+        found = site.ask("GET", path)
+        assert found.headers["content-type"] == "application/json"
+        assert HOSTILE in str(found.json())
+    page = site.ask("GET", f"runs/{run}/export")
+    assert page.headers["content-disposition"].startswith("attachment")
+    assert "<img" not in page.text
+    compile(site.get(f"runs/{run}/test")["text"], "test", "exec")
+
+
+def test_a_hidden_value_is_revealed_to_an_admin_with_a_reason_and_recorded(site: Site) -> None:
+    assert "hunter2" not in site.ask("GET", "runs/r").text
+    refused = site.ask("POST", "runs/r/reveal", json={"of": "input", "pointer": "/password", "reason": ""})
+    assert refused.status_code == 400
+    found = site.post("runs/r/reveal", of="input", pointer="/password", reason="ticket 7")
+    assert found["value"] == "hunter2"
+    [entry] = site.get("audit")["items"]
+    assert (entry["what"], entry["by"], entry["about"]) == ("reveal", "owner@dashboard", "run:r")
+    assert "hunter2" not in str(entry)
+    assert site.ask("POST", "runs/r/reveal", json={"of": "input", "pointer": "/no", "reason": "x"}).status_code == 404
+
+
+def test_a_shared_link_shows_one_run_without_secrets_until_it_expires(site: Site) -> None:
+    url = site.post("shares", run="r", hours=1)["url"]
+    stranger = site.client()
+    token = url.removeprefix("share/")
+    found = stranger.get(f"/api/v1/shares/{token}")
+    assert found.json()["run"]["run"]["id"] == "r"
+    assert "hunter2" not in found.text
+    assert stranger.get("/api/v1/runs/r").status_code == 401
+    old = site.sessions.signed({"share": "r", "expires": time.time() - 1})
+    assert stranger.get(f"/api/v1/shares/{old}").status_code == 404
+    assert stranger.get(f"/api/v1/shares/{token[:-2]}").status_code == 404
+    cookie = site.browser.cookies[site.sessions.cookie]
+    assert stranger.get(f"/api/v1/shares/{cookie}").status_code == 404
+    assert stranger.get("/api/v1/runs", cookies={site.sessions.cookie: token}).status_code == 401
+
+
+# -- names in paths ---------------------------------------------------------------------------------------
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50))
+def test_any_name_goes_into_a_path_and_back(name: str) -> None:
+    written = in_path(name)
+    assert re.fullmatch(r"[A-Za-z0-9._~-]+", written)
+    assert written.strip(".")
+    assert from_path(written) == name
+
+
+@given(st.text(max_size=30))
+def test_a_path_is_read_or_refused(part: str) -> None:
+    found = from_path(part)
+    assert found is None or in_path(found) == part or "~" in part or found.strip(".") == ""
+
+
+# -- anything at all --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_no_request_makes_the_api_fail(site: Site) -> None:
+    """Requests that schemathesis makes from the description: the API answers or refuses, and never fails."""
+    api = schemathesis.openapi.from_dict(description(TABLE, "http://127.0.0.1/api/v1"))
+    problems: list[str] = []
+    statuses: Counter[int] = Counter()
+    for operation in api.get_all_operations():
+        one = operation.ok()
+        # A stream has no end, and a logout would make all others 401.
+        if one.path not in ("/stream", "/session"):
+            problems += _fuzzed(site, one, statuses)
+    assert problems == []
+    assert statuses[401] == 0
+    assert statuses[200] > 50
+
+
+_PARTS = ("method", "url", "params", "json", "data")
+
+
+def _fuzzed(site: Site, operation: Any, statuses: Counter[int]) -> list[str]:
+    problems: list[str] = []
+
+    @settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy())
+    def ask(case: Any) -> None:
+        parts = case.as_transport_kwargs()
+        sent = {name: parts[name] for name in _PARTS if parts.get(name) is not None}
+        judge(sent)
+        if "{" in operation.path:
+            # The same about what exists.
+            judge({**sent, "url": path_of_text(operation.path)})
+
+    def judge(sent: dict[str, Any]) -> None:
+        found = site.browser.request(**sent, headers=BROWSER)
+        statuses[found.status_code] += 1
+        if found.status_code >= 500:
+            problems.append(f"{sent}: {found.status_code} {found.text[:300]}")
+        elif found.status_code >= 400 and found.headers["content-type"] != "application/problem+json":
+            problems.append(f"{sent}: {found.status_code} is not a problem document")
+
+    ask()
+    return problems[:3]

@@ -1,0 +1,141 @@
+"""Steps, the past of a run and actions on many runs, through the dashboard's API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rival_workers import StepError, flow, for_each, loop, step, wait_event_step
+from tests.support.dashboard import Site
+from tests.support.inline import Inline
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    url = request.getfixturevalue("file_url" if request.param == "sqlite" else "postgres_url")
+    inline = Inline(url)
+    opened = Site(inline)
+    yield opened
+    opened.close()
+    inline.close()
+
+
+def run(site: Site, workflow: str, input: Any = None, run_id: str | None = None) -> str:
+    started = site.inline.rival.run(workflow, input, run_id)
+    site.inline.drain()
+    return started.run_id
+
+
+def odd_fails(item: int) -> int:
+    if item % 10 == 3:
+        raise StepError(f"cannot pack {item}")
+    return item
+
+
+def test_items_come_in_pages_by_their_number_and_by_status(site: Site) -> None:
+    packs = step(odd_fails, name="pack", max_attempts=1)
+    site.inline.define("w", for_each("lines", items=lambda: list(range(30)), do=[packs], on_failure="continue"))
+    run_id = run(site, "w", {}, "r")
+    first = site.get(f"runs/{run_id}/steps", under="lines", limit=12)
+    assert [one["index"] for one in first["items"]] == list(range(12))
+    assert first["items"][5]["item"] == "5"
+    assert (first["total"], first["counts"]) == (30, {"completed": 27, "failed": 3})
+    last = site.get(f"runs/{run_id}/steps", under="lines", limit=20, **{"from": 20})
+    assert (len(last["items"]), last["next"]) == (10, None)
+    failed = site.get(f"runs/{run_id}/steps", under="lines", status="failed", limit=2)
+    assert [one["index"] for one in failed["items"]] == [3, 13]
+    rest = site.get(f"runs/{run_id}/steps", under="lines", status="failed", **{"from": failed["next"]})
+    assert [one["index"] for one in rest["items"]] == [23]
+    inside = site.get(f"runs/{run_id}/steps", under="lines[13]")
+    assert [one["path"] for one in inside["items"]] == ["lines[13]/pack"]
+
+
+def test_iterations_and_checkpoints_come_in_pages(site: Site) -> None:
+    site.inline.define("l", loop("pages", do=[step(lambda: 1, name="x")], max_iterations=7))
+    run_id = run(site, "l", {})
+    found = site.get(f"runs/{run_id}/steps", under="pages", limit=5)
+    assert [(one["path"], one["status"]) for one in found["items"]][4] == ("pages[4]", "completed")
+    assert found["next"] == "5"
+
+    @flow(registry=site.inline.registry)
+    def long(ctx: Any) -> int:
+        for n in range(30):
+            ctx.step(abs, n, name="one")
+        return 1
+
+    site.inline.process.register_workflows()
+    run_id = run(site, "long", {})
+    found = site.get(f"runs/{run_id}/steps", under="long", limit=20)
+    more = site.get(f"runs/{run_id}/steps", under="long", limit=20, **{"from": found["next"]})
+    assert [one["index"] for one in found["items"] + more["items"]] == list(range(30))
+    assert found["total"] == 30
+
+
+def test_one_step_has_its_attempts_with_tracebacks_and_its_logs(site: Site) -> None:
+    def charge(log: Any) -> None:
+        log.warning("asking the bank")
+        raise StepError("declined, token=abc")
+
+    site.inline.define("w", step(charge, name="charge", max_attempts=1, timeout=60))
+    run_id = run(site, "w", {})
+    found = site.get(f"runs/{run_id}/step", step="charge")
+    assert found["step"]["status"] == "failed"
+    [attempt] = found["attempts"]
+    assert attempt["task_id"] == f"{run_id}:charge:1"
+    assert "declined" in attempt["error"]["traceback"]
+    assert "abc" not in attempt["error"]["traceback"]
+    assert found["logs"][0]["message"] == "asking the bank"
+    assert found["options"] == {"max_attempts": 1, "timeout": 60.0}
+    assert site.ask("GET", f"runs/{run_id}/step", params={"step": "none"}).status_code == 404
+
+
+def test_the_past_of_a_run_can_be_seen_at_each_entry(site: Site) -> None:
+    site.inline.define("v", step(lambda: 1, name="a"), wait_event_step("t", name="b"), step(lambda: 1, name="c"))
+    run_id = run(site, "v", {})
+    site.inline.rival.send_event("t", {})
+    site.inline.drain()
+    site.inline.rival.rewind(run_id, "c", by="ann")
+    site.inline.drain()
+    found = site.get(f"runs/{run_id}/changes")
+    names = [(found["paths"][where], found["statuses"][status]) for _, _, where, status in found["rows"]]
+    assert names[:2] == [("a", "running"), ("a", "completed")]
+    assert ("c", "undone") in names
+    assert any(mark[2] == "rewind_run" and mark[4] == "ann" for mark in found["marks"])
+    waiting = next(row[0] for row, name in zip(found["rows"], names, strict=True) if name == ("b", "waiting"))
+    past = site.get(f"runs/{run_id}/past", id=waiting)
+    assert past["run"]["status"] == "suspended"
+    assert {one["path"]: one["status"] for one in past["steps"]} == {"a": "completed", "b": "waiting"}
+    assert site.ask("GET", f"runs/{run_id}/past", params={"id": 0}).status_code == 404
+
+
+# -- many runs --------------------------------------------------------------------------------------------
+
+
+def ended(site: Site, bulk_id: str) -> Any:
+    until = time.monotonic() + 30
+    while (found := site.get(f"bulk/{bulk_id}"))["state"] == "running":
+        assert time.monotonic() < until, "the bulk action does not end"
+    return found
+
+
+def test_a_bulk_action_does_exactly_what_its_preview_has_shown(site: Site) -> None:
+    site.inline.define("waits", wait_event_step("t", name="b"))
+    ids = [run(site, "waits", {}, f"r{n}") for n in range(3)]
+    refused = site.ask("POST", "bulk", json={"verb": "cancel", "runs": ids, "dry_run": False})
+    assert refused.status_code == 422
+    preview = site.ask("POST", "bulk", json={"verb": "cancel", "filter": {"workflow": "waits"}, "dry_run": True})
+    assert preview.status_code == 202
+    shown = ended(site, preview.json()["id"])
+    assert {one["run"] for one in shown["outcomes"]} == set(ids)
+    assert shown["commands"]["shell"] == "rival cancel --workflow waits"
+    run(site, "waits", {}, "later")
+    site.inline.rival.cancel("r1")
+    done = site.post("bulk", preview=shown["id"], dry_run=False)
+    found = ended(site, done["id"])
+    assert (found["state"], found["total"], found["refused"]) == ("done", 3, 1)
+    assert site.inline.rival.state("later").status == "suspended"
+    assert site.inline.rival.state("r0").status == "cancelled"
+    assert [one["id"] for one in site.get("bulk")["items"]] == [done["id"], shown["id"]]

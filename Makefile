@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 WORKFLOWS ?= examples/order_fulfilment
 # Without `embedded` the servers are the programs that are first on PATH.
-EXTRAS ?= workers,embedded,flower
+EXTRAS ?= workers,embedded,flower,dashboard
 export UV_LINK_MODE ?= copy
 # Without compiled files every worker, command and test process would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -16,7 +16,7 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: help install demo dev flower test pytest test-fast chaos lint format bench bench-quick dist clean
+.PHONY: help install demo dev flower test pytest chromium screenshots test-fast chaos lint format bench bench-quick bench-compare dist clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,8 +43,17 @@ flower: install ## Watch every attempt in Flower, beside `make dev`
 
 test: lint pytest ## Run everything: linters, types, all tests
 
-pytest: install ## Run all tests, without the linters
+pytest: install chromium ## Run all tests, without the linters
 	@$(BIN)/pytest -n 3 --dist worksteal
+
+# As root where apt is: elsewhere tests/browser use the Chromium or Chrome that there is, or are skipped.
+chromium:
+	@command -v chromium chromium-browser google-chrome >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq chromium fonts-dejavu >/dev/null; } \
+		|| echo "tests/browser will be SKIPPED: there is no Chromium here, and apt cannot install it"
+
+screenshots: install chromium ## Take the pictures of the dashboard for README and docs, along the newcomer's path
+	@RIVAL_SCREENSHOTS=docs/images $(BIN)/pytest -q tests/browser/test_newcomer.py
 
 test-fast: install ## Run the tests that need no workers, in under a minute
 	@$(BIN)/pytest -n 2 --dist worksteal -m 'not slow and not servers' -k 'not postgres' tests/unit tests/contract tests/architecture
@@ -64,8 +73,11 @@ format: install ## Bring the code into shape
 bench: install ## Measure Rival, DBOS and Celery chains side by side (takes long)
 	@$(BIN)/python -m benchmarks
 
-bench-quick: install ## The same with small numbers, in about two minutes
+bench-quick: install ## The same with small numbers, in about ten minutes
 	@$(BIN)/python -m benchmarks --quick
+
+bench-compare: install ## Measure this tree against the commit REV in turns; ONLY names disciplines
+	@$(BIN)/python -m benchmarks.compare $(or $(REV),HEAD) $(if $(ONLY),--only $(ONLY))
 
 dist: install ## Build the wheel and the sdist into dist/
 	@rm -rf dist

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from rival_client.model.run_policies import NOT_IN_RULES
+from rival_client.model.step_config import FIELDS, TARGETS
 from rival_client.model.transitions import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
 
 STATE_MACHINES = Path(__file__).parent / "reference" / "state-machines.md"
+POLICIES = Path(__file__).parent / "reference" / "policies.md"
 
 _HEAD = """# State machines
 
@@ -15,8 +19,8 @@ Made from `rival_client/model/transitions.py` by `python docs/generate.py`. Do n
 
 A transition is one statement or one transaction. Its guard is in the `WHERE`: the row must be in one of the states
 under "from" and the caller must hold the row's current token. Otherwise nothing changes, and the operation reports it.
-Every transition except parking, pausing and a heartbeat increments the token. Terminal states are final, except for an
-operator's retry or rewind.
+Every transition except parking, pausing, a heartbeat and apply_policy increments the token. Terminal states are final,
+except for an operator's retry or rewind.
 """
 
 
@@ -57,5 +61,29 @@ def _edges(transition: Transition) -> Iterator[tuple[str, str]]:
         yield from ((source, target) for target in ([source] if stays else sorted(transition.targets)))
 
 
+_POLICIES_HEAD = """# Fields of policies
+
+Made from `rival_client/model/step_config.py` by `python docs/generate.py`. Do not edit it by hand.
+
+The options of `step(…)`, of rules in `policies`, of `run(policies=…)` and of `rival policy set`. Durations are seconds,
+or a `timedelta` in Python. "For": what can have the field: a step, an external step, the function of a composite or of
+a wait, a flow as a whole, a step that a flow calls. "Rules": whether rules of a run and of the fleet can set it.
+"""
+
+
+def policies() -> str:
+    lines = [_POLICIES_HEAD, "| field | default | for | rules | meaning |", "| --- | --- | --- | --- | --- |"]
+    for name, field in FIELDS.items():
+        about = field.json_schema_extra
+        assert isinstance(about, dict)
+        targets = ", ".join(str(one).replace("_", " ") for one in about["targets"])  # type: ignore[union-attr]
+        whose = "all" if len(about["targets"]) == len(TARGETS) else targets  # type: ignore[arg-type]
+        default = "none" if field.default in (None, ()) else f"`{json.dumps(field.default)}`"
+        ruled = "no" if name in NOT_IN_RULES else "yes"
+        lines.append(f"| `{name}` | {default} | {whose} | {ruled} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     STATE_MACHINES.write_text(state_machines())
+    POLICIES.write_text(policies())

@@ -5,6 +5,8 @@ RivalError
 │   └── InvalidSetting        a setting has a value that cannot be used; `.variable` names it
 ├── InvalidArgument           an argument has a wrong type or value; also a ValueError
 ├── UnknownWorkflow           no worker has registered that name
+├── UnknownLimit              there is no limit of that name
+├── UnknownSchedule           there is no schedule of that name
 ├── InvalidInput              the input does not fit the workflow's schema; `.problems` lists all of it
 ├── InvalidPayload            a value is not JSON, or too large
 ├── InvalidToken              not a token of an external step
@@ -24,7 +26,8 @@ RivalError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 #: Names that an error lists.
@@ -82,14 +85,42 @@ class UnknownWorkflow(RivalError):
         self.workflow = workflow
 
 
+class UnknownLimit(RivalError):
+    def __init__(self, limit: str, known: Iterable[str]) -> None:
+        hint = did_you_mean(limit, known)
+        super().__init__(f"There is no limit {limit!r}{hint}. `rival limit ls` lists them.")
+        self.limit = limit
+
+
+class UnknownSchedule(RivalError):
+    def __init__(self, schedule: str, known: Iterable[str]) -> None:
+        hint = did_you_mean(schedule, known)
+        super().__init__(f"There is no schedule {schedule!r}{hint}. `rival schedule ls` lists them.")
+        self.schedule = schedule
+
+
+@dataclass(frozen=True)
+class InputProblem:
+    """One thing that does not fit: `pointer` is the place in the input, as a JSON pointer."""
+
+    pointer: str
+    message: str
+    #: Both, for people: `lines.1.count: 0 is less than the minimum of 1`.
+    text: str
+
+
 class InvalidInput(RivalError):
-    def __init__(self, workflow: str, problems: list[str]) -> None:
-        lines = "\n".join(f"  - {problem}" for problem in problems[:_PROBLEMS_SHOWN])
-        if len(problems) > _PROBLEMS_SHOWN:
-            lines += f"\n  and {len(problems) - _PROBLEMS_SHOWN:,} more"
+    """`found` has the place of each problem, `problems` the same as text."""
+
+    def __init__(self, workflow: str, problems: Sequence[str | InputProblem]) -> None:
+        texts = [one if isinstance(one, str) else one.text for one in problems]
+        lines = "\n".join(f"  - {text}" for text in texts[:_PROBLEMS_SHOWN])
+        if len(texts) > _PROBLEMS_SHOWN:
+            lines += f"\n  and {len(texts) - _PROBLEMS_SHOWN:,} more"
         super().__init__(f"The input does not fit workflow {workflow!r}; no run was started:\n{lines}")
         self.workflow = workflow
-        self.problems = problems
+        self.problems = texts
+        self.found = [one if isinstance(one, InputProblem) else InputProblem("", one, one) for one in problems]
 
 
 class InvalidPayload(RivalError):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from rival_client.errors import ConfigurationError, InvalidSetting
 from rival_client.model.arguments import MAX_INT, MAX_NAME, MAX_SECONDS, MAX_TEXT, is_unicode, shown
 from rival_client.model.masking import masked
+from rival_client.model.queues import is_queue, split_queues
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -148,6 +149,22 @@ class Words:
         if not isinstance(value, str) or len(value) > self.most or "\x00" in value:
             return False
         return (self.may_be_blank or bool(value.strip())) and (self.of_files or is_unicode(value))
+
+    def shown(self, value: Any) -> str:
+        return shown(value)
+
+
+@dataclass(frozen=True)
+class QueueNames:
+    """Names of queues with commas between them; none: the fleet's own queue."""
+
+    expected: str = "a list of names of queues with commas between them; a name has letters, digits or any of . : _ -"
+
+    def parse(self, raw: str) -> str:
+        return raw
+
+    def allows(self, value: Any) -> bool:
+        return isinstance(value, str) and all(is_queue(name) for name in split_queues(value))
 
     def shown(self, value: Any) -> str:
         return shown(value)

@@ -10,7 +10,7 @@ from typing import Any, Self
 from rival_client.errors import ConfigurationError
 from rival_client.model.masking import masked as masked
 from rival_client.model.payload import DEFAULT_LIMIT
-from rival_client.setting_rules import BROKER_URL, DATABASE_URL, Seconds, Whole, Words, check, read, setting
+from rival_client.setting_rules import BROKER_URL, DATABASE_URL, Flag, Seconds, Whole, Words, check, read, setting
 
 _DAY = 86_400.0
 #: Bytes of one value that Postgres can store.
@@ -29,8 +29,10 @@ class Settings:
     # Not in the repr, which ends up in logs: a URL may have a password.
     database_url: str | None = setting(None, DATABASE_URL, repr=False)
     broker_url: str | None = setting(None, BROKER_URL, repr=False)
-    #: The Celery queue that doorbells go to.
+    #: The Celery queue of steps that name none: that of the whole fleet.
     queue: str = setting("rival", Words(may_be_blank=False))
+    #: Whether messages in Redis go to a list for each priority. False: for workers of a Celery app that read one list.
+    priorities: bool = setting(True, Flag())
     #: What the broker's keys begin with: the `global_keyprefix` of a Celery app that it is shared with.
     key_prefix: str = setting("", Words())
     #: Bytes of one input or result.

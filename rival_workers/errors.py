@@ -10,21 +10,29 @@ RivalError (rival_client)
 ├── NotInFlows           a flow's own code used I/O, threads, or ctx inside a step
 ├── StepFailed           raised in a flow: one of its steps has failed finally
 │   └── ChildFailed      the same for a child run
+├── DeadlineExceeded     the run, or the step over all attempts, did not end by its deadline
 ├── StepTimeout          the attempt took longer than its timeout
 │   └── HeartbeatMissed  the attempt sent no heartbeat for too long
+├── LimitReached         a limit of the step is full, and the step does not wait for it
+├── QueueTimeout         no worker has begun the step within its queue_timeout
 ├── StepMovedOn          raised by `ctx.heartbeat()`: the step does not need this attempt any more
 ├── TaskRevoked          the attempt's Celery task was revoked, in Flower or by `celery control revoke`
+├── BreakerOpen          the step was not called, because its circuit breaker is open
+├── RetryBudgetSpent     the run has made as many retries as its `retry_budget` allows
 └── ExecutorLost         the step lost its executor more than `max_lost` times
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from typing import Any, Literal
 
 from rival_client.errors import RivalError
+from rival_client.model.step_config import Backoff as Backoff
 
 Behavior = Literal["stop", "continue", "retry"]
-Backoff = Literal["none", "linear", "exponential", "jitter"]
+
 
 BEHAVIORS: tuple[str, ...] = ("stop", "continue", "retry")
 BACKOFFS: tuple[str, ...] = ("none", "linear", "exponential", "jitter")
@@ -39,9 +47,10 @@ class DefinitionError(RivalError):
 
 
 class StepError(RivalError):
-    """Raise it in a step to choose what follows. Any other exception stops the run.
+    """Raise it in a step to choose what follows. For any other exception, the options of the step decide.
 
-    `max_attempts` can lower the step's configured maximum, never raise it.
+    `max_attempts` can lower the step's configured maximum, never raise it. `retry_after`: seconds, or a timedelta, that
+    another attempt waits at least. `code`: a name for `retry_on` and `no_retry_on`.
     """
 
     def __init__(
@@ -51,6 +60,8 @@ class StepError(RivalError):
         behavior: Behavior = "stop",
         max_attempts: int | None = None,
         backoff: Backoff | None = None,
+        retry_after: float | dt.timedelta | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
         if behavior not in BEHAVIORS:
@@ -58,6 +69,14 @@ class StepError(RivalError):
         if backoff is not None and backoff not in BACKOFFS:
             raise ValueError(f"StepError backoff is one of {', '.join(BACKOFFS)}, not {backoff!r}")
         self.behavior, self.max_attempts, self.backoff = behavior, max_attempts, backoff
+        self.retry_after, self.code = _seconds(retry_after), code
+
+
+def _seconds(retry_after: float | dt.timedelta | None) -> float | None:
+    seconds = retry_after.total_seconds() if isinstance(retry_after, dt.timedelta) else retry_after
+    if seconds is None or (isinstance(seconds, int | float) and seconds >= 0 and math.isfinite(seconds)):
+        return seconds
+    raise ValueError(f"StepError retry_after is seconds from 0 on, or a timedelta, not {retry_after!r}")
 
 
 class EventTimeout(StepError):
@@ -100,12 +119,32 @@ class ChildFailed(StepFailed):
             self.args = (f"{step}: child run {self.child_run!r} has not completed{at}: {what}",)
 
 
+class DeadlineExceeded(RivalError):
+    """The run did not end by its deadline, and its open steps were cancelled; or a step did not, over all attempts."""
+
+
 class StepTimeout(RivalError):
     """The attempt took longer than its timeout."""
 
 
 class HeartbeatMissed(StepTimeout):
     """The attempt, or the external system that works on an external step, sent no heartbeat for too long."""
+
+
+class LimitReached(RivalError):
+    """A limit with `on_full="fail"` is full; or as many wait for it as may."""
+
+    def __init__(self, limit: str, key: str, max: int, is_crowded: bool) -> None:
+        of_key = f" for key {key!r}" if key else ""
+        why = "as many wait for it as may (max_waiting)" if is_crowded else f'all {max} are in use, and on_full="fail"'
+        super().__init__(
+            f"limit {limit!r} is full{of_key}: {why}. Retry the step with max_retries, or raise the limit with "
+            f"`rival limit set {limit} N`."
+        )
+
+
+class QueueTimeout(RivalError):
+    """No worker has begun the step within its queue_timeout."""
 
 
 class StepMovedOn(RivalError):
@@ -120,3 +159,11 @@ class TaskRevoked(RivalError):
 
 class ExecutorLost(RivalError):
     """The step lost its executor more than `max_lost` times."""
+
+
+class RetryBudgetSpent(RivalError):
+    """The run has made as many retries as its `retry_budget` allows: the step is not tried again."""
+
+
+class BreakerOpen(RivalError):
+    """The step was not called, because its circuit breaker is open."""

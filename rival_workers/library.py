@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,9 @@ class EmbeddedRival(Rival):
         doorbell = LocalDoorbell(own.broker_url or "", own.queue, run_ends)
         super().__init__(settings=own, database=store.database, doorbell=doorbell, run_ends=run_ends)
         self._registry = registry
+        #: What is closed first.
+        self._closing = ExitStack()
+        self._private_directory = file.with_name(f".{file.name}-dashboard")
         self._registered: dict[str, WorkflowDefinition] = {}
         self._process = Process(own, registry, "embedded", store=store, doorbell=doorbell)
         self._worker = self._open_worker(own, pool, concurrency)
@@ -70,7 +74,7 @@ class EmbeddedRival(Rival):
         self._process.register_workflows()
         self._process.executor.start()
         Tasks(app).coordinator = self._process.coordinator
-        worker = InprocWorker(app, pool=pool, concurrency=concurrency, queues=[settings.queue])
+        worker = InprocWorker(app, pool=pool, concurrency=concurrency, queues=settings.served.in_broker)
         worker.start()
         self._process.keeper.start()
         return worker
@@ -84,8 +88,20 @@ class EmbeddedRival(Rival):
             self._registered[workflow] = newest
         return super()._validator(workflow)
 
+    def dashboard(self, *, port: int = 8233, read_only: bool = False) -> str:
+        """Serve the dashboard on this machine until the Rival is closed; the link that logs in. Needs the extra
+        `dashboard`."""
+        # Imported when it is used: it is an extra.
+        from rival_workers.dashboard.launch import Launch
+
+        launch = Launch(self._process.settings, port=port, read_only=read_only, directory=self._private_directory)
+        server = self._closing.enter_context(launch.opened(self))
+        self._closing.enter_context(server.in_background())
+        return server.link
+
     def close(self) -> None:
         global _opened
+        self._closing.close()
         _opened = None if _opened is self else _opened
         self._process.stop_continuing()
         self._process.keeper.stop()

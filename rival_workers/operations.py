@@ -13,15 +13,20 @@ from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.db.database import Database
 from rival_client.errors import NotPossible
+from rival_client.model.arguments import MAX_INT
 from rival_client.model.payload import NULL, Json, dump
+from rival_client.model.policy_explanation import ExplainedField, PolicyExplanation, as_recorded, explained
+from rival_client.model.queues import Route
 from rival_client.model.records import Reopened
+from rival_client.model.run_policies import NO_RULES, Rulebook
 from rival_client.settings import Settings
+from rival_client.sql.fleet_rules import read_rulebook
+from rival_client.sql.run_reads import read_attempts, read_run, read_step
 from rival_workers.engine import interpreter
-from rival_workers.engine import rewind as rewinds
 from rival_workers.engine.decisions import End, EndStatus
-from rival_workers.engine.plan import Plan
-from rival_workers.engine.rewind import RewindPlan, Row
-from rival_workers.store.sql.operator import Operated, Order
+from rival_workers.engine.policies import Policies
+from rival_workers.store.operator_records import Operated, Order
+from rival_workers.store.sql.reopened_runs import policies_of
 from rival_workers.store.sql_store import SqlStore
 
 #: Children that are cancelled before the run continues; if there are more, keepers cancel the rest.
@@ -33,26 +38,44 @@ class Operator:
         self._store = SqlStore(database, ring_grace=settings.ring_grace, max_payload=settings.max_payload)
         self._doorbell = doorbell
 
-    def retry(self, run_id: str, by: str, dry_run: bool = False) -> Reopened:
-        return self._reopen(run_id, Order("retry", by, dry_run=dry_run), rewinds.retry)
+    def retry(self, run_id: str, by: str, dry_run: bool = False, delay: float = 0.0) -> Reopened:
+        """`delay`: seconds before its steps start."""
+        return self._reopen(run_id, Order("retry", by, dry_run=dry_run, delay=delay), self._store.retry_run)
 
     def rewind(self, run_id: str, step: str, by: str, dry_run: bool = False) -> Reopened:
-        def cut(plan: Plan, rows: list[Row]) -> RewindPlan:
-            return rewinds.rewind(plan, rows, step)
+        return self._reopen(run_id, Order("rewind", by, step, dry_run=dry_run), self._store.rewind_run)
 
-        return self._reopen(run_id, Order("rewind", by, step, dry_run=dry_run), cut)
-
-    def _reopen(self, run_id: str, order: Order, cut: Callable[[Plan, list[Row]], RewindPlan]) -> Reopened:
+    def _reopen(self, run_id: str, order: Order, reopen: Callable[[str, Order], Operated]) -> Reopened:
         """Retry children first: if this process dies in between, they continue, and a later retry of their parent finds
         them. In the other order, the parent could find a child that is still cancelled."""
-        done = self._store.reopen_run(run_id, order, cut)
+        done = reopen(run_id, order)
         children = done.retried_children
         if children and not order.dry_run:
             for child in children:
                 with suppress(NotPossible):  # it has changed since
                     self.retry(child, order.by)
-            done = self._store.reopen_run(run_id, replace(order, children_retried=True), cut)
+            done = reopen(run_id, replace(order, children_retried=True))
         return replace(self._publish(run_id, done, order), retried_children=children)
+
+    def explain_policy(self, run_id: str, path: str, attempt: int | None, preview: bool) -> PolicyExplanation:
+        with self._store.database.autocommit() as connection:
+            run, book = read_run(connection, run_id), read_rulebook(connection)
+            step = read_step(connection, run_id, path)
+            tried = read_attempts(connection, run_id, path, MAX_INT)
+            policies = policies_of(connection, run)
+        now = policies.over(run.policies, book, run.labels)
+        in_flow = now.in_flow(path)
+        if in_flow is not None:
+            return PolicyExplanation(run_id, path, None, explained(in_flow, book.about))
+        if not _is_place(policies, path):
+            raise NotPossible("explain", run_id, f"its workflow has no step {path!r}: {_known(policies)}")
+        if preview or step is None or not step.attempts:
+            return PolicyExplanation(run_id, path, None, explained(now.resolved(path), book.about))
+        number = step.attempts if attempt is None else attempt
+        recorded = next((one.policy for one in tried if one.attempt == number), step.policy)
+        if number > step.attempts:
+            raise NotPossible("explain", run_id, f"{path!r} has made {step.attempts} attempts; leave --attempt out")
+        return PolicyExplanation(run_id, path, number, _as_recorded(policies, path, recorded, book))
 
     def skip(self, run_id: str, step: str, reason: str, by: str, dry_run: bool = False) -> None:
         self._settle(run_id, Order("skip", by, step, reason, dry_run), "skipped", NULL)
@@ -78,10 +101,40 @@ class Operator:
             self._doorbell.publish([], changed=cancelled)
 
 
+def _is_place(policies: Policies, path: str) -> bool:
+    """A path of the plan, with numbers and roles."""
+    try:
+        return policies.plan.place(path) is not None
+    except KeyError:
+        return False
+
+
+def _known(policies: Policies) -> str:
+    return f"it has {', '.join(list(policies.plan.places)[:20])}"
+
+
+def _as_recorded(
+    policies: Policies, path: str, recorded: dict[str, Any] | None, book: Rulebook
+) -> tuple[ExplainedField, ...]:
+    """The options of the workflow as they are stored now, and what the attempt has recorded of other rules."""
+    replaced = (recorded or {}).get("mode") == "replace"
+    base = policies.over({"rules": [], "mode": "replace"}, NO_RULES, None) if replaced else policies
+    return as_recorded(explained(base.resolved(path), {}), recorded or {}, book.about)
+
+
 def _messages(run_id: str, done: Operated) -> list[StepMessage]:
     if done.begin is not None:
-        return [StepMessage(run_id, None, done.begin, done.workflow, done.version)]
-    return [
-        StepMessage(run_id, one.path, done.finished.token_of(one), done.workflow, done.version, countdown=one.delay)
+        return [StepMessage(run_id, None, done.begin, done.workflow, done.version, route=done.route)]
+    opened = [
+        StepMessage(
+            run_id,
+            one.path,
+            done.finished.token_of(one),
+            done.workflow,
+            done.version,
+            countdown=one.delay,
+            route=one.route or Route(None, done.route.level),
+        )
         for one in done.finished.opened
     ]
+    return [*opened, *(one.message for one in done.finished.grants)]

@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rival_client.setting_rules import Flag, OneOf, Seconds, Whole, Words, setting
+from rival_client.model.queues import ServedQueues, split_queues
+from rival_client.model.timers import NEAR
+from rival_client.setting_rules import Flag, OneOf, QueueNames, Seconds, Whole, Words, setting
 from rival_client.settings import Settings, masked
 
 __all__ = ["WorkerSettings", "masked", "minimal_environment"]
@@ -29,12 +31,14 @@ _LIST = 32_000
 
 @dataclass(frozen=True)
 class WorkerSettings(Settings):
+    #: The queues that this worker serves, separated by commas; "default" is RIVAL_QUEUE. None given: that one alone.
+    queues: str = setting("", QueueNames())
     #: Seconds without a heartbeat after which an executor's attempts are taken over.
     lease: float = setting(15.0, _LEASE)
     #: Seconds for which one message may continue with the next steps in place; 0: one message per attempt.
     continuation_budget: float = setting(1.0, Seconds(0, _DAY))
     #: Timers within this many seconds use a Celery countdown; later ones wait in the table.
-    near: float = setting(30.0, Seconds(0, _DAY))
+    near: float = setting(NEAR, Seconds(0, _DAY))
     #: Seconds between two rounds of the keeper.
     keeper_interval: float = setting(0.5, Seconds(0.001, _DAY))
     #: How often a step may lose its executor before it fails.
@@ -66,8 +70,13 @@ class WorkerSettings(Settings):
         return [path for path in self.workflows.split(os.pathsep) if path]
 
     @property
+    def served(self) -> ServedQueues:
+        return ServedQueues(split_queues(self.queues), self.queue)
+
+    @property
     def store_options(self) -> dict[str, Any]:
-        return {"ring_grace": self.ring_grace, "near": self.near, "max_payload": self.max_payload}
+        limits = {"ring_grace": self.ring_grace, "near": self.near, "max_payload": self.max_payload}
+        return {**limits, "served": self.served}
 
     def environment(self) -> dict[str, str]:
         """The environment of child processes: that of this process, with these settings."""

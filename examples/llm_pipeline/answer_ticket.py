@@ -1,43 +1,31 @@
 """Summarise a ticket, by the big model if it can be had and by the small one if not; then answer until it is polite."""
 
-from _models import Overloaded, big_model, small_model
+from _models import BadPrompt, ask
 from pydantic import BaseModel
 
-from rival_workers import RunInfo, StepError, Steps, branch, loop, step
+from rival_workers import RunInfo, Steps, breaker, loop, rate, step
 
 name = "answer-ticket"
 description = "Summarise a ticket and answer it"
-TRIES = 3
 
 
 class Input(BaseModel):
     text: str
+    tenant: str = "nobody"
 
 
-def ask_big_model(input: Input, run: RunInfo) -> str:
-    try:
-        return big_model(input.text, run.attempt)
-    except Overloaded as error:
-        # Asked again a few times; after that the step has failed, and the run goes on.
-        last = run.attempt >= TRIES
-        raise StepError(str(error), behavior="continue" if last else "retry") from error
+def summarise(input: Input, run: RunInfo) -> str:
+    return ask("big", input.text, run.attempt)
 
 
-def stayed_away(steps: Steps) -> bool:
-    return steps.ask_big_model.status == "failed"
-
-
-def ask_small_model(input: Input) -> str:
-    return small_model(input.text)
-
-
-def summary(steps: Steps) -> str:
-    return steps.ask_big_model.result or steps["fallback?"].result
+def summarise_cheaply(input: Input, run: RunInfo) -> str:
+    """The fallback: another model, without the circuit breaker of the big one."""
+    return ask("small", input.text, run.attempt)
 
 
 def draft(index: int, steps: Steps) -> dict[str, object]:
     greeting = "Dear customer, " if index > 0 else ""
-    return {"answer": f"{greeting}about your ticket: {steps.summary.result}", "drafts": index + 1}
+    return {"answer": f"{greeting}about your ticket: {steps.summarise.result}", "drafts": index + 1}
 
 
 def is_polite(last_step) -> bool:
@@ -45,8 +33,22 @@ def is_polite(last_step) -> bool:
 
 
 steps = [
-    step(ask_big_model, timeout=30, on_timeout="retry", max_attempts=TRIES, backoff="jitter", base_delay=0.1),
-    branch("fallback?", when=stayed_away, then=[step(ask_small_model, timeout=10, max_attempts=2)]),
-    summary,
+    step(
+        summarise,
+        timeout=30,
+        # Retries for what may pass; at most five in a whole run, whatever its steps allow.
+        max_retries=2,
+        no_retry_on=(BadPrompt,),
+        backoff="jitter",
+        base_delay=0.1,
+        retry_budget=5,
+        # No tenant takes the provider away from the others.
+        rate_limit=rate(20, per=1, key="input.tenant"),
+        # After ten failures within a minute, on all workers, the big model is left alone for half a minute.
+        circuit_breaker=breaker("big-model", failures=10, window=60, reset=30, on_open="fallback"),
+        # Then the small model, and if that fails too, an operator: `rival dlq ls`.
+        fallback=summarise_cheaply,
+        on_failure="dead_letter",
+    ),
     loop("answer", do=[draft], until=is_polite, max_iterations=5),
 ]

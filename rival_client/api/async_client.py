@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
-import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, Unpack
 
-from pydantic import BaseModel
-
-from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome, Verb
-from rival_client.api.client import CHUNK, Rival
+from rival_client.api.breakers import AsyncBreakerOperations
+from rival_client.api.client import CHUNK, Rival, refuse_cancel_in, refuse_shared, start_of
+from rival_client.api.dead_letters import AsyncDeadLetterOperations
+from rival_client.api.events import AsyncEventOperations
+from rival_client.api.external_steps import AsyncExternalSteps
 from rival_client.api.handles import AsyncStarted, AsyncWorkflow, AsyncWorkflowRegistry, Started
+from rival_client.api.limit_operations import AsyncLimitOperations
+from rival_client.api.operations import AsyncRunOperations
+from rival_client.api.policies import AsyncPolicyOperations
+from rival_client.api.reads import AsyncRunReads
+from rival_client.api.schedules import AsyncScheduleOperations
 from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
-from rival_client.db.tables import RUN_TERMINAL
 from rival_client.errors import WaitTimeout
 from rival_client.model import arguments
 from rival_client.model.arguments import HasName
-from rival_client.model.cron import CatchUp
-from rival_client.model.inputs import InputValidator, batched, given_or_new_id, named_run, run_ids_for
-from rival_client.model.payload import Json
-from rival_client.model.records import HistoryEntry, LogEntry, Reopened, Run, RunResult, RunState, WorkflowInfo
-from rival_client.model.statuses import RunStatus
+from rival_client.model.inputs import batched, named_run, run_ids_for
+from rival_client.model.records import RunResult
+from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.starts import Start
+from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
-from rival_client.sql.events import Delivery, EventRecord, Sent, TopicCount, made_event
-from rival_client.sql.logs import DEFAULT_LIMIT
-from rival_client.sql.recovery import Recovery
-from rival_client.sql.run_family import DEPTH, WIDTH, RunNode
-from rival_client.sql.run_search import RunFilter, Runs
-from rival_client.sql.schedules import ScheduleRecord
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from rival_client.sql.shared_starts import gather_run, holder_of, skip_start
 
 
-class AsyncRival:
+class AsyncRival(
+    AsyncRunReads,
+    AsyncRunOperations,
+    AsyncDeadLetterOperations,
+    AsyncBreakerOperations,
+    AsyncLimitOperations,
+    AsyncPolicyOperations,
+    AsyncEventOperations,
+    AsyncScheduleOperations,
+    AsyncExternalSteps,
+):
     """A producer's handle inside an event loop.
 
     >>> rival = AsyncRival()
@@ -63,19 +67,25 @@ class AsyncRival:
         self._run_ends = AsyncRunEndNotifier(self.settings.broker_url, self.settings.key_prefix)
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="rival-client")
 
-    async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
-
     async def run(
-        self, workflow: str | HasName, input: Any = None, run_id: str | None = None, *, connection: Any = None
+        self,
+        workflow: str | HasName,
+        input: Any = None,
+        run_id: str | None = None,
+        *,
+        connection: Any = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncStarted:
         if connection is None:
-            return self._handle(await self._call(self._rival.run, workflow, input, run_id))
+            return self._handle(await self._call(self._rival.run, workflow, input, run_id, **options))
+        how = StartOptions.of(options)
         validator = await self._call(self._rival._validator, arguments.workflow(workflow))
-        an_id = given_or_new_id(run_id)
-        created = await self._join(connection, validator, {an_id: validator.validate(input)})
-        return AsyncStarted(an_id, "started" if an_id in created else "running", self)
+        start = start_of(validator, input, run_id, how)
+        if how.gathering is not None:
+            return await self._gather(start, connection)
+        if not await self._join(connection, start):
+            return await self._settle_conflict(start, connection)
+        return AsyncStarted(start.run_id, "started", self)
 
     async def run_many(
         self,
@@ -84,89 +94,50 @@ class AsyncRival:
         *,
         run_ids: Sequence[str] | None = None,
         connection: Any = None,
+        **options: Unpack[RunOptions],
     ) -> list[AsyncStarted]:
         if connection is None:
-            started = await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids)
+            started = await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids, **options)
             return [self._handle(one) for one in started]
+        how = StartOptions.of(options)
+        refuse_shared(how)
         validator = await self._call(self._rival._validator, arguments.workflow(workflow))
         admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         created: set[str] = set()
         for part in batched(zip(ids, admitted, strict=True), CHUNK):
-            created |= await self._join(connection, validator, dict(part))
+            created |= await self._join(connection, Start(validator.workflow, dict(part), how))
         return [AsyncStarted(i, "started" if i in created else "running", self) for i in ids]
 
     def _handle(self, started: Started) -> AsyncStarted:
-        return AsyncStarted(started.run_id, started.status, self)
+        return AsyncStarted(started.run_id, started.status, self, instead_of=started.instead_of)
 
-    async def _join(self, connection: Any, validator: InputValidator, inputs: Mapping[str, Json]) -> set[str]:
-        grace, message = self.settings.ring_grace, self._rival.publisher(validator.workflow)
-        return await caller_tx.insert_in_async(connection, validator.workflow, inputs, grace, message)
-
-    async def send_event(
-        self,
-        topic: str | BaseModel,
-        payload: Any = None,
-        *,
-        key: str | None = None,
-        run_id: str | None = None,
-        delivery: Delivery = "one",
-        expires: float | dt.timedelta | None = None,
-        event_id: str | None = None,
-        connection: Any = None,
-    ) -> Sent:
-        if connection is None:
-            return await self._call(
-                self._rival.send_event,
-                topic,
-                payload,
-                key=key,
-                run_id=run_id,
-                delivery=delivery,
-                expires=expires,
-                event_id=event_id,
-            )
-        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
-        message = self._rival.event_publisher(event)
-        sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
-        return Sent(event.id, "sent" if sent else "duplicate")
-
-    async def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
-        return await self._call(self._rival.events, topic, limit)
-
-    async def complete_step(self, token: str, result: Any = None, *, by: str = "client") -> bool:
-        return await self._call(self._rival.complete_step, token, result, by=by)
-
-    async def fail_step(
-        self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
-    ) -> bool:
-        return await self._call(self._rival.fail_step, token, error, retry=retry, by=by)
-
-    async def heartbeat_step(self, token: str, progress: Any = None) -> bool:
-        return await self._call(self._rival.heartbeat_step, token, progress)
-
-    async def topics(self, topic: str | None = None) -> list[TopicCount]:
-        return await self._call(self._rival.topics, topic)
-
-    async def schedule(
-        self,
-        workflow: str,
-        when: str | float | dt.timedelta,
-        *,
-        name: str,
-        input: Any = None,
-        timezone: str = "UTC",
-        catch_up: CatchUp = "none",
-    ) -> ScheduleRecord:
-        return await self._call(
-            self._rival.schedule, workflow, when, name=name, input=input, timezone=timezone, catch_up=catch_up
+    async def _gather(self, start: Start, connection: Any) -> AsyncStarted:
+        grace = self.settings.ring_grace if caller_tx.reports_commit(connection) else 0.0
+        limit = self.settings.max_payload
+        found = await caller_tx.run_in_async(
+            connection, lambda pg: gather_run(start, grace, limit, on_postgres=pg), self._rival.gather_publisher(start)
         )
+        return AsyncStarted(found.run_id, "started" if found.is_new else "gathered", self)
 
-    async def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
-        return await self._call(self._rival.schedules, workflow)
+    async def _settle_conflict(self, start: Start, connection: Any) -> AsyncStarted:
+        run_id = start.run_id
+        if start.options.singleton is None:
+            return AsyncStarted(run_id, "running", self)
+        if start.options.on_conflict == "cancel":
+            refuse_cancel_in(connection)
+        holder = await caller_tx.run_in_async(connection, lambda pg: holder_of(start), lambda found: None)
+        if holder is None:
+            created = await self._join(connection, start)
+            return AsyncStarted(run_id, "started", self) if created else await self._settle_conflict(start, connection)
+        if start.options.on_conflict == "return" or holder == run_id:
+            return AsyncStarted(holder, "running", self)
+        await caller_tx.run_in_async(connection, lambda pg: skip_start(start, holder), lambda done: None)
+        return AsyncStarted(run_id, "skipped", self, instead_of=holder)
 
-    async def unschedule(self, name: str) -> bool:
-        return await self._call(self._rival.unschedule, name)
+    async def _join(self, connection: Any, start: Start) -> set[str]:
+        grace, message = self.settings.ring_grace, self._rival.publisher(start)
+        return await caller_tx.insert_in_async(connection, start, grace, message)
 
     async def wait(
         self,
@@ -182,132 +153,12 @@ class AsyncRival:
         if status in RUN_TERMINAL:
             return await self.result(run_id)
         async with self._run_ends.listen(run_id) as listener:
-            while (status := await self._call(self._rival._status_if_there, workflow, run_id)) not in RUN_TERMINAL:
+            while isinstance(found := await self._call(self._rival._result_or_status, run_id), str):
                 pause = schedule.pause(time.monotonic())
                 if pause is None:
-                    raise WaitTimeout(name, run_id, timeout or 0.0, status)
+                    raise WaitTimeout(name, run_id, timeout or 0.0, found)
                 await listener.wait(pause)
-        return await self.result(run_id)
-
-    async def result(self, run_id: str) -> RunResult:
-        return await self._call(self._rival.result, run_id)
-
-    async def state(self, run_id: str, *, fold: int | None = None) -> RunState:
-        return await self._call(self._rival.state, run_id, fold=fold)
-
-    async def history(self, run_id: str) -> list[HistoryEntry]:
-        return await self._call(self._rival.history, run_id)
-
-    async def logs(
-        self,
-        run_id: str,
-        step: str | None = None,
-        level: str | None = None,
-        after: int | None = None,
-        limit: int = DEFAULT_LIMIT,
-    ) -> list[LogEntry]:
-        return await self._call(self._rival.logs, run_id, step, level, after, limit)
-
-    async def runs(
-        self,
-        *,
-        workflow: str | None = None,
-        status: RunStatus | Sequence[RunStatus] | None = None,
-        since: dt.datetime | None = None,
-        until: dt.datetime | None = None,
-        ended_since: dt.datetime | None = None,
-        ended_until: dt.datetime | None = None,
-        input: Mapping[str, Any] | None = None,
-        result: Mapping[str, Any] | None = None,
-        error: str | None = None,
-        parent: str | None = None,
-        paused: bool | None = None,
-        before: Run | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Runs:
-        return await self._call(
-            self._rival.runs,
-            workflow=workflow,
-            status=status,
-            since=since,
-            until=until,
-            ended_since=ended_since,
-            ended_until=ended_until,
-            input=input,
-            result=result,
-            error=error,
-            parent=parent,
-            paused=paused,
-            before=before,
-            after=after,
-            limit=limit,
-        )
-
-    async def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
-        return await self._call(self._rival.active_runs, workflow, before=before, limit=limit)
-
-    async def tree(self, run_id: str, *, below: bool = False, depth: int = DEPTH, width: int = WIDTH) -> RunNode:
-        return await self._call(self._rival.tree, run_id, below=below, depth=depth, width=width)
-
-    async def workflows(self) -> list[WorkflowInfo]:
-        return await self._call(self._rival.workflows)
-
-    async def versions(self, workflow: str) -> list[WorkflowInfo]:
-        return await self._call(self._rival.versions, workflow)
-
-    async def cancel(self, run_id: str, *, by: str = "client") -> bool:
-        return await self._call(self._rival.cancel, run_id, by=by)
-
-    async def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
-        return await self._call(self._rival.retry, run_id, dry_run=dry_run, by=by)
-
-    async def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
-        return await self._call(self._rival.rewind, run_id, step, dry_run=dry_run, by=by)
-
-    async def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
-        await self._call(self._rival.skip, run_id, step, reason=reason, dry_run=dry_run, by=by)
-
-    async def set_result(
-        self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
-    ) -> None:
-        await self._call(self._rival.set_result, run_id, step, result, reason=reason, dry_run=dry_run, by=by)
-
-    async def pause(self, run_id: str, *, by: str = "client") -> bool:
-        return await self._call(self._rival.pause, run_id, by=by)
-
-    async def resume(self, run_id: str, *, by: str = "client") -> bool:
-        return await self._call(self._rival.resume, run_id, by=by)
-
-    async def bulk(
-        self,
-        verb: Verb,
-        runs: RunFilter | Sequence[str],
-        *,
-        step: str | None = None,
-        value: Any = None,
-        reason: str | None = None,
-        limit: int = LIMIT,
-        dry_run: bool = False,
-        by: str = "client",
-        on_outcome: Callable[[BulkOutcome], None] | None = None,
-    ) -> Bulk:
-        """As `Rival.bulk`. `on_outcome` is called in another thread."""
-        return await self._call(
-            self._rival.bulk,
-            verb,
-            runs,
-            step=step,
-            value=value,
-            reason=reason,
-            limit=limit,
-            dry_run=dry_run,
-            by=by,
-            on_outcome=on_outcome,
-        )
-
-    async def recover(self) -> Recovery:
-        return await self._call(self._rival.recover)
+        return found
 
     @property
     def registry(self) -> AsyncWorkflowRegistry:

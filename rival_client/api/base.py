@@ -44,7 +44,7 @@ class ClientBase:
             )
         self.database = database or Database(self.settings.require_database())
         broker, prefix = self.settings.broker_url, self.settings.key_prefix
-        self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix)
+        self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix, self.settings.priorities)
         self._run_ends = run_ends or open_run_end_notifier(broker, prefix)
         self._prepared = PreparedPool(self.database.url) if self.database.is_postgres else None
         self._validators: dict[str, tuple[float, InputValidator]] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rival_client.errors import ConfigurationError, DatabaseError, InvalidArgument, NotPossible, RivalError
-from rival_client.model import arguments
+from rival_client.model import arguments, statuses
 from rival_client.model.records import Reopened, Run
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.sql.run_reads import read_run
@@ -32,7 +32,7 @@ MEANT_FOR: dict[Verb, RunFilter] = {
     "pause": RunFilter(status=RUN_ACTIVE, paused=False),
     "resume": RunFilter(status=RUN_ACTIVE, paused=True),
 }
-_STOPPED = RunFilter(status="failed")
+_STOPPED = RunFilter(status=statuses.FAILED)
 
 
 @dataclass(frozen=True)

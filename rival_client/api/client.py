@@ -3,33 +3,56 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, Unpack
 
 from sqlalchemy import Connection
 
+from rival_client.api.breakers import BreakerOperations
+from rival_client.api.dead_letters import DeadLetterOperations
 from rival_client.api.events import EventOperations
 from rival_client.api.external_steps import ExternalSteps
 from rival_client.api.handles import Started, Workflow, WorkflowRegistry
-from rival_client.api.operations import RunOperations
+from rival_client.api.limit_operations import LimitOperations
+from rival_client.api.policies import PolicyOperations
 from rival_client.api.reads import RunReads
 from rival_client.api.schedules import ScheduleOperations
 from rival_client.broker.message import StepMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
-from rival_client.db.tables import RUN_TERMINAL
-from rival_client.errors import DatabaseError, RunNotFound, WaitTimeout
+from rival_client.db.statement_runs import on_sqlalchemy, run_statements
+from rival_client.errors import DatabaseError, InvalidArgument, RivalError, RunNotEnded, RunNotFound, WaitTimeout
 from rival_client.model import arguments
 from rival_client.model.arguments import HasName
 from rival_client.model.inputs import InputValidator, batched, given_or_new_id, named_run, run_ids_for
-from rival_client.model.payload import Json
-from rival_client.model.records import RunResult, WorkflowInfo
-from rival_client.sql import run_reads, runs
+from rival_client.model.records import RunResult
+from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.starts import Start
+from rival_client.model.statuses import RUN_TERMINAL
+from rival_client.model.timers import NEAR, is_near
+from rival_client.sql import run_inserts, run_reads
+from rival_client.sql.shared_starts import Gathered, Statements, gather_run, holder_of, skip_start
+from rival_client.sql.wake import ReadyStep
 
 CHUNK = 1000
+#: How often a start tries to take a singleton place that others take and leave.
+_TRIES = 10
+T = TypeVar("T")
+#: Makes statements for a grace period, and for Postgres or not.
+Maker = Callable[[float, bool], Statements[T]]
 
 
-class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, ExternalSteps):
+class Rival(
+    RunReads,
+    DeadLetterOperations,
+    PolicyOperations,
+    EventOperations,
+    ScheduleOperations,
+    ExternalSteps,
+    BreakerOperations,
+    LimitOperations,
+):
     """A producer's handle. Thread-safe; make one per process and keep it.
 
     >>> rival = Rival()  # RIVAL_DATABASE_URL and RIVAL_BROKER_URL, or arguments
@@ -40,13 +63,23 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
     # -- starting -----------------------------------------------------------------------------------------
 
     def run(
-        self, workflow: str | HasName, input: Any = None, run_id: str | None = None, *, connection: Any = None
+        self,
+        workflow: str | HasName,
+        input: Any = None,
+        run_id: str | None = None,
+        *,
+        connection: Any = None,
+        **options: Unpack[RunOptions],
     ) -> Started:
         """Start a run and return at once. With `connection` the insert joins that open transaction."""
-        validator = self._validator(arguments.workflow(workflow))
-        an_id = given_or_new_id(run_id)
-        created = self._start(validator, {an_id: validator.validate(input)}, connection)
-        return Started(an_id, "started" if an_id in created else "running", self)
+        validator, how = self._validator(arguments.workflow(workflow)), StartOptions.of(options)
+        start = start_of(validator, input, run_id, how)
+        if how.gathering is not None:
+            return self._gather(start, connection)
+        created = self._start(start, connection)
+        if not created and how.singleton is not None:
+            return self._settle_conflict(start, connection)
+        return Started(start.run_id, "started" if created else "running", self)
 
     def run_many(
         self,
@@ -55,62 +88,127 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
         *,
         run_ids: Sequence[str] | None = None,
         connection: Any = None,
+        **options: Unpack[RunOptions],
     ) -> list[Started]:
         """Start many runs of one workflow: all inputs are checked first, then inserted a thousand at a time.
 
         With run ids of your own it is all or nothing: a conflict refuses the lot.
         """
-        validator = self._validator(arguments.workflow(workflow))
+        validator, how = self._validator(arguments.workflow(workflow)), StartOptions.of(options)
+        refuse_shared(how)
         admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
-        parts = [dict(part) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
+        parts = [Start(validator.workflow, dict(part), how) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
         if connection is not None or run_ids is None:
-            created = set().union(*(self._start(validator, part, connection) for part in parts))
+            created = set().union(*(self._start(part, connection) for part in parts))
         else:
-            created = self._start_at_once(validator, parts)
+            created = self._start_at_once(parts)
         return [Started(i, "started" if i in created else "running", self) for i in ids]
 
-    def _start(self, validator: InputValidator, inputs: Mapping[str, Json], connection: Any) -> set[str]:
-        grace, message = self.settings.ring_grace, self.publisher(validator.workflow)
+    def _start(self, start: Start, connection: Any) -> set[str]:
+        grace, message = self.settings.ring_grace, self.publisher(start)
         if connection is not None:
-            return caller_tx.insert_in(connection, validator.workflow, inputs, grace, message)
-        created = self._insert_one(validator.workflow, inputs)
+            return caller_tx.insert_in(connection, start, grace, message)
+        created = self._insert_one(start)
         if not created:
-            created = self.database.transact(lambda own: caller_tx.insert(own, validator.workflow, inputs, grace))
+            created = self.database.transact(lambda own: caller_tx.insert(own, start, grace))
         message(created)
         return created
 
-    def _insert_one(self, workflow: WorkflowInfo, inputs: Mapping[str, Json]) -> set[str]:
+    def _insert_one(self, start: Start) -> set[str]:
         """The fast path for one new run. Empty if it was not inserted: then `caller_tx.insert` finds the reason."""
-        if self._prepared is None or len(inputs) != 1:
+        if self._prepared is None or len(start.inputs) != 1:
             return set()
-        [(run_id, its_input)] = inputs.items()
-        row = self._prepared.fetch(
-            runs.INSERT_RUN,
-            {
-                "id": run_id,
-                "workflow": workflow.name,
-                "version": workflow.version,
-                "input": its_input,
-                "grace": self.settings.ring_grace,
-            },
-        )
-        return set() if row is None else {run_id}
+        found = self._prepared.fetch(*run_inserts.prepared(start, self.settings.ring_grace))
+        return set() if found is None else set(start.inputs)
 
-    def _start_at_once(self, validator: InputValidator, parts: Sequence[Mapping[str, Json]]) -> set[str]:
+    def _start_at_once(self, parts: Sequence[Start]) -> set[str]:
         def insert(own: Connection) -> set[str]:
             grace = self.settings.ring_grace
-            return set().union(*(caller_tx.insert(own, validator.workflow, part, grace) for part in parts))
+            return set().union(*(caller_tx.insert(own, part, grace) for part in parts))
 
         created = self.database.transact(insert)
-        self.publisher(validator.workflow)(created)
+        if created:
+            self.publisher(parts[0])(created)
         return created
 
-    def publisher(self, workflow: WorkflowInfo) -> Callable[[set[str]], None]:
-        """Publishes messages for committed runs of a workflow."""
+    # -- starts that share a run ----------------------------------------------------------------------------
+
+    def _gather(self, start: Start, connection: Any) -> Started:
+        limit = self.settings.max_payload
+        found = self._in(
+            connection, lambda grace, pg: gather_run(start, grace, limit, on_postgres=pg), self.gather_publisher(start)
+        )
+        return Started(found.run_id, "started" if found.is_new else "gathered", self)
+
+    def gather_publisher(self, start: Start) -> Callable[[Gathered], None]:
+        """Publishes the message of a run that several starts share: at its first start, and when it has all inputs."""
+
+        def publish(found: Gathered) -> None:
+            options = start.options if not found.is_full else replace(start.options, countdown=0.0)
+            if found.is_new or found.is_full:
+                self.publisher(replace(start, options=options))({found.run_id})
+
+        return publish
+
+    def _settle_conflict(self, start: Start, connection: Any) -> Started:
+        """The singleton place was taken."""
+        for _ in range(_TRIES):
+            holder = self._in(connection, lambda grace, pg: holder_of(start))
+            settled = None if holder is None else self._settle(start, holder, connection)
+            if settled is not None:
+                return settled
+            if self._start(start, connection):
+                return Started(start.run_id, "started", self)
+        raise _contended(start)
+
+    def _settle(self, start: Start, holder: str, connection: Any) -> Started | None:
+        run_id = start.run_id
+        match start.options.on_conflict:
+            case _ if holder == run_id:
+                return Started(run_id, "running", self)
+            case "return":
+                return Started(holder, "running", self)
+            case "skip":
+                self._in(connection, lambda grace, pg: skip_start(start, holder))
+                return Started(run_id, "skipped", self, instead_of=holder)
+        refuse_cancel_in(connection)
+        return self._replace(start, holder)
+
+    def _replace(self, start: Start, holder: str) -> Started | None:
+        """Cancel the run that has the place and start another one, in one transaction. None: others were faster."""
+        run_id = start.run_id
+        by = f"start of {run_id}"[: arguments.MAX_NAME]
+
+        def replaced(own: Connection) -> tuple[bool, ReadyStep | None, set[str]]:
+            cancelled, ready = self._cancel(own, holder, by)
+            return cancelled, ready, caller_tx.insert(own, start, self.settings.ring_grace)
+
+        cancelled, ready, created = self.database.transact(replaced)
+        if cancelled:
+            self._after_cancel(holder, by, ready)
+        self.publisher(start)(created)
+        return Started(run_id, "started", self) if created else None
+
+    def _in(self, connection: Any, make: Maker[T], after: Callable[[T], None] = lambda value: None) -> T:
+        """Execute statements in a transaction of this client, or in the caller's."""
+        if connection is not None:
+            grace = self.settings.ring_grace if caller_tx.reports_commit(connection) else 0.0
+            return caller_tx.run_in(connection, lambda pg: make(grace, pg), after)
+        grace, pg = self.settings.ring_grace, self.database.is_postgres
+        value = self.database.transact(lambda own: run_statements(make(grace, pg), on_sqlalchemy(own)))
+        after(value)
+        return value
+
+    def publisher(self, start: Start) -> Callable[[set[str]], None]:
+        """Publishes messages for runs that were committed. The keeper publishes those that begin much later."""
+        workflow, options = start.workflow, start.options
 
         def publish(run_ids: set[str]) -> None:
-            self._doorbell.publish([StepMessage(i, None, 0, workflow.name, workflow.version) for i in run_ids])
+            if is_near(options.countdown, NEAR):
+                names, countdown, route = (workflow.name, workflow.version), options.countdown, start.route
+                messages = [StepMessage(one, None, 0, *names, countdown=countdown, route=route) for one in run_ids]
+                self._doorbell.publish(messages)
 
         return publish
 
@@ -133,12 +231,12 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
         if status in RUN_TERMINAL:
             return self.result(run_id)
         with self._run_ends.listen(run_id) as listener:
-            while (status := self._status_if_there(workflow, run_id)) not in RUN_TERMINAL:
+            while isinstance(found := self._result_or_status(run_id), str):
                 pause = schedule.pause(time.monotonic())
                 if pause is None:
-                    raise WaitTimeout(name, run_id, timeout or 0.0, status)
+                    raise WaitTimeout(name, run_id, timeout or 0.0, found)
                 listener.wait(pause)
-        return self.result(run_id)
+        return found
 
     def _status(self, workflow: str | None, run_id: str) -> tuple[str, str]:
         """(workflow, status). `workflow`: the run must be one of this workflow."""
@@ -147,10 +245,12 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
             raise RunNotFound(run_id, workflow)
         return str(found[0]), str(found[1])
 
-    def _status_if_there(self, workflow: str | None, run_id: str) -> str:
-        """Keep waiting while the database is unreachable."""
+    def _result_or_status(self, run_id: str) -> RunResult | str:
+        """The status of a run that has not ended. A wait goes on while the database is unreachable."""
         try:
-            return self._status(workflow, run_id)[1]
+            return self.result(run_id)
+        except RunNotEnded as not_ended:
+            return not_ended.status
         except DatabaseError:
             return "out of reach"
 
@@ -176,3 +276,36 @@ class Rival(RunReads, RunOperations, EventOperations, ScheduleOperations, Extern
     def get(self, workflow: str) -> Workflow:
         """The workflow's instances: `rival.get("invoice").get_or_create("order-42").run({...})`."""
         return Workflow(self, workflow)
+
+
+# -- also for AsyncRival --------------------------------------------------------------------------------------
+
+
+def start_of(validator: InputValidator, input: Any, run_id: str | None, how: StartOptions) -> Start:
+    """One run. A run that collects inputs has a list of them as its input."""
+    collects = how.gathering is not None and how.gathering.collects
+    if how.gathering is not None and run_id is not None:
+        raise InvalidArgument("run_id", "several starts share the run: leave it out, and give `key`.")
+    return Start(validator.workflow, {given_or_new_id(run_id): validator.validate([input] if collects else input)}, how)
+
+
+def refuse_shared(how: StartOptions) -> None:
+    """Of `run_many`."""
+    how.refuse_gathering("of run_many: start each with `run`")
+    if how.singleton is not None:
+        raise InvalidArgument("singleton", "only one of many runs could have it: start each with `run`.")
+
+
+def refuse_cancel_in(connection: Any) -> None:
+    if connection is not None:
+        raise InvalidArgument(
+            "on_conflict",
+            '"cancel" is not possible in your own transaction: cancel the run first, or leave connection out.',
+        )
+
+
+def _contended(start: Start) -> RivalError:
+    return RivalError(
+        f"Run {start.run_id!r} was not started: other runs of {start.workflow.name!r} take and leave the "
+        f"singleton place {start.options.singleton!r} all the time. Try again."
+    )

@@ -1,4 +1,4 @@
-"""Events as a producer sends and lists them: one part of `Rival`."""
+"""Events as a producer sends and lists them: one part of `Rival` and `AsyncRival`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rival_client.api.async_base import AsyncClientBase
 from rival_client.api.base import ClientBase
 from rival_client.broker.message import EventMessage
 from rival_client.db import caller_tx
@@ -25,6 +26,7 @@ from rival_client.sql.events import (
     made_event,
     sent_unless_full,
 )
+from rival_client.sql.waits import DeliveryRecord, WaitRecord, list_deliveries, list_waits
 
 
 class EventOperations(ClientBase):
@@ -76,8 +78,62 @@ class EventOperations(ClientBase):
         with self.database.autocommit() as connection:
             return list_events(connection, topic, limit)
 
+    def waits(self, topic: str, limit: int = 50) -> list[WaitRecord]:
+        """The steps that wait for an event of this topic."""
+        topic, limit = arguments.name("topic", topic), arguments.limit(limit)
+        with self.database.autocommit() as connection:
+            return list_waits(connection, topic, limit)
+
+    def deliveries(self, event_id: str, limit: int = 50) -> list[DeliveryRecord]:
+        """The steps that have received an event."""
+        event_id, limit = arguments.text("event_id", event_id), arguments.limit(limit)
+        with self.database.autocommit() as connection:
+            return list_deliveries(connection, event_id, limit)
+
     def topics(self, topic: str | None = None) -> list[TopicCount]:
         """The number of undelivered events per topic, the fullest topic first."""
         topic = arguments.optional(arguments.name, "topic", topic)
         with self.database.autocommit() as connection:
             return count_by_topic(connection, self.settings.max_events_per_topic, topic)
+
+
+class AsyncEventOperations(AsyncClientBase):
+    async def send_event(
+        self,
+        topic: str | BaseModel,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        run_id: str | None = None,
+        delivery: Delivery = "one",
+        expires: float | dt.timedelta | None = None,
+        event_id: str | None = None,
+        connection: Any = None,
+    ) -> Sent:
+        if connection is None:
+            return await self._call(
+                self._rival.send_event,
+                topic,
+                payload,
+                key=key,
+                run_id=run_id,
+                delivery=delivery,
+                expires=expires,
+                event_id=event_id,
+            )
+        event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
+        message = self._rival.event_publisher(event)
+        sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
+        return Sent(event.id, "sent" if sent else "duplicate")
+
+    async def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
+        return await self._call(self._rival.events, topic, limit)
+
+    async def waits(self, topic: str, limit: int = 50) -> list[WaitRecord]:
+        return await self._call(self._rival.waits, topic, limit)
+
+    async def deliveries(self, event_id: str, limit: int = 50) -> list[DeliveryRecord]:
+        return await self._call(self._rival.deliveries, event_id, limit)
+
+    async def topics(self, topic: str | None = None) -> list[TopicCount]:
+        return await self._call(self._rival.topics, topic)

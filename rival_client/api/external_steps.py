@@ -1,10 +1,11 @@
-"""Answers to external steps: the part of `Rival` that external systems call."""
+"""Answers to external steps: the part of both clients that external systems call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from rival_client.api.async_base import AsyncClientBase
 from rival_client.api.base import ClientBase
 from rival_client.model import arguments
 from rival_client.model.completion_token import CompletionToken
@@ -29,11 +30,24 @@ class ExternalSteps(ClientBase):
         """Report that the external system still works on the step. False: the token is stale."""
         given = None if progress is None else dump(progress, what="the progress", limit=self.settings.max_payload)
         step = CompletionToken.parse(token)
-        return self.database.transact(lambda own: external_steps.beat(own, step, given))
+        return self.database.transact(lambda own: external_steps.beat_external_step(own, step, given))
 
     def _answer(self, token: str, given: Mapping[str, Json], by: str) -> bool:
         step, by, grace = CompletionToken.parse(token), arguments.name("by", by), self.settings.ring_grace
-        ready = self.database.transact(lambda own: external_steps.answer(own, step, given, by, grace))
+        ready = self.database.transact(lambda own: external_steps.answer_step(own, step, given, by, grace))
         if ready is not None:
             self._doorbell.publish([ready.message])
         return ready is not None
+
+
+class AsyncExternalSteps(AsyncClientBase):
+    async def complete_step(self, token: str, result: Any = None, *, by: str = "client") -> bool:
+        return await self._call(self._rival.complete_step, token, result, by=by)
+
+    async def fail_step(
+        self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
+    ) -> bool:
+        return await self._call(self._rival.fail_step, token, error, retry=retry, by=by)
+
+    async def heartbeat_step(self, token: str, progress: Any = None) -> bool:
+        return await self._call(self._rival.heartbeat_step, token, progress)

@@ -4,19 +4,20 @@ pass each call on to the client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 from rival_client.errors import RivalError
 from rival_client.model import arguments
 from rival_client.model.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
+from rival_client.model.start_options import RunOptions
 
 if TYPE_CHECKING:
     from rival_client.api.async_client import AsyncRival
     from rival_client.api.client import Rival
 
 C = TypeVar("C")
-StartedStatus = Literal["started", "running"]
+StartedStatus = Literal["started", "running", "skipped", "gathered"]
 
 
 class RunHandle:
@@ -98,12 +99,15 @@ def _required(client: C | None, run_id: str) -> C:
 
 
 class _HowItStarted:
-    """`status` is what `run` has found: "started", or "running" when the run had been started before. It does not
-    change; `state()` has the run's status.
+    """`status` is what `run` has found: "started"; "running" when the run had been started before, or has the
+    singleton place; "gathered" when the start became part of a run that has not begun; "skipped" when the singleton
+    place is taken: then there is no such run, and `instead_of` names the one that has the place. It does not change;
+    `state()` has the run's status.
     """
 
     run_id: str
     status: StartedStatus
+    instead_of: str | None = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _HowItStarted):
@@ -120,17 +124,21 @@ class _HowItStarted:
 class Started(_HowItStarted, RunHandle):
     """What `run` gives back at once: `rival.run("orders", {...}).wait()`."""
 
-    def __init__(self, run_id: str, status: StartedStatus, rival: Rival | None = None) -> None:
+    def __init__(
+        self, run_id: str, status: StartedStatus, rival: Rival | None = None, *, instead_of: str | None = None
+    ) -> None:
         super().__init__(rival, run_id)
-        self.status = status
+        self.status, self.instead_of = status, instead_of
 
 
 class AsyncStarted(_HowItStarted, AsyncRunHandle):
     """The same for `AsyncRival`: `await (await rival.run("orders", {...})).wait()`."""
 
-    def __init__(self, run_id: str, status: StartedStatus, rival: AsyncRival | None = None) -> None:
+    def __init__(
+        self, run_id: str, status: StartedStatus, rival: AsyncRival | None = None, *, instead_of: str | None = None
+    ) -> None:
         super().__init__(rival, run_id)
-        self.status = status
+        self.status, self.instead_of = status, instead_of
 
 
 class Workflow:
@@ -149,8 +157,8 @@ class Instance(RunHandle):
         super().__init__(rival, arguments.run_id(run_id))
         self.workflow = workflow
 
-    def run(self, input: Any = None) -> Started:
-        return self._rival.run(self.workflow, input, self.run_id)
+    def run(self, input: Any = None, **options: Unpack[RunOptions]) -> Started:
+        return self._rival.run(self.workflow, input, self.run_id, **options)
 
     def wait(self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL) -> RunResult:
         return self._rival.wait(self.workflow, self.run_id, timeout, poll_interval)
@@ -172,8 +180,8 @@ class AsyncInstance(AsyncRunHandle):
         super().__init__(rival, arguments.run_id(run_id))
         self.workflow = workflow
 
-    async def run(self, input: Any = None) -> AsyncStarted:
-        return await self._rival.run(self.workflow, input, self.run_id)
+    async def run(self, input: Any = None, **options: Unpack[RunOptions]) -> AsyncStarted:
+        return await self._rival.run(self.workflow, input, self.run_id, **options)
 
     async def wait(
         self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL
@@ -203,9 +211,9 @@ class WorkflowRegistry:
         """UnknownWorkflow when no worker has registered it."""
         return self._rival._workflow(name)
 
-    def launch(self, name: str, input: Any = None) -> Started:
+    def launch(self, name: str, input: Any = None, **options: Unpack[RunOptions]) -> Started:
         """Start a run under a new id."""
-        return self._rival.run(arguments.name("name", name), input)
+        return self._rival.run(arguments.name("name", name), input, **options)
 
     def get_run(self, run_id: str) -> Instance:
         """A handle of a run that exists; RunNotFound otherwise."""
@@ -230,8 +238,8 @@ class AsyncWorkflowRegistry:
     async def get(self, name: str) -> WorkflowInfo:
         return await self._rival._call(self._sync._workflow, name)
 
-    async def launch(self, name: str, input: Any = None) -> AsyncStarted:
-        return await self._rival.run(arguments.name("name", name), input)
+    async def launch(self, name: str, input: Any = None, **options: Unpack[RunOptions]) -> AsyncStarted:
+        return await self._rival.run(arguments.name("name", name), input, **options)
 
     async def get_run(self, run_id: str) -> AsyncInstance:
         workflow = await self._rival._call(self._sync._workflow_of, run_id)

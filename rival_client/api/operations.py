@@ -1,4 +1,4 @@
-"""Operator verbs: the part of `Rival` that cancels, pauses, retries, rewinds and settles runs, one or many."""
+"""Operator verbs: the part of both clients that cancels, pauses, retries, rewinds and settles runs, one or many."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
+from rival_client.api.async_base import AsyncClientBase
 from rival_client.api.base import ClientBase
 from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, BulkRunner, Verb
 from rival_client.model import arguments
@@ -33,14 +34,18 @@ class RunOperations(ClientBase):
         run_id, by = arguments.run_id(run_id), arguments.name("by", by)
         cancelled, ready = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
         if cancelled:
-            self._doorbell.publish([] if ready is None else [ready.message], changed=[run_id])
-            self._cancel_children(run_id, by)
+            self._after_cancel(run_id, by, ready)
         return cancelled
 
+    def _after_cancel(self, run_id: str, by: str, ready: ReadyStep | None) -> None:
+        self._doorbell.publish([] if ready is None else [ready.message], changed=[run_id])
+        self._cancel_children(run_id, by)
+
     def _cancel(self, connection: Connection, run_id: str, by: str) -> tuple[bool, ReadyStep | None]:
-        cancelled = runs.end_as_cancelled(connection, run_id, by)
+        slots = runs.end_as_cancelled(connection, run_id, by)
+        cancelled = slots is not None
         ready = wake_parent(connection, run_id, self.settings.ring_grace) if cancelled else None
-        runs.leave_orphans(connection, run_id, by, cancelled)
+        runs.conclude_cancel(connection, run_id, by, slots)
         return cancelled, ready
 
     def _cancel_children(self, run_id: str, by: str) -> None:
@@ -128,3 +133,58 @@ class RunOperations(ClientBase):
         Safe at any time: the live workers do the work.
         """
         return recover(self.database)
+
+
+class AsyncRunOperations(AsyncClientBase):
+    async def cancel(self, run_id: str, *, by: str = "client") -> bool:
+        return await self._call(self._rival.cancel, run_id, by=by)
+
+    async def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+        return await self._call(self._rival.retry, run_id, dry_run=dry_run, by=by)
+
+    async def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+        return await self._call(self._rival.rewind, run_id, step, dry_run=dry_run, by=by)
+
+    async def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
+        await self._call(self._rival.skip, run_id, step, reason=reason, dry_run=dry_run, by=by)
+
+    async def set_result(
+        self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
+    ) -> None:
+        await self._call(self._rival.set_result, run_id, step, result, reason=reason, dry_run=dry_run, by=by)
+
+    async def pause(self, run_id: str, *, by: str = "client") -> bool:
+        return await self._call(self._rival.pause, run_id, by=by)
+
+    async def resume(self, run_id: str, *, by: str = "client") -> bool:
+        return await self._call(self._rival.resume, run_id, by=by)
+
+    async def bulk(
+        self,
+        verb: Verb,
+        runs: RunFilter | Sequence[str],
+        *,
+        step: str | None = None,
+        value: Any = None,
+        reason: str | None = None,
+        limit: int = LIMIT,
+        dry_run: bool = False,
+        by: str = "client",
+        on_outcome: Callable[[BulkOutcome], None] | None = None,
+    ) -> Bulk:
+        """As `Rival.bulk`. `on_outcome` is called in another thread."""
+        return await self._call(
+            self._rival.bulk,
+            verb,
+            runs,
+            step=step,
+            value=value,
+            reason=reason,
+            limit=limit,
+            dry_run=dry_run,
+            by=by,
+            on_outcome=on_outcome,
+        )
+
+    async def recover(self) -> Recovery:
+        return await self._call(self._rival.recover)

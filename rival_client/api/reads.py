@@ -1,27 +1,43 @@
-"""Looking at runs and workflows: the part of `Rival` that only reads."""
+"""Looking at runs and workflows: the part of both clients that only reads."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from rival_client.api.async_base import AsyncClientBase
 from rival_client.api.base import ClientBase
-from rival_client.db.tables import RUN_ACTIVE
-from rival_client.errors import UnknownWorkflow
+from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow
 from rival_client.model import arguments
+from rival_client.model.explain import explain
 from rival_client.model.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
-from rival_client.model.statuses import RunStatus
+from rival_client.model.statuses import RUN_ACTIVE, RunStatus
+from rival_client.model.why_records import Why
 from rival_client.sql import logs, run_family, run_reads, run_search, workflows
+from rival_client.sql.executors import ExecutorRecord, list_executors
 from rival_client.sql.history import read_history
 from rival_client.sql.run_family import RunNode
 from rival_client.sql.run_search import RunFilter, Runs
+from rival_client.sql.why_reads import read_facts
+
+
+def _limit(argument: str, value: object) -> int:
+    return arguments.whole(argument, value, 1, arguments.MAX_LIMIT)
 
 
 class RunReads(ClientBase):
     def result(self, run_id: str) -> RunResult:
         """How an ended run ended; RunNotEnded when it has not."""
         run_id = arguments.run_id(run_id)
+        if self._prepared is not None:
+            # A connection that the server has closed in the meantime: the other pool opens a new one.
+            with suppress(DatabaseUnavailable):
+                row = self._prepared.fetch(run_reads.READ_RESULT, {"id": run_id})
+                if row is None:
+                    raise RunNotFound(run_id)
+                return run_reads.result_of(run_id, row)
         with self.database.snapshot() as connection:
             return run_reads.read_result(connection, run_id)
 
@@ -33,10 +49,27 @@ class RunReads(ClientBase):
         with self.database.snapshot() as connection:
             return run_reads.read_state(connection, run_id, fold)
 
-    def history(self, run_id: str) -> list[HistoryEntry]:
-        run_id = arguments.run_id(run_id)
+    def history(
+        self, run_id: str, *, after: int | None = None, limit: int | None = None, slim: bool = False
+    ) -> list[HistoryEntry]:
+        """The oldest entries first; the last entry's `id` as `after` gives what follows it. With `slim`, without values
+        of users, whatever their size: inputs, results, items.
+        """
+        run_id, limit = arguments.run_id(run_id), arguments.optional(_limit, "limit", limit)
+        after = None if after is None else arguments.whole("after", after, 0, arguments.MAX_BIGINT)
         with self.database.autocommit() as connection:
-            return read_history(connection, run_id)
+            return read_history(connection, run_id, after=after, limit=limit, slim=arguments.flag("slim", slim))
+
+    def why(self, run_id: str) -> Why:
+        """Why the run is where it is: what each open step waits for, since when, until when, and what can end it."""
+        run_id = arguments.run_id(run_id)
+        with self.database.snapshot() as connection:
+            return explain(read_facts(connection, run_id))
+
+    def executors(self) -> list[ExecutorRecord]:
+        """The processes that run attempts: those that are alive, and those whose attempts are not taken over yet."""
+        with self.database.autocommit() as connection:
+            return list_executors(connection)
 
     def logs(
         self,
@@ -70,6 +103,7 @@ class RunReads(ClientBase):
         error: str | None = None,
         parent: str | None = None,
         paused: bool | None = None,
+        labels: Mapping[str, Any] | None = None,
         before: Run | None = None,
         after: str | None = None,
         limit: int = 50,
@@ -90,6 +124,7 @@ class RunReads(ClientBase):
             error=error,
             parent=parent,
             paused=paused,
+            labels=labels,
         ).checked()
         behind, limit = run_search.cursor(before, after), arguments.limit(limit)
         with self.database.autocommit() as connection:
@@ -124,3 +159,84 @@ class RunReads(ClientBase):
             if not found:
                 raise UnknownWorkflow(workflow, workflows.workflow_names(connection))
             return found
+
+
+class AsyncRunReads(AsyncClientBase):
+    async def result(self, run_id: str) -> RunResult:
+        return await self._call(self._rival.result, run_id)
+
+    async def state(self, run_id: str, *, fold: int | None = None) -> RunState:
+        return await self._call(self._rival.state, run_id, fold=fold)
+
+    async def history(
+        self, run_id: str, *, after: int | None = None, limit: int | None = None, slim: bool = False
+    ) -> list[HistoryEntry]:
+        return await self._call(self._rival.history, run_id, after=after, limit=limit, slim=slim)
+
+    async def why(self, run_id: str) -> Why:
+        return await self._call(self._rival.why, run_id)
+
+    async def executors(self) -> list[ExecutorRecord]:
+        return await self._call(self._rival.executors)
+
+    async def logs(
+        self,
+        run_id: str,
+        step: str | None = None,
+        level: str | None = None,
+        after: int | None = None,
+        limit: int = logs.DEFAULT_LIMIT,
+    ) -> list[LogEntry]:
+        return await self._call(self._rival.logs, run_id, step, level, after, limit)
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: RunStatus | Sequence[RunStatus] | None = None,
+        since: dt.datetime | None = None,
+        until: dt.datetime | None = None,
+        ended_since: dt.datetime | None = None,
+        ended_until: dt.datetime | None = None,
+        input: Mapping[str, Any] | None = None,
+        result: Mapping[str, Any] | None = None,
+        error: str | None = None,
+        parent: str | None = None,
+        paused: bool | None = None,
+        labels: Mapping[str, Any] | None = None,
+        before: Run | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Runs:
+        return await self._call(
+            self._rival.runs,
+            workflow=workflow,
+            status=status,
+            since=since,
+            until=until,
+            ended_since=ended_since,
+            ended_until=ended_until,
+            input=input,
+            result=result,
+            error=error,
+            parent=parent,
+            paused=paused,
+            labels=labels,
+            before=before,
+            after=after,
+            limit=limit,
+        )
+
+    async def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
+        return await self._call(self._rival.active_runs, workflow, before=before, limit=limit)
+
+    async def tree(
+        self, run_id: str, *, below: bool = False, depth: int = run_family.DEPTH, width: int = run_family.WIDTH
+    ) -> RunNode:
+        return await self._call(self._rival.tree, run_id, below=below, depth=depth, width=width)
+
+    async def workflows(self) -> list[WorkflowInfo]:
+        return await self._call(self._rival.workflows)
+
+    async def versions(self, workflow: str) -> list[WorkflowInfo]:
+        return await self._call(self._rival.versions, workflow)

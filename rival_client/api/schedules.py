@@ -1,22 +1,35 @@
-"""Schedules, as a producer sets them: the part of `Rival` that makes, lists and removes them."""
+"""Schedules, as a producer sets them: the part of both clients that makes, lists and removes them."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+import secrets
+from collections.abc import Sequence
+from itertools import islice, takewhile
+from typing import Any, Unpack
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
+from rival_client.api.async_base import AsyncClientBase
 from rival_client.api.base import ClientBase
+from rival_client.broker.message import StepMessage
+from rival_client.db.types import now
+from rival_client.errors import UnknownSchedule
 from rival_client.model import arguments
-from rival_client.model.cron import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
+from rival_client.model.cron import CatchUp, Planned, checked_catch_up, checked_name, checked_rule, run_id_at
+from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.starts import Start
+from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.schedules import (
     ScheduleRecord,
+    find_schedule,
     list_schedules,
+    pause_schedule,
     put_schedule,
     read_schedule,
     refuse_taken,
     remove_schedule,
+    resume_schedule,
 )
 
 
@@ -30,14 +43,16 @@ class ScheduleOperations(ClientBase):
         input: Any = None,
         timezone: str = "UTC",
         catch_up: CatchUp = "none",
+        **options: Unpack[RunOptions],
     ) -> ScheduleRecord:
         """Start a run at each tick of a cron expression, or every so many seconds. The same name again changes it.
 
         `catch_up`: of the ticks that the whole fleet has missed, "none" get a run, or the "last", or "all".
         """
         workflow, name = arguments.name("workflow", workflow), checked_name(name)
+        how = StartOptions.of_schedule(options)
         planned = Planned(
-            checked_rule(when, timezone), checked_catch_up(catch_up), self._validator(workflow).validate(input)
+            checked_rule(when, timezone), checked_catch_up(catch_up), self._validator(workflow).validate(input), how
         )
 
         def put(own: Connection) -> ScheduleRecord:
@@ -54,6 +69,117 @@ class ScheduleOperations(ClientBase):
             return list_schedules(connection, workflow)
 
     def unschedule(self, name: str) -> bool:
-        """False when there is no such schedule. A workflow's own comes back when a worker registers the workflow."""
+        """False: it does not exist. A workflow's own comes back when a worker registers the workflow."""
         name = arguments.name("name", name)
         return self.database.transact(lambda own: remove_schedule(own, name))
+
+    def pause_schedule(self, name: str, *, by: str = "client") -> bool:
+        """It starts no runs until it is resumed. False: it is paused already."""
+        name, by = self._existing(name).name, arguments.name("by", by)
+        return self.database.transact(lambda own: pause_schedule(own, name, by))
+
+    def resume_schedule(self, name: str) -> bool:
+        """It continues with its next tick; `backfill_schedule` starts what it has missed. False: it is not paused."""
+        name = self._existing(name).name
+        return self.database.transact(lambda own: resume_schedule(own, name))
+
+    def fire_schedule(self, name: str) -> str:
+        """Start a run of it now, also while it is paused; the id of the run. Its ticks stay as they are."""
+        schedule = self._existing(name)
+        run_id = f"{run_id_at(schedule.name, self._database_clock())}+{secrets.token_hex(4)}"
+        self._start_ticks(schedule, [run_id])
+        return run_id
+
+    def backfill_schedule(
+        self,
+        name: str,
+        since: dt.datetime,
+        until: dt.datetime | None = None,
+        *,
+        limit: int = 100,
+        dry_run: bool = False,
+    ) -> list[str]:
+        """Start the runs of the ticks from `since` on, before `until` (now), at most `limit`, the oldest first; the ids
+        of those that did not exist. With `dry_run`, only return the ids that would be started or exist.
+        """
+        schedule, limit = self._existing(name), arguments.limit(limit)
+        since, end = arguments.moment("since", since), arguments.optional(arguments.moment, "until", until)
+        clock = self._database_clock()
+        last = clock if end is None else min(end, clock)
+        ticks = islice(takewhile(lambda tick: tick < last, schedule.rule.between(since, last)), limit)
+        ids = [run_id_at(schedule.name, tick) for tick in ticks]
+        if arguments.flag("dry_run", dry_run) or not ids:
+            return ids
+        created = self._start_ticks(schedule, ids)
+        return [one for one in ids if one in created]
+
+    def _database_clock(self) -> dt.datetime:
+        with self.database.autocommit() as connection:
+            return connection.scalar(select(now())) or dt.datetime.now(dt.UTC)
+
+    def _existing(self, name: str) -> ScheduleRecord:
+        name = arguments.name("name", name)
+        with self.database.autocommit() as connection:
+            found = find_schedule(connection, name)
+            if found is None:
+                raise UnknownSchedule(name, [one.name for one in list_schedules(connection)])
+        return found
+
+    def _start_ticks(self, schedule: ScheduleRecord, run_ids: Sequence[str]) -> set[str]:
+        validator = self._validator(schedule.workflow)
+        its_input = validator.validate(schedule.input)
+        start = Start(validator.workflow, dict.fromkeys(run_ids, its_input), StartOptions.of(schedule.options or {}))
+        created = self.database.transact(lambda own: insert_runs(own, start, self.settings.ring_grace))
+        workflow = validator.workflow
+        self._doorbell.publish([StepMessage(one, None, 0, workflow.name, workflow.version) for one in created])
+        return created
+
+
+class AsyncScheduleOperations(AsyncClientBase):
+    async def schedule(
+        self,
+        workflow: str,
+        when: str | float | dt.timedelta,
+        *,
+        name: str,
+        input: Any = None,
+        timezone: str = "UTC",
+        catch_up: CatchUp = "none",
+        **options: Unpack[RunOptions],
+    ) -> ScheduleRecord:
+        return await self._call(
+            self._rival.schedule,
+            workflow,
+            when,
+            name=name,
+            input=input,
+            timezone=timezone,
+            catch_up=catch_up,
+            **options,
+        )
+
+    async def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
+        return await self._call(self._rival.schedules, workflow)
+
+    async def unschedule(self, name: str) -> bool:
+        return await self._call(self._rival.unschedule, name)
+
+    async def pause_schedule(self, name: str, *, by: str = "client") -> bool:
+        return await self._call(self._rival.pause_schedule, name, by=by)
+
+    async def resume_schedule(self, name: str) -> bool:
+        return await self._call(self._rival.resume_schedule, name)
+
+    async def fire_schedule(self, name: str) -> str:
+        return await self._call(self._rival.fire_schedule, name)
+
+    async def backfill_schedule(
+        self,
+        name: str,
+        since: dt.datetime,
+        until: dt.datetime | None = None,
+        *,
+        limit: int = 100,
+        dry_run: bool = False,
+    ) -> list[str]:
+        return await self._call(self._rival.backfill_schedule, name, since, until, limit=limit, dry_run=dry_run)

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 import uuid
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -24,12 +24,17 @@ import redis
 from rival_client.broker.message import AnyMessage, celery_body, celery_headers, redis_envelope
 from rival_client.errors import ConfigurationError
 from rival_client.model.masking import masked, without_secrets
+from rival_client.model.queues import USUAL_ROUTE, Route, broker_queue
 
 log = logging.getLogger("rival.doorbell")
 
 CHANGED_CHANNEL = "rival:changed:"
 #: A marker per queue that only a broker that has kept its data still has.
 EPOCH_KEY = "rival:epoch:"
+#: The lists of a queue in Redis by level of priority, as kombu numbers and names them: the lowest number first. Normal
+#: messages are in the list that has the name of the queue. A Celery app without settings of its own reads list 3.
+LIST_NUMBERS = {-1: -1, 0: 0, 1: 3}
+_SEPARATOR = "\x06\x16"
 #: After a failed publish, the broker is left alone for this long: a dead one must not slow every commit.
 BREAKER_SECONDS = 1.0
 
@@ -38,15 +43,18 @@ REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1
 
 
 class Doorbell(Protocol):
+    #: Whether messages of different levels are in lists of their own.
+    has_priorities: bool
+
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         """Publish messages, and notify clients that wait for the `changed` runs; False: the broker is unreachable."""
 
-    def backlog(self) -> int | None:
-        """Messages that no worker has taken yet; None when the broker does not report it."""
+    def backlog(self, queue: str | None = None) -> int | None:
+        """Messages of a queue that no worker has taken yet; None when the broker does not report it."""
 
-    def oldest(self) -> float:
-        """Seconds since the oldest message of the queue was published; 0 when the queue is empty or unreachable,
-        infinite when the broker does not report it."""
+    def oldest(self, route: Route = USUAL_ROUTE) -> float:
+        """Seconds since the oldest message with this route was published; 0 when there is none or the broker is
+        unreachable, infinite when the broker does not report it."""
 
     def check_epoch(self) -> bool:
         """Returns True once after the broker lost its data. Otherwise republishes messages that failed earlier."""
@@ -93,8 +101,8 @@ class RedisDoorbell:
 
     BATCH = 1000
 
-    def __init__(self, url: str, queue: str, key_prefix: str = "") -> None:
-        self._url, self._queue, self._key = url, queue, key_prefix + queue
+    def __init__(self, url: str, queue: str, key_prefix: str = "", priorities: bool = True) -> None:
+        self._url, self._queue, self._prefix, self.has_priorities = url, queue, key_prefix, priorities
         # A broker that is shared may let each of its users only at what begins with a prefix.
         self._epoch, self._channel = key_prefix + EPOCH_KEY + queue, key_prefix + CHANGED_CHANNEL
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
@@ -121,34 +129,47 @@ class RedisDoorbell:
         return True
 
     def _send(self, messages: Sequence[AnyMessage], changed: Sequence[str]) -> None:
-        envelopes = [redis_envelope(message, self._queue) for message in messages]
-        if len(envelopes) + len(changed) == 1:
-            if envelopes:
-                self._redis.lpush(self._key, envelopes[0])
+        if len(messages) + len(changed) == 1:
+            if messages:
+                self._redis.lpush(self._list(messages[0].route), self._envelope(messages[0]))
             else:
                 self._redis.publish(self._channel + changed[0], "")
             return
+        lists = defaultdict(list)
+        for message in messages:
+            lists[message.route].append(self._envelope(message))
         pipe = self._redis.pipeline(transaction=False)
-        if envelopes:
-            pipe.lpush(self._key, *envelopes)
+        for route, envelopes in lists.items():
+            pipe.lpush(self._list(route), *envelopes)
         for run_id in changed:
             pipe.publish(self._channel + run_id, "")
         pipe.execute()
 
-    def backlog(self) -> int | None:
+    def _envelope(self, message: AnyMessage) -> str:
+        return redis_envelope(message, broker_queue(message.route.queue, self._queue))
+
+    def _list(self, route: Route) -> str:
+        name = self._prefix + broker_queue(route.queue, self._queue)
+        number = LIST_NUMBERS[route.level] if self.has_priorities else 0
+        return f"{name}{_SEPARATOR}{number}" if number else name
+
+    def backlog(self, queue: str | None = None) -> int | None:
         if not self._breaker.allows():
             return None
+        pipe = self._redis.pipeline(transaction=False)
+        for level in LIST_NUMBERS if self.has_priorities else (0,):
+            pipe.llen(self._list(Route(queue, level)))
         try:
-            return int(self._redis.llen(self._key))
+            return sum(map(int, pipe.execute()))
         except redis.RedisError:
             self._breaker.failed()
             return None
 
-    def oldest(self) -> float:
+    def oldest(self, route: Route = USUAL_ROUTE) -> float:
         if not self._breaker.allows():
             return 0.0
         try:
-            envelope = self._redis.lindex(self._key, -1)
+            envelope = self._redis.lindex(self._list(route), -1)
         except redis.RedisError:
             self._breaker.failed()
             return 0.0
@@ -169,7 +190,9 @@ class RedisDoorbell:
 
 
 class KombuDoorbell:
-    """Any other broker that Celery can use, through kombu."""
+    """Any other broker that Celery can use, through kombu. It has one list per queue: priorities have no effect."""
+
+    has_priorities = False
 
     def __init__(self, url: str, queue: str, transport_options: dict[str, Any] | None = None) -> None:
         self._url, self._queue = url, queue
@@ -205,22 +228,23 @@ class KombuDoorbell:
             for message in messages:
                 producer.publish(
                     celery_body(message),
-                    routing_key=self._queue,
+                    routing_key=broker_queue(message.route.queue, self._queue),
                     headers=celery_headers(message),
                     correlation_id=message.task_id,
                     delivery_mode=2,
                     retry=False,
                 )
 
-    def backlog(self) -> int | None:
+    def backlog(self, queue: str | None = None) -> int | None:
+        name = broker_queue(queue, self._queue)
         try:
             with self._lock, self._connection.channel() as channel:
-                return int(kombu.Queue(self._queue, channel=channel).queue_declare(passive=True).message_count)
+                return int(kombu.Queue(name, channel=channel).queue_declare(passive=True).message_count)
         except Exception:
             return None
 
-    def oldest(self) -> float:
-        return math.inf if self.backlog() else 0.0
+    def oldest(self, route: Route = USUAL_ROUTE) -> float:
+        return math.inf if self.backlog(route.queue) else 0.0
 
     def check_epoch(self) -> bool:
         """Only what this process knows: these brokers keep no marker."""
@@ -233,13 +257,15 @@ class KombuDoorbell:
 class SilentDoorbell:
     """No broker is given: every run waits for the keeper's look."""
 
+    has_priorities = False
+
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         return False
 
-    def backlog(self) -> int | None:
+    def backlog(self, queue: str | None = None) -> int | None:
         return None
 
-    def oldest(self) -> float:
+    def oldest(self, route: Route = USUAL_ROUTE) -> float:
         return 0.0
 
     def check_epoch(self) -> bool:
@@ -269,12 +295,13 @@ def is_redis(url: str) -> bool:
     return ";" not in url and url.partition("://")[0] in ("redis", "rediss", "unix")
 
 
-def open_doorbell(url: str | None, queue: str, key_prefix: str = "") -> Doorbell:
+def open_doorbell(url: str | None, queue: str, key_prefix: str = "", priorities: bool = True) -> Doorbell:
+    """`queue`: the fleet's own. `priorities`: whether its workers read a list per level of priority."""
     if not url:
         return SilentDoorbell()
     try:
         if is_redis(url):
-            return RedisDoorbell(url, queue, key_prefix)
+            return RedisDoorbell(url, queue, key_prefix, priorities)
         return KombuDoorbell(url, queue, {"global_keyprefix": key_prefix} if key_prefix else None)
     except Exception as error:
         # Nothing is connected yet: redis and kombu have only read the URL, each with errors of its own.

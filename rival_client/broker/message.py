@@ -15,6 +15,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from rival_client.model.queues import USUAL_ROUTE, Route
+
 RUN_TASK = "rival.run"
 ATTEMPT_TASK = "rival.attempt"
 EVENT_TASK = "rival.event"
@@ -33,6 +35,7 @@ class StepMessage:
     attempt: int = 1
     lost: int = 0
     countdown: float = 0.0
+    route: Route = USUAL_ROUTE
 
     @property
     def task(self) -> str:
@@ -44,7 +47,9 @@ class StepMessage:
 
     @property
     def args(self) -> list[Any]:
-        return [self.run_id, self.path, self.token, self.workflow, self.version]
+        """With its route, unless it is the usual one: a message may have to be published again."""
+        more = [self.route.queue, self.route.level] if self.route else []
+        return [self.run_id, self.path, self.token, self.workflow, self.version, *more]
 
     @property
     def label(self) -> str:
@@ -67,6 +72,8 @@ class EventMessage:
     attempt: int = 1
 
     task = EVENT_TASK
+    #: Events are delivered from the fleet's own queue.
+    route = USUAL_ROUTE
 
     @property
     def task_id(self) -> str:

@@ -6,9 +6,9 @@ SQLAlchemy sessions report their commit; plain connections do not, so there the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from sqlalchemy import Connection
@@ -17,49 +17,85 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rival_client.db.database import teach_sqlite
 from rival_client.db.database_errors import translated
+from rival_client.db.statement_runs import on_psycopg, on_sqlalchemy, run_statements, run_statements_async
 from rival_client.errors import ConfigurationError
-from rival_client.model.payload import Json, load
-from rival_client.model.records import WorkflowInfo
-from rival_client.sql import runs
+from rival_client.model.payload import load
+from rival_client.model.starts import Start
+from rival_client.sql import run_inserts
 from rival_client.sql.events import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
 from rival_client.sql.events import Event, insert_event, sent_unless_full
+from rival_client.sql.shared_starts import Statements
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Publisher = Callable[[set[str]], None]
+T = TypeVar("T")
 
 #: The key under which a session keeps what to publish after its commit.
 _WAITING = "rival_after_commit"
 
 
-def insert_in(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Publisher
-) -> set[str]:
+def insert_in(connection: Any, start: Start, grace: float, publish: Publisher) -> set[str]:
     """Insert within the given open transaction; returns the ids that are new."""
     with _its_errors():
-        return _insert_in(_session_of(connection), workflow, inputs, grace, publish)
+        return _insert_in(_session_of(connection), start, grace, publish)
 
 
-def _insert_in(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Publisher
-) -> set[str]:
+def _insert_in(connection: Any, start: Start, grace: float, publish: Publisher) -> set[str]:
     if _is_session(connection):
         _bring_the_clock(connection.connection())
-        created = insert(connection.connection(), workflow, inputs, grace)
+        created = insert(connection.connection(), start, grace)
         _after_commit(connection, lambda: publish(created))
         return created
     if isinstance(connection, Connection):
         _bring_the_clock(connection)
-        return insert(connection, workflow, inputs, 0)
+        return insert(connection, start, 0)
     if isinstance(connection, psycopg.Connection):
-        rows = connection.execute(_sql(runs.INSERT_RUNS_PSYCOPG), runs.insert_parameters(workflow, inputs, 0))
-        created = {row[0] for row in rows}
-        if missing := _missing(inputs, created):
-            found = connection.execute(_sql(runs.SELECT_EXISTING_PSYCOPG), {"ids": missing}).fetchall()
-            runs.refuse_conflicts(workflow.name, inputs, map(_read, found))
+        created = {row[0] for row in connection.execute(_sql(run_inserts.INSERT_RUNS_PSYCOPG), start.all(0))}
+        if missing := start.missing(created):
+            found = connection.execute(_sql(run_inserts.SELECT_EXISTING_PSYCOPG), {"ids": missing}).fetchall()
+            run_inserts.refuse_conflicts(start, map(_read, found))
         return created
     raise _unfit(connection)
+
+
+def run_in(connection: Any, statements: Callable[[bool], Statements[T]], after: Callable[[T], None]) -> T:
+    """Execute statements within the given open transaction. They are made for Postgres, or not. `after`: called after
+    the commit of a session with their value."""
+    with _its_errors():
+        return _run_in(_session_of(connection), statements, after)
+
+
+def _run_in(connection: Any, statements: Callable[[bool], Statements[T]], after: Callable[[T], None]) -> T:
+    if _is_session(connection):
+        value = _run_in(connection.connection(), statements, after)
+        _after_commit(connection, lambda: after(value))
+        return value
+    if isinstance(connection, Connection):
+        _bring_the_clock(connection)
+        on_postgres = connection.dialect.name == "postgresql"
+        return run_statements(statements(on_postgres), on_sqlalchemy(connection))
+    if isinstance(connection, psycopg.Connection):
+        return run_statements(statements(True), on_psycopg(connection))
+    raise _unfit(connection)
+
+
+async def run_in_async(connection: Any, statements: Callable[[bool], Statements[T]], after: Callable[[T], None]) -> T:
+    with _its_errors():
+        if _is_async_sqlalchemy(connection):
+            value: T = await connection.run_sync(run_in, statements, after)
+            return value
+        if isinstance(connection, psycopg.AsyncConnection):
+            return await run_statements_async(statements(True), connection)
+        raise _unfit(connection)
+
+
+def reports_commit(connection: Any) -> bool:
+    """Whether something can be done after the commit of this connection: of a session."""
+    aio = sys.modules.get("sqlalchemy.ext.asyncio")
+    is_async_session = aio is not None and isinstance(connection, aio.AsyncSession | aio.async_scoped_session)
+    return is_async_session or _is_session(_session_of(connection))
 
 
 def send_in(connection: Any, event: Event, grace: float, publish: Callable[[], None]) -> bool:
@@ -99,26 +135,21 @@ async def _send_in_async(connection: Any, event: Event, grace: float, publish: C
     raise _unfit(connection)
 
 
-async def insert_in_async(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Publisher
-) -> set[str]:
+async def insert_in_async(connection: Any, start: Start, grace: float, publish: Publisher) -> set[str]:
     with _its_errors():
-        return await _insert_in_async(connection, workflow, inputs, grace, publish)
+        return await _insert_in_async(connection, start, grace, publish)
 
 
-async def _insert_in_async(
-    connection: Any, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float, publish: Publisher
-) -> set[str]:
+async def _insert_in_async(connection: Any, start: Start, grace: float, publish: Publisher) -> set[str]:
     if _is_async_sqlalchemy(connection):
-        created: set[str] = await connection.run_sync(insert_in, workflow, inputs, grace, publish)
+        created: set[str] = await connection.run_sync(insert_in, start, grace, publish)
         return created
     if isinstance(connection, psycopg.AsyncConnection):
-        parameters = runs.insert_parameters(workflow, inputs, 0)
-        cursor = await connection.execute(_sql(runs.INSERT_RUNS_PSYCOPG), parameters)
+        cursor = await connection.execute(_sql(run_inserts.INSERT_RUNS_PSYCOPG), start.all(0))
         created = {row[0] for row in await cursor.fetchall()}
-        if missing := _missing(inputs, created):
-            cursor = await connection.execute(_sql(runs.SELECT_EXISTING_PSYCOPG), {"ids": missing})
-            runs.refuse_conflicts(workflow.name, inputs, map(_read, await cursor.fetchall()))
+        if missing := start.missing(created):
+            cursor = await connection.execute(_sql(run_inserts.SELECT_EXISTING_PSYCOPG), {"ids": missing})
+            run_inserts.refuse_conflicts(start, map(_read, await cursor.fetchall()))
         return created
     raise _unfit(connection)
 
@@ -159,10 +190,10 @@ def _read(row: Any) -> tuple[str, str, Any]:
     return run_id, workflow, load(its_input)
 
 
-def insert(connection: Connection, workflow: WorkflowInfo, inputs: Mapping[str, Json], grace: float) -> set[str]:
-    created = runs.insert_runs(connection, workflow, inputs, grace)
-    if missing := _missing(inputs, created):
-        runs.refuse_conflicts(workflow.name, inputs, runs.existing_inputs(connection, missing))
+def insert(connection: Connection, start: Start, grace: float) -> set[str]:
+    created = run_inserts.insert_runs(connection, start, grace)
+    if missing := start.missing(created):
+        run_inserts.refuse_conflicts(start, run_inserts.existing_inputs(connection, missing))
     return created
 
 
@@ -170,10 +201,6 @@ def _bring_the_clock(connection: Connection) -> None:
     """A producer's own SQLite connection does not know ours yet."""
     if connection.dialect.name == "sqlite":
         teach_sqlite(connection.connection.driver_connection)
-
-
-def _missing(inputs: Mapping[str, Json], created: set[str]) -> list[str]:
-    return [run_id for run_id in inputs if run_id not in created]
 
 
 def _after_commit(session: Session, publish: Callable[[], None]) -> None:

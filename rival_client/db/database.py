@@ -60,9 +60,17 @@ class Database:
     file need not outlive a power cut.
     """
 
-    def __init__(self, url: str, *, pool_size: int = 5, clock: Clock = time.time, durable: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 5,
+        clock: Clock = time.time,
+        durable: bool = True,
+        application_name: str = "rival",
+    ) -> None:
         self.url = url
-        self.engine = _engine(sqlalchemy_url(url), pool_size)
+        self.engine = _engine(sqlalchemy_url(url), pool_size, application_name)
         self.is_postgres = self.engine.dialect.name == "postgresql"
         if not self.is_postgres:
             _prepare_sqlite(self.engine, clock, durable)
@@ -132,7 +140,7 @@ def parsed_url(url: str) -> URL:
         ) from None
 
 
-def _engine(url: str, pool_size: int) -> Engine:
+def _engine(url: str, pool_size: int, application_name: str) -> Engine:
     options: dict[str, Any] = {
         "json_serializer": serialise,
         "json_deserializer": json.loads,
@@ -147,7 +155,7 @@ def _engine(url: str, pool_size: int) -> Engine:
         pool_timeout=CONNECT_TIMEOUT,
         pool_pre_ping=False,
         pool_use_lifo=True,
-        connect_args={**LIBPQ_OPTIONS, "application_name": "rival"},
+        connect_args={**LIBPQ_OPTIONS, "application_name": application_name},
         **options,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement
 
-from rival_client.db.tables import runs, steps
+from rival_client.db.run_tables import runs, steps
 from rival_client.model.transitions import run_sources, step_sources
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from sqlalchemy import ARRAY, Connection, Text, cast, func, select
 
-from rival_client.db.tables import runs
+from rival_client.db.run_tables import runs
 from rival_client.errors import RunNotFound
 
 #: An arbitrary number that only the locks of runs use.
@@ -46,7 +46,8 @@ def lock_run(connection: Connection, run_id: str) -> Any:
     """Take the exclusive lock of the run, and its row: for a change of any of its steps."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_key(run_id))))
-    columns = (runs.c.id, runs.c.workflow, runs.c.version, runs.c.status, runs.c.token, runs.c.completed_at)
+    names = ("id", "workflow", "version", "status", "token", "completed_at", "slots", "queue", "priority")
+    columns = [runs.c[name] for name in names]
     row = connection.execute(select(*columns).where(runs.c.id == run_id).with_for_update()).first()
     if row is None:
         raise RunNotFound(run_id)

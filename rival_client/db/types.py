@@ -42,6 +42,14 @@ class now(FunctionElement[dt.datetime]):
     name = "now"
 
 
+class clock(FunctionElement[dt.datetime]):
+    """The time of this statement, where `now` is that of its transaction."""
+
+    type = Timestamp()
+    inherit_cache = True
+    name = "clock"
+
+
 class after(FunctionElement[dt.datetime]):
     """The database's clock plus some seconds."""
 
@@ -78,6 +86,16 @@ def _now_pg(element: now, compiler: Any, **kw: Any) -> str:
 
 @compiles(now, "sqlite")
 def _now_sqlite(element: now, compiler: Any, **kw: Any) -> str:
+    return "rival_now()"
+
+
+@compiles(clock, "postgresql")
+def _clock_pg(element: clock, compiler: Any, **kw: Any) -> str:
+    return "clock_timestamp()"
+
+
+@compiles(clock, "sqlite")
+def _clock_sqlite(element: clock, compiler: Any, **kw: Any) -> str:
     return "rival_now()"
 
 
@@ -155,3 +173,5 @@ Filter = (
 #: Names and ids compare byte by byte: quicker than a language's order, and a path sorts after its prefixes.
 Name = Text().with_variant(Text(collation="C"), "postgresql")
 BigId = BigInteger().with_variant(Integer(), "sqlite")
+#: Ids of gates.
+Slots = postgresql.ARRAY(BigInteger).with_variant(_TEXT, "sqlite")

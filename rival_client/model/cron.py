@@ -15,6 +15,7 @@ from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
 from rival_client.model.arguments import MAX_NAME as MAX_RUN_ID
 from rival_client.model.payload import Json
+from rival_client.model.start_options import NO_OPTIONS, StartOptions
 
 CatchUp = Literal["none", "last", "all"]
 #: A tick that is not older than this, in seconds, is merely late: it runs whatever the policy for missed ones.
@@ -91,6 +92,7 @@ class Planned:
     rule: Rule
     catch_up: CatchUp
     input: Json
+    options: StartOptions = NO_OPTIONS
 
 
 def checked_rule(when: Any, timezone: Any = "UTC") -> Rule:

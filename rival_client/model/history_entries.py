@@ -7,6 +7,58 @@ that the code writes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# The names, as the store writes them.
+STARTED: Final = "started"
+GATHERED: Final = "gathered"
+START_SKIPPED: Final = "start_skipped"
+EXPIRED: Final = "expired"
+QUEUED: Final = "queued"
+FAILING: Final = "failing"
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+CANCELLED: Final = "cancelled"
+PAUSED: Final = "paused"
+RESUMED: Final = "resumed"
+RETRY_RUN: Final = "retry_run"
+REWIND_RUN: Final = "rewind_run"
+SCHEDULED: Final = "scheduled"
+CLAIMED: Final = "claimed"
+UNQUEUED: Final = "unqueued"
+OPENED: Final = "opened"
+FANNED_OUT: Final = "fanned_out"
+COMPENSATING: Final = "compensating"
+WAITING: Final = "waiting"
+SKIPPED: Final = "skipped"
+TIMED_OUT: Final = "timed_out"
+REVOKED: Final = "revoked"
+RETRIED: Final = "retried"
+FELL_BACK: Final = "fell_back"
+POSTPONED: Final = "postponed"
+BREAKER: Final = "breaker"
+HOOK_FAILED: Final = "hook_failed"
+DEAD_LETTERED: Final = "dead_lettered"
+REDRIVEN: Final = "redriven"
+DEAD_LETTER_DROPPED: Final = "dead_letter_dropped"
+TAKEN_OVER: Final = "taken_over"
+HANDED_BACK: Final = "handed_back"
+LOST: Final = "lost"
+ADOPTED: Final = "adopted"
+SUSPENDED: Final = "suspended"
+WAITS_FOR_EXTERNAL: Final = "waits_for_external"
+COMPLETED_EXTERNALLY: Final = "completed_externally"
+FAILED_EXTERNALLY: Final = "failed_externally"
+LATE_ANSWER_REFUSED: Final = "late_answer_refused"
+WOKEN: Final = "woken"
+EVENT: Final = "event"
+CHILD: Final = "child"
+RECEIVED: Final = "received"
+GIVEN_UP: Final = "given_up"
+CONTINUED: Final = "continued"
+SKIP: Final = "skip"
+SET_RESULT: Final = "set_result"
+LATE_RESULT_REFUSED: Final = "late_result_refused"
 
 
 @dataclass(frozen=True)
@@ -31,48 +83,62 @@ def _entry(
 _ENDED = "result state error end_order begun_after"
 
 RUN_ENTRIES = (
-    _entry("started", "begin_run", "workflow version input"),
-    _entry("failing", None, "error failed_step"),
-    _entry("completed", "end_run", "result"),
-    _entry("failed", "end_run", "result"),
-    _entry("cancelled", "cancel_run", "open"),
-    _entry("paused", "pause_run", ""),
-    _entry("resumed", "resume_run", ""),
-    _entry("retry_run", "retry_run", "reason undone revived opened"),
-    _entry("rewind_run", "rewind_run", "reason undone revived opened"),
+    _entry(STARTED, "begin_run", "workflow version input options"),
+    _entry(GATHERED, "gather_run", "n"),
+    _entry(START_SKIPPED, None, "run_id"),
+    _entry(EXPIRED, "expire_run", "deadline open"),
+    _entry(QUEUED, "queue_run", "limit key"),
+    _entry(FAILING, None, "error failed_step"),
+    _entry(COMPLETED, "end_run", "result"),
+    _entry(FAILED, "end_run", "result"),
+    _entry(CANCELLED, "cancel_run", "open"),
+    _entry(PAUSED, "pause_run", ""),
+    _entry(RESUMED, "resume_run", ""),
+    _entry(RETRY_RUN, "retry_run", "reason undone revived opened"),
+    _entry(REWIND_RUN, "rewind_run", "reason undone revived opened"),
 )
 STEP_ENTRIES = (
-    _entry("scheduled", None, "kind", "pending"),
-    _entry("claimed", "claim_step", "attempt kind", "running"),
-    _entry("opened", None, "kind", "waiting"),
-    _entry("fanned_out", None, "items"),
-    _entry("compensating", None, "kind item", "waiting"),
-    _entry("waiting", None, "seconds run", "waiting"),
-    _entry("completed", "finish_step", _ENDED, "completed", state=True),
-    _entry("skipped", "finish_step", _ENDED, "skipped", state=True),
-    _entry("failed", "finish_step", _ENDED, "failed", state=True),
-    _entry("timed_out", "time_out_finish", "error", "failed", state=True),
-    _entry("revoked", "finish_step", "error", "failed", state=True),
-    _entry("retried", "retry_step", "attempt delay error", "waiting_retry", state=True),
-    _entry("taken_over", "release_step", "executor", "pending"),
-    _entry("handed_back", "release_step", "executor", "pending"),
-    _entry("lost", "finish_step", "error", "failed", state=True),
-    _entry("adopted", None, "executor"),
-    _entry("cancelled", "cancel_below", "open"),
-    _entry("suspended", "suspend_step", "seconds run", "waiting"),
-    _entry("waits_for_external", "suspend_step", "deadline run", "waiting", state=True),
-    _entry("completed_externally", "answer_step", "item", "pending"),
-    _entry("failed_externally", "answer_step", "item", "pending"),
-    _entry("late_answer_refused", None, "what_came"),
-    _entry("resumed", "wake_step", "item", "pending"),
-    _entry("event", None, "topic key"),
-    _entry("child", None, "run_id workflow awaited"),
-    _entry("received", None, "end_order"),
-    _entry("given_up", "cancel_below", "kind", "cancelled"),
-    _entry("continued", "suspend_step", "item", "pending"),
-    _entry("skip", "settle_step", "reason was result", "skipped"),
-    _entry("set_result", "settle_step", "reason was result", "completed"),
-    _entry("late_result_refused", None, "attempt"),
+    _entry(SCHEDULED, None, "kind queue priority", "pending"),
+    _entry(CLAIMED, "claim_step", "attempt kind queue priority waited refused_by", "running"),
+    _entry(QUEUED, "queue_step", "limit key run", "waiting"),
+    _entry(UNQUEUED, "unqueue_step", "why", "pending"),
+    _entry(OPENED, None, "kind", "waiting"),
+    _entry(FANNED_OUT, None, "items"),
+    _entry(COMPENSATING, None, "kind item", "waiting"),
+    _entry(WAITING, None, "seconds run queue priority", "waiting"),
+    _entry(COMPLETED, "finish_step", _ENDED, "completed", state=True),
+    _entry(SKIPPED, "finish_step", _ENDED, "skipped", state=True),
+    _entry(FAILED, "finish_step", _ENDED, "failed", state=True),
+    _entry(TIMED_OUT, "time_out_finish", "error", "failed", state=True),
+    _entry(EXPIRED, "expire_step", "error", "failed", state=True),
+    _entry(REVOKED, "finish_step", "error", "failed", state=True),
+    _entry(RETRIED, "retry_step", "attempt delay error budget_left", "waiting_retry", state=True),
+    _entry(FELL_BACK, "fall_back", "fallback error", "waiting", state=True),
+    _entry(POSTPONED, "postpone_step", "breaker seconds", "waiting_retry"),
+    _entry(BREAKER, None, "name state"),
+    _entry(HOOK_FAILED, None, "hook error"),
+    _entry(DEAD_LETTERED, None, "error_type"),
+    _entry(REDRIVEN, None, ""),
+    _entry(DEAD_LETTER_DROPPED, None, ""),
+    _entry(TAKEN_OVER, "take_over_step", "executor", "pending"),
+    _entry(HANDED_BACK, "hand_back_step", "executor", "pending"),
+    _entry(LOST, "finish_step", "error", "failed", state=True),
+    _entry(ADOPTED, None, "executor"),
+    _entry(CANCELLED, "cancel_below", "open"),
+    _entry(SUSPENDED, "suspend_step", "seconds run", "waiting"),
+    _entry(WAITS_FOR_EXTERNAL, "suspend_external_step", "deadline run", "waiting", state=True),
+    _entry(COMPLETED_EXTERNALLY, "answer_step", "item", "pending"),
+    _entry(FAILED_EXTERNALLY, "answer_step", "item", "pending"),
+    _entry(LATE_ANSWER_REFUSED, None, "what_came"),
+    _entry(WOKEN, "wake_step", "item", "pending"),
+    _entry(EVENT, None, "topic key"),
+    _entry(CHILD, None, "run_id workflow awaited"),
+    _entry(RECEIVED, None, "end_order"),
+    _entry(GIVEN_UP, "cancel_below", "kind", "cancelled"),
+    _entry(CONTINUED, "suspend_step", "item", "pending"),
+    _entry(SKIP, "settle_step", "reason was result", "skipped"),
+    _entry(SET_RESULT, "settle_step", "reason was result", "completed"),
+    _entry(LATE_RESULT_REFUSED, None, "attempt"),
 )
 
 #: What a step is after an entry of that name.
@@ -82,5 +148,5 @@ SET_STATE = frozenset(entry.name for entry in STEP_ENTRIES if entry.sets_state)
 #: Entries of operators that end a step.
 SETTLED_BY_OPERATOR = frozenset(entry.name for entry in STEP_ENTRIES if entry.transition == "settle_step")
 #: Entries that can name a step and concern the whole run: an operator has opened it again.
-REOPENINGS = ("retry_run", "rewind_run")
+REOPENINGS = (RETRY_RUN, REWIND_RUN)
 ENTRY_NAMES = frozenset(entry.name for entry in (*RUN_ENTRIES, *STEP_ENTRIES))

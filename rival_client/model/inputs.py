@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import jsonschema_rs
 
-from rival_client.errors import InvalidArgument, InvalidInput, InvalidPayload
+from rival_client.errors import InputProblem, InvalidArgument, InvalidInput, InvalidPayload
 from rival_client.model import arguments
 from rival_client.model.payload import Json, dump, load
 from rival_client.model.records import WorkflowInfo
@@ -32,11 +32,17 @@ class InputValidator:
         schema = self.workflow.input_schema
         return None if schema is None else jsonschema_rs.validator_for(schema)
 
-    def validate(self, value: Any) -> Json:
-        """The input as JSON text; InvalidInput with every problem otherwise."""
+    @cached_property
+    def _discreet_validator(self) -> Any:
+        schema = self.workflow.input_schema
+        return None if schema is None else jsonschema_rs.validator_for(schema, mask="the value")
+
+    def validate(self, value: Any, *, quote: bool = True) -> Json:
+        """The input as JSON text; InvalidInput with every problem otherwise. `quote`: problems may quote the input."""
         text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit)
-        if self._validator is not None:
-            problems = [_problem(error) for error in self._validator.iter_errors(load(text))]
+        validator = self._validator if quote else self._discreet_validator
+        if validator is not None:
+            problems = [_problem(error) for error in validator.iter_errors(load(text))]
             if problems:
                 raise InvalidInput(self.workflow.name, problems)
         return text
@@ -56,10 +62,21 @@ class InputValidator:
         return admitted
 
 
-def _problem(error: Any) -> str:
+def _problem(error: Any) -> InputProblem:
     where = ".".join(str(part) for part in error.instance_path)
-    problem = f"{where}: {error.message}" if where else str(error.message)
-    # It quotes the value, of any length.
+    message = _shortened(str(error.message))
+    return InputProblem(_pointer(error), message, _shortened(f"{where}: {error.message}") if where else message)
+
+
+def _pointer(error: Any) -> str:
+    """A property that is missing has a place of its own."""
+    missing = getattr(error.kind, "property", None) if "Required" in type(error.kind).__name__ else None
+    parts = [*error.instance_path, *([] if missing is None else [missing])]
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _shortened(problem: str) -> str:
+    """It quotes the value, of any length."""
     half = _MAX_PROBLEM // 2
     return problem if len(problem) <= _MAX_PROBLEM else f"{problem[:half]} … {problem[-half:]}"
 

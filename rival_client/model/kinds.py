@@ -18,6 +18,7 @@ WAIT: Final = "wait"
 HANDLER: Final = "handler"
 SOFT_HANDLER: Final = "soft_handler"
 COMPENSATION: Final = "compensation"
+FALLBACK: Final = "fallback"
 CONDITION: Final = "condition"
 ITEMS: Final = "items"
 INPUT: Final = "input"
@@ -43,6 +44,7 @@ LeafKind = Literal[
     "handler",
     "soft_handler",
     "compensation",
+    "fallback",
     "condition",
     "items",
     "input",
@@ -86,6 +88,7 @@ _KINDS = (
     RowKind(HANDLER, "leaf", can_be_settled=True, is_reaction=True),
     RowKind(SOFT_HANDLER, "leaf", can_be_settled=True, is_reaction=True),
     RowKind(COMPENSATION, "leaf", can_be_settled=True, is_reaction=True),
+    RowKind(FALLBACK, "leaf", can_be_settled=True, is_reaction=True),
     RowKind(CONDITION, "leaf", is_internal=True),
     RowKind(ITEMS, "leaf", is_internal=True),
     RowKind(INPUT, "leaf", is_internal=True),

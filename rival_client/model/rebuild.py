@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.model.history_entries import REOPENINGS, SET_STATE, SETTLED_BY_OPERATOR, STATUS_AFTER
+from rival_client.model import statuses
+from rival_client.model.history_entries import EXPIRED, REOPENINGS, SET_STATE, SETTLED_BY_OPERATOR, STATUS_AFTER
 from rival_client.model.kinds import FLOW, FLOW_WAIT, ITEM
 from rival_client.model.records import HistoryEntry
 from rival_client.model.statuses import STEP_TERMINAL
@@ -31,20 +32,28 @@ class RebuiltStep:
     #: Of a flow's checkpoint: see the table.
     end_order: int | None = None
     begun_after: int | None = None
+    #: What it did instead of failing.
+    fallback: dict[str, Any] | None = None
+    queue: str | None = None
+    priority: str | None = None
 
 
 @dataclass
 class RebuiltRun:
     """A run according to its history; before its first entry it is pending."""
 
-    status: str = "pending"
+    status: str = statuses.PENDING
     workflow: str | None = None
     version: str | None = None
     input: Any = None
+    labels: dict[str, str] | None = None
+    #: By when it must have ended, as text.
+    deadline: str | None = None
     result: Any = None
     error: dict[str, Any] | None = None
     failed_step: str | None = None
     paused: bool = False
+    priority: str | None = None
     started_at: dt.datetime | None = None
     completed_at: dt.datetime | None = None
     steps: dict[str, RebuiltStep] = field(default_factory=dict)
@@ -54,7 +63,7 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
     """The run after these entries, given in their order."""
     run = RebuiltRun()
     for entry in history:
-        if entry.what in _WHOLE:
+        if entry.what in _WHOLE and not (entry.what == EXPIRED and entry.path):
             _WHOLE[entry.what](run, entry)
         elif entry.path is None:
             _run_entry(run, entry)
@@ -69,7 +78,7 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
 def status_changes(entry: HistoryEntry) -> list[tuple[str, str]]:
     """The steps whose status the entry changes, and the new status."""
     match entry.what:
-        case "cancelled":
+        case "cancelled" | "expired" if "open" in entry.detail:
             return [(path, "cancelled") for path in entry.detail["open"]]
         case "retry_run" | "rewind_run":
             undone = [(path, "undone") for path in entry.detail.get("undone", ())]
@@ -88,9 +97,10 @@ def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
         case "started":
             run.status, run.started_at = "running", entry.at
             run.workflow, run.version = entry.detail["workflow"], entry.detail["version"]
-            run.input = entry.detail.get("input")
+            run.input, options = entry.detail.get("input"), entry.detail.get("options", {})
+            run.labels, run.deadline, run.priority = map(options.get, ("labels", "deadline", "priority"))
         case "failing":
-            run.error, run.failed_step = entry.detail["error"], entry.detail["failed_step"]
+            run.error, run.failed_step = entry.detail["error"], entry.detail.get("failed_step")
         case "completed" | "failed":
             run.status, run.completed_at, run.result = entry.what, entry.at, entry.detail.get("result")
         case "paused" | "resumed":
@@ -100,7 +110,9 @@ def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
 def _cancelled(run: RebuiltRun, entry: HistoryEntry) -> None:
     for step in _known(run, entry.detail["open"]):
         step.status, step.completed_at = "cancelled", entry.at
-    if entry.path is None:
+    if entry.what == "expired":
+        run.status = statuses.RUNNING
+    elif entry.path is None:
         run.status, run.completed_at = "cancelled", entry.at
 
 
@@ -112,13 +124,13 @@ def _known(run: RebuiltRun, paths: Iterable[str]) -> Iterable[RebuiltStep]:
 def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
     """An operator's retry or rewind: some rows are deleted, and composites wait again."""
     run.paused = run.paused and run.completed_at is None
-    run.status = "running" if "opened" in entry.detail else "pending"
+    run.status = statuses.RUNNING if "opened" in entry.detail else statuses.PENDING
     run.result = run.error = run.failed_step = run.completed_at = None
     for path in entry.detail.get("undone", ()):
         run.steps.pop(path, None)
     for step in _known(run, entry.detail.get("revived", ())):
         # A flow enters its wait for an event again when it reaches it.
-        step.status = "pending" if step.kind == FLOW_WAIT else "waiting"
+        step.status = statuses.PENDING if step.kind == FLOW_WAIT else statuses.WAITING
         step.result, step.error, step.completed_at = None, None, None
 
 
@@ -129,9 +141,14 @@ def _fanned_out(run: RebuiltRun, entry: HistoryEntry) -> None:
 
 _WHOLE: dict[str, Callable[[RebuiltRun, HistoryEntry], None]] = {
     "cancelled": _cancelled,
+    "expired": _cancelled,
     "fanned_out": _fanned_out,
     **dict.fromkeys(REOPENINGS, _reopened),
 }
+
+
+#: The run may have waited with a step that ends without an attempt.
+_WAKES = SETTLED_BY_OPERATOR | {EXPIRED}
 
 
 # -- a step -----------------------------------------------------------------------------------------------
@@ -142,7 +159,7 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     status = STATUS_AFTER[entry.what]
     step = run.steps.get(path)
     # A compensation that was cancelled with its workflow starts again with that of the run.
-    if step is None or entry.what == "continued" or (step.status == "cancelled" and "kind" in detail):
+    if step is None or entry.what == "continued" or (step.status == statuses.CANCELLED and "kind" in detail):
         step = run.steps[path] = RebuiltStep(detail["kind"], status)
     step.status = status
     step.completed_at = entry.at if status in STEP_TERMINAL else None
@@ -150,10 +167,10 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     _keep_state(run, step, entry)
     _count(step, entry)
     _flow_acts(run, entry)
-    if status == "waiting":
+    if status == statuses.WAITING:
         run.status = detail.get("run", run.status)
-    elif (status in ("running", "pending") or entry.what in SETTLED_BY_OPERATOR) and run.status == "suspended":
-        run.status = "running"
+    elif (status in (statuses.RUNNING, statuses.PENDING) or entry.what in _WAKES) and run.status == statuses.SUSPENDED:
+        run.status = statuses.RUNNING
 
 
 def _flow_acts(run: RebuiltRun, entry: HistoryEntry) -> None:
@@ -174,9 +191,12 @@ def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
     detail = entry.detail
     if step.status in STEP_TERMINAL or "result" in detail:
         step.result = detail.get("result")
-    if step.status in STEP_TERMINAL or entry.what == "retried":
+    if step.status in STEP_TERMINAL or entry.what in ("retried", "fell_back"):
         step.error = detail.get("error")
+    if entry.what == "fell_back":
+        step.fallback = detail["fallback"]
     step.item = detail.get("item", step.item)
+    step.queue, step.priority = detail.get("queue", step.queue), detail.get("priority", step.priority)
     step.begun_after = detail.get("begun_after", step.begun_after)
     step.end_order = None if entry.what == "given_up" else detail.get("end_order", step.end_order)
 
@@ -190,7 +210,7 @@ def _count(step: RebuiltStep, entry: HistoryEntry) -> None:
     match entry.what:
         case "claimed":
             step.attempts, step.executor, step.started_at = entry.detail["attempt"], entry.by, entry.at
-        case "suspended" | "waits_for_external" | "handed_back" | "taken_over":
+        case "suspended" | "waits_for_external" | "handed_back" | "taken_over" | "postponed":
             step.attempts -= 1
             # A flow that waits has come further than the attempts that were lost.
             step.lost = 0 if entry.what == "suspended" else step.lost + (entry.what == "taken_over")

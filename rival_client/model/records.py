@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rival_client.errors import RunCancelled, RunFailed
+from rival_client.model import statuses
 from rival_client.model.kinds import COMPOSITE_KINDS, COMPOSITES, waits_for
 from rival_client.model.statuses import RUN_TERMINAL, RunStatus, StepStatus
 
@@ -36,6 +37,8 @@ class Attempt:
     executor: str | None
     started_at: dt.datetime | None
     ended_at: dt.datetime
+    #: What rules of the run or of the fleet had changed of the step's options.
+    policy: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,16 @@ class Step:
     #: Last heartbeat and progress, of steps that report them.
     heartbeat_at: dt.datetime | None = None
     progress: Any = None
+    #: What it did instead of failing: its `shape` (value, retry_with, function), `overrides`, and the `error`.
+    fallback: dict[str, Any] | None = None
+    #: Whose workers run it (None: those of the fleet's own queue), and its priority (None: that of the run).
+    queue: str | None = None
+    priority: str | None = None
+    #: When its first attempt must have begun, and when the step must have ended.
+    start_by: dt.datetime | None = None
+    deadline_at: dt.datetime | None = None
+    #: What rules of the run or of the fleet have changed of its options, in its last attempt.
+    policy: dict[str, Any] | None = None
     #: Only in a `RunState`: it is read from the attempts.
     last_error: LastError | None = None
 
@@ -85,7 +98,7 @@ class Step:
     @property
     def waits_for_external(self) -> bool:
         """An external system completes it, by `timeout_at` if there is a deadline."""
-        return waits_for(self.kind) == "external" and self.status == "waiting"
+        return waits_for(self.kind) == "external" and self.status == statuses.WAITING
 
     @property
     def description(self) -> str | None:
@@ -100,7 +113,7 @@ class Step:
     def queue_time(self) -> float | None:
         """Seconds that the last start waited for a worker, from when it was due: a backoff or a delay does not
         count."""
-        if self.started_at is None or self.status in ("pending", "waiting_retry"):
+        if self.started_at is None or self.status in (statuses.PENDING, statuses.WAITING_RETRY):
             return None
         ready = self.created_at if self.due_at is None else max(self.created_at, self.due_at)
         return max(0.0, (self.started_at - ready).total_seconds())
@@ -134,6 +147,20 @@ class Run:
     parent_path: str | None = None
     #: Since when it is paused.
     paused_at: dt.datetime | None = field(default=None, kw_only=True)
+    #: It does not begin before this; it must have ended by then.
+    due_at: dt.datetime | None = field(default=None, kw_only=True)
+    deadline_at: dt.datetime | None = field(default=None, kw_only=True)
+    #: No other open run of the workflow has it.
+    singleton: str | None = field(default=None, kw_only=True)
+    #: How many starts have become part of it, of a run that gathers them.
+    gathered: int | None = field(default=None, kw_only=True)
+    #: Names with a text each, by which runs are found.
+    labels: dict[str, str] | None = field(default=None, kw_only=True)
+    #: The queue of its start (None: the fleet's own), and which runs workers start first.
+    queue: str | None = field(default=None, kw_only=True)
+    priority: str = field(default="normal", kw_only=True)
+    #: The rules for its steps that it was started with.
+    policies: dict[str, Any] | None = field(default=None, kw_only=True)
 
     @property
     def is_paused(self) -> bool:
@@ -153,6 +180,8 @@ class HistoryEntry:
     detail: dict[str, Any]
     #: Who or what did it: an executor, an operator, another run, an event, the keeper.
     by: str | None = None
+    #: Its place in the history: give the last one's as `after` to read what follows it.
+    id: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -200,9 +229,9 @@ class RunResult:
 
     def unwrap(self) -> Any:
         """The result; RunFailed or RunCancelled when there is none."""
-        if self.status == "cancelled":
+        if self.status == statuses.CANCELLED:
             raise RunCancelled(self.run_id, self.workflow)
-        if self.status == "failed":
+        if self.status == statuses.FAILED:
             message = (self.error or {}).get("message", "unknown error")
             raise RunFailed(self.run_id, self.workflow, self.failed_step, message)
         return self.result
@@ -218,6 +247,11 @@ class WorkflowInfo:
     input_schema: dict[str, Any] | None
     plan: dict[str, Any]
     registered_at: dt.datetime
+    #: The options of its steps, and the rules of its policies.
+    policies: dict[str, Any] | None = None
+    #: Of its runs: the queue of their start (None: the fleet's own) and their priority (None: normal).
+    queue: str | None = None
+    priority: str | None = None
 
     @property
     def step_count(self) -> int:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 NEVER_PUBLISHED = -1
 #: The keeper looks at a far timer this many seconds before it is due, so that a countdown can make it precise.
 LEAD = 5.0
+#: A timer up to this many seconds ahead has a countdown, where no setting says otherwise.
+NEAR = 30.0
 #: A message may arrive this many seconds early, by the precision of countdowns.
 EARLY = 0.005
 #: The longest time between two looks of the keeper at the same row.

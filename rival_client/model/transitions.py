@@ -49,19 +49,31 @@ STEP_TRANSITIONS = _by_verb(
             ("finish_step", "running", _ENDED): "result and state stored, plan advanced, "
             "next step claimed or scheduled",
             ("retry_step", "running", "waiting_retry"): "due_at set, the failed attempt recorded",
-            ("release_step", "running", "pending"): "lost with its executor or handed back; does not use up an attempt",
+            ("fall_back", "running", "waiting"): "the step waits for the function that it falls back to",
+            ("postpone_step", "running", "waiting_retry"): "its circuit breaker is open, so it was not called; does "
+            "not use up an attempt",
+            ("take_over_step", "running", "pending"): "its executor was lost; does not use up an attempt",
+            ("hand_back_step", "running", "pending"): "its executor cannot finish it; does not use up an attempt",
             ("suspend_step", "running", "waiting pending"): "a flow waits for a time, an event or a child, or starts "
-            "over; an external step waits for its answer; does not use up an attempt",
+            "over; does not use up an attempt",
+            ("suspend_external_step", "running", "waiting"): "an external step waits for its answer; does not use up "
+            "an attempt",
             ("beat_step", "running", "running"): "a heartbeat: progress, and more time",
+            ("apply_policy", "running", "running"): "the claim has shown that the run has rules of its own: another "
+            "timeout",
+            ("queue_step", _STARTABLE, "waiting"): "one of its limits is full: it waits with a ticket",
             ("park_step", _STARTABLE, _STARTABLE): "no worker here knows the step; looked at again later",
         },
     ),
     *_of_guard(
         "timeout_token",
         {
-            ("time_out_finish", "running", "failed"): "as finish_step, with StepTimeout; the running attempt's late "
+            ("time_out_finish", "running", _ENDED): "as finish_step, with StepTimeout; the running attempt's late "
             "result is stale",
             ("time_out_retry", "running", "waiting_retry"): "as retry_step, with StepTimeout",
+            ("time_out_fall_back", "running", "waiting"): "as fall_back, with StepTimeout",
+            ("expire_step", _STARTABLE, f"{_ENDED} waiting"): "no worker has begun it within its queue_timeout, or its "
+            "deadline is over",
         },
     ),
     *_of_guard(
@@ -79,6 +91,9 @@ STEP_TRANSITIONS = _by_verb(
             ("wake_step", "waiting", "pending"): "what it waited for has come",
             ("end_checkpoint", "waiting", "completed failed"): "what a flow waited for at this checkpoint has come",
             ("close_step", "waiting", _ENDED): "a composite ends within the finish of the last step below it",
+            ("end_fallback", "waiting", _ENDED): "a step ends with the function that it has fallen back to",
+            ("retry_with", "waiting", "waiting_retry"): "the function that a step has fallen back to asks for one more "
+            "attempt",
             ("cancel_below", OPEN, "cancelled"): "with the composite around it, which has failed",
         },
     ),
@@ -88,6 +103,8 @@ STEP_TRANSITIONS = _by_verb(
             ("cancel_run", OPEN, "cancelled"): "with the whole run",
             ("settle_step", OPEN, "completed skipped"): "an operator's skip or set_result: as finish_step, without an "
             "attempt",
+            ("unqueue_step", "waiting", "pending"): "its ticket is withdrawn: its run is paused, or no worker here "
+            "knows the step",
             ("revive_step", f"waiting {_ENDED} cancelled", "waiting pending"): "an operator's retry or rewind: a "
             "composite or a flow's sleep waits again, a flow's wait for an event is pending until the flow reaches it; "
             "steps begin again as new rows",
@@ -100,6 +117,7 @@ RUN_TRANSITIONS = _by_verb(
         "token",
         {
             ("begin_run", "pending", "running"): "the first step is claimed in the same statement",
+            ("queue_run", "pending", "pending"): "a limit of its workflow is full: it waits with a ticket",
             ("park_run", "pending", "pending"): "no worker here knows the version; looked at again later",
             ("end_run", "running suspended", "completed failed"): "within the last step's finish",
             ("cancel_run", _RUN_OPEN, "cancelled"): "all open steps too",
@@ -119,6 +137,13 @@ RUN_TRANSITIONS = _by_verb(
     *_of_guard(
         "lock",
         {
+            (
+                "gather_run",
+                "pending",
+                "pending",
+            ): "another start becomes part of a debounced run or a batch: its input and due_at change",
+            ("expire_run", _RUN_OPEN, "running failed"): "its deadline has passed: its open steps are cancelled and it "
+            "fails, after compensations and handlers",
             ("pause_run", _RUN_OPEN, _RUN_OPEN): "an operator's: nothing of it starts until it is resumed",
             ("resume_run", _RUN_OPEN, _RUN_OPEN): "an operator's: everything that is due starts",
         },

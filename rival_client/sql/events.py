@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, Text, case, func, insert, literal, or_, select, true
+from sqlalchemy import Connection, Text, case, func, insert, literal, or_, select, true, tuple_
 
+from rival_client.db.event_tables import events, waits
 from rival_client.db.prepared import Statement
-from rival_client.db.tables import after, events, now, waits
+from rival_client.db.types import after, now
 from rival_client.errors import InvalidArgument, TopicFull
 from rival_client.model import arguments
 from rival_client.model.payload import Json, dump
@@ -230,12 +231,28 @@ def count_by_topic(connection: Connection, bound: int, topic: str | None = None)
     return sorted(counts, key=lambda one: (-one.kept, one.topic))
 
 
-def list_events(connection: Connection, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
-    """The newest first."""
+def list_events(
+    connection: Connection,
+    topic: str | None = None,
+    limit: int = 50,
+    *,
+    behind: tuple[dt.datetime, str] | None = None,
+) -> list[EventRecord]:
+    """The newest first; `behind`: the time and the id of the last one of the page before."""
     statement = select(events).order_by(events.c.created_at.desc(), events.c.id.desc()).limit(limit)
     if topic is not None:
         statement = statement.where(events.c.topic == topic)
-    return [
-        EventRecord(r.id, r.topic, r.key, r.run_id, r.payload, r.delivery, r.status, r.created_at, r.expires_at)
-        for r in connection.execute(statement)
-    ]
+    if behind is not None:
+        statement = statement.where(tuple_(events.c.created_at, events.c.id) < behind)
+    return [event_of(row) for row in connection.execute(statement)]
+
+
+def find_event(connection: Connection, event_id: str) -> EventRecord | None:
+    row = connection.execute(select(events).where(events.c.id == event_id)).first()
+    return None if row is None else event_of(row)
+
+
+def event_of(row: Any) -> EventRecord:
+    return EventRecord(
+        row.id, row.topic, row.key, row.run_id, row.payload, row.delivery, row.status, row.created_at, row.expires_at
+    )

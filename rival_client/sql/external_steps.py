@@ -12,14 +12,17 @@ from sqlalchemy import Connection, Row, and_, case, or_, select, update
 
 from rival_client.db.guards import step_can
 from rival_client.db.locks import share_run
-from rival_client.db.tables import after, now, runs, steps
-from rival_client.model import arguments
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import after, now
+from rival_client.model import arguments, statuses
+from rival_client.model import history_entries as entries
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.kinds import EXTERNAL
 from rival_client.model.payload import Json, dump, serialise
 from rival_client.model.timers import NEVER_PUBLISHED
+from rival_client.sql.gates import leave
 from rival_client.sql.history import record
-from rival_client.sql.wake import ReadyStep, wake_run
+from rival_client.sql.wake import ReadyStep, ready_step, wake_run
 
 _MAX_MESSAGE = 4000
 
@@ -64,7 +67,7 @@ def _storable(message: str) -> str:
     return message.replace("\x00", "\\0").encode("utf-8", "replace").decode()
 
 
-def answer(
+def answer_step(
     connection: Connection, token: CompletionToken, given: Mapping[str, Json], by: str, grace: float
 ) -> ReadyStep | None:
     """Store the answer; the next claim ends the step. None: the token is stale, which the history records."""
@@ -79,8 +82,9 @@ def answer(
     wake_run(connection, token.run_id)
     # A claim counts an attempt, but the claim that ends the step is not a new attempt.
     record(connection, token.run_id, token.path, f"{what}_externally", by=by, attempts=attempt - 1, item=item)
-    run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == token.run_id)).one()
-    return ReadyStep(token.run_id, token.path, answered, run.workflow, run.version)
+    ready = ready_step(connection, token.run_id, token.path, answered)
+    leave(connection, row.slots or (), grace=0)
+    return ready
 
 
 def _item(given: Mapping[str, Json], attempt: int) -> Json:
@@ -88,52 +92,51 @@ def _item(given: Mapping[str, Json], attempt: int) -> Json:
     return Json("{" + ",".join(f"{serialise(name)}:{value}" for name, value in pairs) + "}")
 
 
-def _put(connection: Connection, token: CompletionToken, attempt: int, item: Json, grace: float) -> int:
+def _put(connection: Connection, token: CompletionToken, attempt: int, item: Json, grace: float) -> Row[Any]:
     """Also while the function still runs: then the step ends without it, and the function's own outcome is stale."""
     tokens = {name: steps.c[name] + 1 for name in ("execution_token", "timeout_token")}
-    ready = {"status": "pending", "due_at": None, "timeout_at": None, "ring_at": after(grace), "rings": 0}
-    answered: int = connection.scalars(
+    ready = {"status": statuses.PENDING, "due_at": None, "timeout_at": None, "ring_at": after(grace), "rings": 0}
+    return connection.execute(
         update(steps)
         .where(_is_valid(token, "answer_step"))
-        .values(**ready, **tokens, attempts=attempt - 1, item=item)
-        .returning(steps.c.execution_token)
+        .values(**ready, **tokens, attempts=attempt - 1, item=item, slots=None)
+        .returning(steps.c.execution_token, steps.c.queue, steps.c.priority)
     ).one()
-    return answered
 
 
 def _attempt_of(row: Row[Any]) -> int:
     """A step that waits has given back the attempt that its claim had counted."""
-    return int(row.attempts) if row.status == "running" else int(row.attempts) + 1
+    return int(row.attempts) if row.status == statuses.RUNNING else int(row.attempts) + 1
 
 
 def _lock(connection: Connection, token: CompletionToken, verb: str) -> Any:
     """Lock the step, if the token is still valid for the verb."""
     share_run(connection, token.run_id)
-    columns = (steps.c.status, steps.c.attempts, steps.c.item, steps.c.timeout_at)
+    columns = (steps.c.status, steps.c.attempts, steps.c.item, steps.c.timeout_at, steps.c.slots)
     return connection.execute(select(*columns).where(_is_valid(token, verb)).with_for_update()).first()
 
 
 def _is_valid(token: CompletionToken, verb: str) -> Any:
     """The attempt runs under this token; or the step waits, one token further, and its time is not up."""
     in_time = or_(steps.c.due_at.is_(None), steps.c.due_at > now())
-    running = and_(steps.c.status == "running", steps.c.execution_token == token.token)
-    waiting = and_(steps.c.status == "waiting", steps.c.execution_token == token.token + 1, in_time)
+    running = and_(steps.c.status == statuses.RUNNING, steps.c.execution_token == token.token)
+    waiting = and_(steps.c.status == statuses.WAITING, steps.c.execution_token == token.token + 1, in_time)
     step = (steps.c.run_id == token.run_id, steps.c.path == token.path, steps.c.kind == EXTERNAL)
     return and_(*step, step_can(verb), or_(running, waiting))
 
 
 def _record_refusal(connection: Connection, token: CompletionToken, what: str, by: str) -> None:
     if connection.scalar(select(runs.c.id).where(runs.c.id == token.run_id)) is not None:
-        record(connection, token.run_id, token.path, "late_answer_refused", by=by, what_came=what)
+        record(connection, token.run_id, token.path, entries.LATE_ANSWER_REFUSED, by=by, what_came=what)
 
 
-def beat(connection: Connection, token: CompletionToken, progress: Json | None) -> bool:
+def beat_external_step(connection: Connection, token: CompletionToken, progress: Json | None) -> bool:
     """A heartbeat of the external system: the step waits for as long again. False: the token is stale."""
     row = _lock(connection, token, "beat_external_step")
     if row is None:
         return False
     values: dict[str, Any] = {"heartbeat_at": now()} | ({} if progress is None else {"progress": progress})
-    seconds = (row.item or {}).get(HEARTBEAT) if row.status == "waiting" else None
+    seconds = (row.item or {}).get(HEARTBEAT) if row.status == statuses.WAITING else None
     if seconds is not None:
         due = _at_most(after(seconds), row.timeout_at)
         values |= {"due_at": due, "ring_at": due, "rings": NEVER_PUBLISHED}

@@ -1,4 +1,5 @@
-"""The steps of a run for display: without results and items, and with many iterations of a composite only counted.
+"""The steps of a run for display: without results and items, and with many iterations of a composite, or checkpoints of
+a flow, only counted.
 
 A run of ten thousand items has tens of thousands of rows; what is read here depends on the plan, not on their number.
 """
@@ -6,17 +7,20 @@ A run of ten thousand items has tens of thousands of rows; what is read here dep
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, and_, cast, false, func, or_, select
 
-from rival_client.db.tables import steps
-from rival_client.model.kinds import FOR_EACH, ITEM, LOOP
+from rival_client.db.run_tables import steps
+from rival_client.model import statuses
+from rival_client.model.kinds import FLOW, FOR_EACH, ITEM, LOOP
 
 Counts = dict[str, int]
 Column = ColumnElement[str]
 
+#: Checkpoints at the beginning and at the end of a flow that are shown.
+ENDS = 10
 _HEAVY = ("result", "item")
 _COLUMNS = [column for column in steps.columns if column.name not in _HEAVY]
 
@@ -41,9 +45,35 @@ class Overview:
 
     def _look(self, beginning: str) -> list[str]:
         """Read the rows that begin like this and are in no further turn; with what those begin that come next."""
-        found = self._connection.execute(_select(self._run_id, beginning)).mappings().all()
-        self.rows += found
+        folded = [path for path in self._flows(beginning) if self._fold_flow(path)]
+        outside = [~_begins(steps.c.path, f"{path}/") for path in folded]
+        found = self._read(_select(self._run_id, beginning).where(*outside))
         return [more for row in found for more in self._below(row)]
+
+    def _read(self, statement: Select[Any]) -> Sequence[Any]:
+        found = self._connection.execute(statement).mappings().all()
+        self.rows += found
+        return found
+
+    def _flows(self, beginning: str) -> Sequence[str]:
+        is_flow = and_(_within(self._run_id, beginning), steps.c.kind == FLOW)
+        return self._connection.scalars(select(steps.c.path).where(is_flow)).all()
+
+    def _fold_flow(self, path: str) -> bool:
+        """Of a flow with many checkpoints: the first ones, the last ones, and some that are open or have failed."""
+        below = and_(steps.c.run_id == self._run_id, _begins(steps.c.path, f"{path}/"))
+        counted = self._connection.execute(_counts(below)).all()
+        counts = {row.status: row.turns for row in counted}
+        if sum(counts.values()) <= self._fold:
+            return False
+        parts = [self._connection.execute(part).mappings().all() for part in _ends_and_open(below)]
+        shown = {row["path"]: row for part in parts for row in part}
+        self.rows += shown.values()
+        for row in shown.values():
+            counts[row["status"]] -= 1
+        self.folded[path] = {status: count for status, count in counts.items() if count}
+        self._hidden.append(lambda column: _begins(column, f"{path}/") & column.not_in(list(shown)))
+        return True
 
     def _below(self, row: Any) -> list[str]:
         if row["kind"] == FOR_EACH and row["total"]:
@@ -82,13 +112,27 @@ def _begins(path: Column, beginning: str) -> ColumnElement[bool]:
     return and_(path >= beginning, path < beginning[:-1] + chr(ord(beginning[-1]) + 1))
 
 
+def _ends_and_open(below: ColumnElement[bool]) -> list[Select[Any]]:
+    time = (steps.c.created_at, steps.c.path)
+    unusual = or_(steps.c.completed_at.is_(None), steps.c.status == statuses.FAILED)
+    rows = select(*_COLUMNS).where(below)
+    return [
+        rows.order_by(*time).limit(ENDS),
+        rows.order_by(*(column.desc() for column in time)).limit(ENDS),
+        rows.where(unusual).order_by(*time).limit(2 * ENDS),
+    ]
+
+
+def _counts(condition: ColumnElement[bool]) -> Select[Any]:
+    return select(steps.c.status, func.count().label("turns")).where(condition).group_by(steps.c.status)
+
+
 def _select(run_id: str, beginning: str) -> Select[Any]:
     return select(*_COLUMNS).where(_within(run_id, beginning))
 
 
 def _count_items(run_id: str, beginning: str) -> Select[Any]:
-    items = and_(_within(run_id, beginning), steps.c.kind == ITEM)
-    return select(steps.c.status, func.count().label("turns")).where(items).group_by(steps.c.status)
+    return _counts(and_(_within(run_id, beginning), steps.c.kind == ITEM))
 
 
 def _last_iteration(connection: Connection, run_id: str, beginning: str) -> Select[Any]:

@@ -5,11 +5,14 @@ its entry. `rival_client.model.rebuild` computes the state of the run from it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Text, case, func, insert, literal, select
 
-from rival_client.db.tables import history, now
+from rival_client.db.log_tables import history
+from rival_client.db.types import now
+from rival_client.model.history_entries import RUN_ENTRIES, STEP_ENTRIES
 from rival_client.model.payload import Json, serialise
 from rival_client.model.records import HistoryEntry
 
@@ -50,10 +53,90 @@ def as_json(detail: Mapping[str, Any]) -> Json:
     return Json("{" + ",".join(pairs) + "}")
 
 
-def read_history(connection: Connection, run_id: str) -> list[HistoryEntry]:
-    found = connection.execute(select(history).where(history.c.run_id == run_id).order_by(history.c.id))
-    return [as_entry(row) for row in found]
+def read_history(
+    connection: Connection,
+    run_id: str,
+    *,
+    after: int | None = None,
+    limit: int | None = None,
+    slim: bool = False,
+) -> list[HistoryEntry]:
+    """In their order. With `slim`, without values of users: a page of entries is small whatever they hold."""
+    detail = _slim_detail(connection) if slim else history.c.detail
+    statement = select(*_ENTRY, detail).where(history.c.run_id == run_id).order_by(history.c.id).limit(limit)
+    if after is not None:
+        statement = statement.where(history.c.id > after)
+    return _entries(connection, statement, slim)
+
+
+def read_newest(
+    connection: Connection, run_id: str, *, before: int | None = None, limit: int, path: str | None = None
+) -> list[HistoryEntry]:
+    """The newest entries first, without values of users; `path`: those of one step."""
+    wanted = [history.c.run_id == run_id]
+    wanted += [history.c.id < before] if before is not None else []
+    wanted += [history.c.path == path] if path is not None else []
+    statement = select(*_ENTRY, _slim_detail(connection)).where(*wanted).order_by(history.c.id.desc()).limit(limit)
+    return _entries(connection, statement, slim=True)
+
+
+def _entries(connection: Connection, statement: Select[Any], slim: bool) -> list[HistoryEntry]:
+    entries = [as_entry(row) for row in connection.execute(statement)]
+    return [replace(entry, detail=without_values(entry.detail)) for entry in entries] if slim else entries
+
+
+def read_entry(connection: Connection, run_id: str, entry_id: int) -> HistoryEntry | None:
+    wanted = (history.c.run_id == run_id, history.c.id == entry_id)
+    found = _entries(connection, select(*_ENTRY, history.c.detail).where(*wanted), slim=False)
+    return found[0] if found else None
+
+
+def last_entry_id(connection: Connection, run_id: str) -> int:
+    """Changes with each transition of the run; 0 without a history."""
+    return connection.scalar(select(func.max(history.c.id)).where(history.c.run_id == run_id)) or 0
 
 
 def as_entry(row: Row[Any]) -> HistoryEntry:
-    return HistoryEntry(row.at, row.what, row.path, row.detail or {}, row.actor)
+    return HistoryEntry(row.at, row.what, row.path, row.detail or {}, row.actor, row.id)
+
+
+_ENTRY = (history.c.id, history.c.at, history.c.what, history.c.path, history.c.actor)
+#: What users have given or returned; everything else in a detail is Rival's own.
+VALUES = ("result", "state", "input", "item", "items")
+#: The name under which a slim detail has the number of the items that it leaves out.
+ITEM_COUNT = "item_count"
+_OWN = sorted({name for entry in (*RUN_ENTRIES, *STEP_ENTRIES) for name in entry.fields} - {*VALUES, "error"})
+#: Bytes of a detail above which the database takes it apart.
+_LARGE = 2000
+
+
+def without_values(detail: dict[str, Any]) -> dict[str, Any]:
+    """A detail without values of users; of an error, type and message."""
+    kept = {name: value for name, value in detail.items() if name not in VALUES}
+    if isinstance(detail.get("items"), list):
+        kept[ITEM_COUNT] = len(detail["items"])
+    if isinstance(kept.get("error"), dict):
+        kept["error"] = {name: kept["error"].get(name) for name in ("type", "message")}
+    return kept
+
+
+def entry_columns(connection: Connection) -> tuple[ColumnElement[Any], ...]:
+    """What `as_entry` needs, with a small detail."""
+    return (*_ENTRY, _slim_detail(connection))
+
+
+def _slim_detail(connection: Connection) -> ColumnElement[Any]:
+    """On Postgres, large details are taken apart there: they may have megabytes."""
+    detail = history.c.detail
+    if connection.dialect.name != "postgresql":
+        return detail
+    error, items = detail["error"], detail["items"]
+    short = _object({"type": error["type"], "message": error["message"]})
+    count = case((func.json_typeof(items) == "array", func.json_array_length(items)))
+    parts = {name: detail[name] for name in _OWN} | {"error": case((error.is_not(None), short)), ITEM_COUNT: count}
+    taken_apart = func.json_strip_nulls(_object(parts), type_=detail.type)
+    return case((func.pg_column_size(detail) < _LARGE, detail), else_=taken_apart).label("detail")
+
+
+def _object(parts: Mapping[str, Any]) -> ColumnElement[Any]:
+    return func.json_build_object(*(one for name, value in parts.items() for one in (literal(name, Text), value)))

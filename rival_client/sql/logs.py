@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select
+from typing import Any
 
-from rival_client.db.tables import logs
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, or_, select
+
+from rival_client.db.log_tables import logs
 from rival_client.model.records import LogEntry
 from rival_client.sql.run_reads import read_run
 
@@ -22,17 +24,34 @@ def read_logs(
     limit: int = DEFAULT_LIMIT,
 ) -> list[LogEntry]:
     """The oldest first. RunNotFound when there is neither an entry nor a run."""
-    wanted: list[ColumnElement[bool]] = [logs.c.run_id == run_id]
+    lines = _lines(run_id, step, level)
     if after is not None:
-        wanted.append(logs.c.id > after)
+        lines = lines.where(logs.c.id > after)
+    found = connection.execute(lines.order_by(logs.c.id).limit(limit)).all()
+    if not found:
+        read_run(connection, run_id)
+    return [_entry(row) for row in found]
+
+
+def read_last_logs(
+    connection: Connection, run_id: str, *, step: str | None = None, level: str | None = None, limit: int
+) -> list[LogEntry]:
+    """The newest entries, the oldest of them first."""
+    newest = _lines(run_id, step, level).order_by(logs.c.id.desc()).limit(limit)
+    return [_entry(row) for row in reversed(connection.execute(newest).all())]
+
+
+def _lines(run_id: str, step: str | None, level: str | None) -> Select[Any]:
+    wanted: list[ColumnElement[bool]] = [logs.c.run_id == run_id]
     if step is not None:
         wanted.append(_belongs_to(step))
     if level is not None:
         wanted.append(logs.c.level.in_(_at_least(level)))
-    found = connection.execute(select(logs).where(*wanted).order_by(logs.c.id).limit(limit)).all()
-    if not found:
-        read_run(connection, run_id)
-    return [LogEntry(r.at, r.level, r.path, r.attempt, r.message, r.fields or {}, r.id) for r in found]
+    return select(logs).where(*wanted)
+
+
+def _entry(row: Row[Any]) -> LogEntry:
+    return LogEntry(row.at, row.level, row.path, row.attempt, row.message, row.fields or {}, row.id)
 
 
 def _at_least(level: str) -> tuple[str, ...]:

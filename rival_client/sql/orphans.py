@@ -12,8 +12,11 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client.db.tables import RUN_TERMINAL, now, orphans, runs, steps
+from rival_client.db.run_tables import orphans, runs, steps
+from rival_client.db.types import now
+from rival_client.model import statuses
 from rival_client.model.kinds import CHILD
+from rival_client.model.statuses import RUN_TERMINAL
 
 
 def leave_all(connection: Connection, run_id: str, by: str) -> None:
@@ -29,7 +32,7 @@ def leave_started_by(connection: Connection, run_id: str, paths: Sequence[str]) 
 def leave_awaited(connection: Connection, run_id: str, which: Any) -> None:
     """The children that the given steps of the run wait for. To be said while they still do."""
     awaits = select(steps.c.path).where(
-        steps.c.run_id == run_id, which, steps.c.kind == CHILD, steps.c.status == "waiting"
+        steps.c.run_id == run_id, which, steps.c.kind == CHILD, steps.c.status == statuses.WAITING
     )
     _enter(connection, _open_children(run_id).where(runs.c.parent_path.in_(awaits)), f"its parent {run_id}")
 

@@ -11,7 +11,11 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple_, update
 
 from rival_client.db.database import Database
-from rival_client.db.tables import after, events, executors, in_status, now, one_of, orphans, runs, steps, waits
+from rival_client.db.event_tables import events, waits
+from rival_client.db.fleet_tables import executors
+from rival_client.db.run_tables import in_status, orphans, runs, steps
+from rival_client.db.types import after, now, one_of
+from rival_client.model import statuses
 from rival_client.model.kinds import LIMITED_WAITS
 from rival_client.model.timers import BACKOFF_MAX, NEVER_PUBLISHED
 
@@ -94,13 +98,16 @@ def _waits(table: Table) -> Any:
     if table is events:
         return table.c.status == "sent"
     if table is runs:
-        return and_(runs.c.status == "pending", runs.c.parked.is_(None))
+        is_due = or_(runs.c.due_at.is_(None), runs.c.due_at <= now())
+        return and_(runs.c.status == statuses.PENDING, runs.c.parked.is_(None), is_due)
     its_time = steps.c.due_at <= now()
     return and_(
         steps.c.parked.is_(None),
         or_(
-            and_(steps.c.status.in_(("pending", "waiting_retry")), or_(steps.c.due_at.is_(None), its_time)),
-            and_(steps.c.status == "waiting", its_time),
+            and_(
+                steps.c.status.in_((statuses.PENDING, statuses.WAITING_RETRY)), or_(steps.c.due_at.is_(None), its_time)
+            ),
+            and_(steps.c.status == statuses.WAITING, its_time),
         ),
     )
 
@@ -117,15 +124,17 @@ def _reset(connection: Connection, table: Table) -> Sequence[str]:
 
 def _counted(connection: Connection, republished: Sequence[str]) -> Recovery:
     living = select(executors.c.id).where(executors.c.id == steps.c.executor_id, executors.c.expires_at > now())
-    running = select(runs.c.id).where(in_status("running"))
-    in_flight = one_of(steps.c.run_id, running) & (steps.c.status == "running")
+    running = select(runs.c.id).where(in_status(statuses.RUNNING))
+    in_flight = one_of(steps.c.run_id, running) & (steps.c.status == statuses.RUNNING)
     timers = (
-        steps.c.status.in_(("waiting", "waiting_retry")) & (steps.c.due_at > now()) & steps.c.kind.not_in(LIMITED_WAITS)
+        steps.c.status.in_((statuses.WAITING, statuses.WAITING_RETRY))
+        & (steps.c.due_at > now())
+        & steps.c.kind.not_in(LIMITED_WAITS)
     )
     return Recovery(
         republished=len(republished),
-        resumed=sum(status == "waiting" for status in republished),
-        suspended=_count(connection, runs, in_status("suspended")),
+        resumed=sum(status == statuses.WAITING for status in republished),
+        suspended=_count(connection, runs, in_status(statuses.SUSPENDED)),
         orphans=_count(connection, orphans),
         lost=_count(connection, steps, in_flight, ~living.exists()),
         # Whatever waits has a time to be looked at again: that makes it the partial index's work.

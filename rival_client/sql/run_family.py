@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, case, func, literal, select
 
-from rival_client.db.tables import runs
+from rival_client.db.run_tables import runs
 from rival_client.errors import RunNotFound
 from rival_client.model.statuses import RunStatus
 

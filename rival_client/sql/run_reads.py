@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, select
 
-from rival_client.db.prepared import Statement
-from rival_client.db.tables import attempts, runs, steps
+from rival_client.db.prepared import Row, Statement
+from rival_client.db.run_tables import attempts, runs, steps
 from rival_client.errors import RunNotEnded, RunNotFound
+from rival_client.model import payload, statuses
 from rival_client.model.kinds import RESULT_KINDS
+from rival_client.model.queues import given_priority, priority_name
 from rival_client.model.records import Attempt, LastError, Run, RunResult, RunState, Step
+from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.sql.folded_steps import Overview
 
-#: Every poll of a `wait` uses it.
 READ_STATUS = Statement.of("rival_read_status", "SELECT workflow, status FROM rival_runs WHERE id = %(id)s")
+#: Every poll of a `wait` uses it: the steps of a run that has not ended are not read.
+READ_RESULT = Statement.of(
+    "rival_read_result",
+    f"""
+    SELECT run.workflow, run.status, run.result, run.error, run.failed_step,
+           CASE WHEN run.completed_at IS NOT NULL THEN (
+               SELECT json_agg(json_build_array(step.path, step.result) ORDER BY step.created_at, step.path)
+               FROM rival_steps AS step
+               WHERE step.run_id = run.id AND step.kind IN ({", ".join(f"'{kind}'" for kind in RESULT_KINDS)})
+                 AND step.status IN ('completed', 'skipped') AND step.path NOT LIKE '%[%') END
+    FROM rival_runs AS run WHERE run.id = %(id)s
+    """,
+)
 
 
 def read_run(connection: Connection, run_id: str) -> Run:
@@ -23,6 +39,15 @@ def read_run(connection: Connection, run_id: str) -> Run:
     if row is None:
         raise RunNotFound(run_id)
     return run_of(row)
+
+
+def read_run_head(connection: Connection, run_id: str) -> Run:
+    """Without input and result, which may be large."""
+    columns = [column for column in runs.columns if column.name not in ("input", "result")]
+    row = connection.execute(select(*columns).where(runs.c.id == run_id)).mappings().first()
+    if row is None:
+        raise RunNotFound(run_id)
+    return Run(**{"input": None, "result": None, **_run_fields(row)})
 
 
 def read_status(connection: Connection, run_id: str) -> tuple[str, str] | None:
@@ -33,7 +58,14 @@ def read_status(connection: Connection, run_id: str) -> tuple[str, str] | None:
 
 def read_step(connection: Connection, run_id: str, path: str) -> Step | None:
     rows = connection.execute(select(steps).where(steps.c.run_id == run_id, steps.c.path == path)).mappings()
-    return next((_step(r) for r in rows), None)
+    return next((step_of(r) for r in rows), None)
+
+
+def read_attempts(connection: Connection, run_id: str, path: str, limit: int) -> list[Attempt]:
+    """The newest attempts of one step that did not simply succeed, the oldest of them first."""
+    its = select(attempts).where(attempts.c.run_id == run_id, attempts.c.path == path)
+    newest = connection.execute(its.order_by(attempts.c.token.desc()).limit(limit)).mappings().all()
+    return [_attempt(row) for row in reversed(newest)]
 
 
 def read_state(connection: Connection, run_id: str, fold: int | None = None) -> RunState:
@@ -52,7 +84,7 @@ def read_state(connection: Connection, run_id: str, fold: int | None = None) -> 
     failed = {attempt.path: attempt for attempt in its_attempts if attempt.error is not None}
     return RunState(
         **_run_fields(run),
-        steps=[_with_last_error(_step(s), failed.get(s["path"])) for s in its_steps],
+        steps=[_with_last_error(step_of(s), failed.get(s["path"])) for s in its_steps],
         attempts=its_attempts,
         folded=folded,
     )
@@ -82,6 +114,22 @@ def read_result(connection: Connection, run_id: str) -> RunResult:
     )
 
 
+def result_of(run_id: str, row: Row) -> RunResult:
+    """From a row of READ_RESULT; RunNotEnded when the run has not ended."""
+    workflow, status, result, error, failed_step, results = row
+    if status not in RUN_TERMINAL:
+        raise RunNotEnded(run_id, str(workflow), str(status))
+    return RunResult(
+        run_id=run_id,
+        workflow=str(workflow),
+        status=status,  # type: ignore[arg-type]
+        result=payload.load(result),
+        results=dict(payload.load(results) or ()),
+        error=payload.load(error),
+        failed_step=failed_step,
+    )
+
+
 def _results(connection: Connection, run_id: str) -> dict[str, Any]:
     """Those of steps and composites, but not of each of the turns that a repeated one has taken."""
     found = connection.execute(
@@ -89,7 +137,7 @@ def _results(connection: Connection, run_id: str) -> dict[str, Any]:
         .where(
             steps.c.run_id == run_id,
             steps.c.kind.in_(RESULT_KINDS),
-            steps.c.status.in_(("completed", "skipped")),
+            steps.c.status.in_((statuses.COMPLETED, statuses.SKIPPED)),
             steps.c.path.not_like("%[%"),
         )
         .order_by(steps.c.created_at, steps.c.path)
@@ -109,11 +157,12 @@ def run_of(row: RowMapping) -> Run:
 
 
 def _run_fields(row: RowMapping) -> dict[str, Any]:
-    left_out = ("id", "token", "ring_at", "rings")
-    return {"run_id": row["id"]} | {name: value for name, value in row.items() if name not in left_out}
+    left_out = ("id", "token", "ring_at", "rings", "retries", "slots", "gather_key")
+    fields = {name: value for name, value in row.items() if name not in left_out}
+    return {"run_id": row["id"], **fields, "priority": priority_name(row["priority"])}
 
 
-def _step(row: RowMapping) -> Step:
+def step_of(row: RowMapping | Mapping[str, Any]) -> Step:
     left_out = (
         "run_id",
         "execution_token",
@@ -125,8 +174,10 @@ def _step(row: RowMapping) -> Step:
         "end_order",
         "begun_after",
         "paused",
+        "slots",
     )
     fields = {name: value for name, value in row.items() if name not in left_out}
+    fields["priority"] = given_priority(fields.get("priority"))
     return Step(**{"result": None, **fields}, state=row["state"] or {}, executor=row["executor_id"])
 
 
@@ -139,4 +190,5 @@ def _attempt(row: RowMapping) -> Attempt:
         executor=row["executor_id"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
+        policy=row["policy"],
     )

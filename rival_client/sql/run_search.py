@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, tuple_, union_all
 
-from rival_client.db.tables import RUN_STATUSES, in_status, runs
+from rival_client.db.run_tables import in_status, labels, runs
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
 from rival_client.model.json_match import holds
+from rival_client.model.labels import labels as checked_labels
 from rival_client.model.records import Run
-from rival_client.model.statuses import RunStatus
+from rival_client.model.statuses import RUN_STATUSES, RunStatus
 from rival_client.sql.run_reads import run_of
 
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
@@ -49,8 +50,10 @@ class RunFilter:
     error: str | None = None
     #: Whose children.
     parent: str | None = None
-    #: Only such as stand still, or only such as do not.
+    #: Only paused runs, or only runs that are not paused.
     paused: bool | None = None
+    #: Labels that it must have, with these values.
+    labels: Mapping[str, Any] | None = None
 
     def checked(self) -> Self:
         """The same in plain values; InvalidArgument names the field that has a wrong type or value."""
@@ -82,6 +85,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "error": _part_of_error,
     "parent": _parent,
     "paused": arguments.flag,
+    "labels": checked_labels,
 }
 
 
@@ -130,29 +134,39 @@ def list_runs(
     connection: Connection, chosen: RunFilter | None = None, *, behind: Cursor | None = None, limit: int = 50
 ) -> Runs:
     """One page; its `next` is there if there are more."""
-    chosen = chosen or RunFilter()
     # One run more than the limit shows whether there is a next page.
-    statement = _newest(select(runs), runs, limit + 1).where(*_conditions(connection, chosen))
-    if behind is not None:
-        statement = statement.where(tuple_(runs.c.created_at, runs.c.id) < (behind.created_at, behind.run_id))
-    wanted = _statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
-    if wanted:
-        statement = _with_status(statement, wanted, limit + 1)
+    statement = newest_runs(connection, runs.c, chosen or RunFilter(), behind, limit + 1)
     found = [run_of(row) for row in connection.execute(statement).mappings()]
     return Runs(found[:limit], str(Cursor.of(found[limit - 1])) if len(found) > limit else None)
+
+
+def newest_runs(
+    connection: Connection,
+    columns: Iterable[ColumnElement[Any]],
+    chosen: RunFilter,
+    behind: Cursor | None,
+    limit: int,
+) -> Select[Any]:
+    """These columns of the runs, the newest first. `created_at` and `id` must be among the columns."""
+    created_at, run_id, statement = _listed(select(*columns), chosen)
+    statement = _newest(statement, created_at, run_id, limit).where(*_conditions(connection, chosen))
+    statement = statement.where(*_within(created_at, chosen.since, chosen.until))
+    if behind is not None:
+        statement = statement.where(tuple_(created_at, run_id) < (behind.created_at, behind.run_id))
+    wanted = _statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
+    return _with_status(statement, wanted, limit) if wanted else statement
 
 
 def run_ids(connection: Connection, beginning: str, limit: int) -> list[str]:
     """Ids that begin with the given text, in their order; without a text, those of the newest runs."""
     if not beginning:
-        return list(connection.scalars(_newest(select(runs.c.id), runs, limit)))
+        return list(connection.scalars(_newest(select(runs.c.id), runs.c.created_at, runs.c.id, limit)))
     # A range of the primary key, whose ids compare byte by byte.
     begins = (runs.c.id >= beginning, runs.c.id < beginning + chr(sys.maxunicode))
     return list(connection.scalars(select(runs.c.id).where(*begins).order_by(runs.c.id).limit(limit)))
 
 
 def _conditions(connection: Connection, chosen: RunFilter) -> Iterator[ColumnElement[bool]]:
-    yield from _within(runs.c.created_at, chosen.since, chosen.until)
     yield from _within(runs.c.completed_at, chosen.ended_since, chosen.ended_until)
     if chosen.workflow is not None:
         yield runs.c.workflow == chosen.workflow
@@ -182,8 +196,25 @@ def _tells(part: str) -> ColumnElement[bool]:
     return (kind + ": " + message).icontains(part, autoescape=True)
 
 
-def _newest(statement: Select[Any], table: FromClause, limit: int) -> Select[Any]:
-    return statement.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
+def _listed(columns: Select[Any], chosen: RunFilter) -> tuple[ColumnElement[Any], ColumnElement[Any], Select[Any]]:
+    """The columns that runs are ordered by, and the statement. The index of labels has the runs of a label in that
+    order, however many other runs there are; further labels are looked up by the primary key."""
+    if not chosen.labels:
+        return runs.c.created_at, runs.c.id, columns
+    (name, value), *others = chosen.labels.items()
+    has_it = (labels.c.run_id == runs.c.id, labels.c.name == name, labels.c.value == value)
+    statement = columns.join(labels, and_(*has_it))
+    for other, text in others:
+        also: Any = labels.alias()
+        its = select(also.c.run_id).where(also.c.run_id == labels.c.run_id, also.c.name == other, also.c.value == text)
+        statement = statement.where(its.exists())
+    return labels.c.created_at, labels.c.run_id, statement
+
+
+def _newest(
+    statement: Select[Any], created_at: ColumnElement[Any], run_id: ColumnElement[Any], limit: int
+) -> Select[Any]:
+    return statement.order_by(created_at.desc(), run_id.desc()).limit(limit)
 
 
 def _with_status(statement: Select[Any], wanted: tuple[str, ...], limit: int) -> Select[Any]:
@@ -193,4 +224,4 @@ def _with_status(statement: Select[Any], wanted: tuple[str, ...], limit: int) ->
     if len(parts) == 1:
         return statement.where(in_status(wanted[0]))
     together = union_all(*(select(part) for part in parts)).subquery()
-    return _newest(select(together), together, limit)
+    return _newest(select(together), together.c.created_at, together.c.id, limit)

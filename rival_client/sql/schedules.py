@@ -6,10 +6,12 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Text, and_, case, cast, delete, select, true
+from sqlalchemy import Connection, RowMapping, Text, and_, case, cast, delete, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client.db.tables import now, schedules, workflows
+from rival_client.db.fleet_tables import PAUSED_UNTIL, schedules
+from rival_client.db.run_tables import workflows
+from rival_client.db.types import now
 from rival_client.errors import RivalError
 from rival_client.model.cron import CatchUp, Planned, Rule
 from rival_client.model.payload import load
@@ -34,6 +36,11 @@ class ScheduleRecord:
     #: Why its last tick could not be fired.
     error: str | None
     created_at: dt.datetime
+    #: Options of the start of its runs, such as labels.
+    options: dict[str, Any] | None = None
+    #: Since when, and by whom, it is paused: it starts no runs.
+    paused_at: dt.datetime | None = None
+    paused_by: str | None = None
 
     @property
     def rule(self) -> Rule:
@@ -58,6 +65,7 @@ def put_schedule(connection: Connection, name: str, workflow: str, planned: Plan
         timezone=rule.timezone,
         catch_up=planned.catch_up,
         input=planned.input,
+        options=planned.options.given,
         own=own,
         created_at=now(),
         next_at=rule.next_after(connection.scalar(select(now())) or dt.datetime.now(dt.UTC)),
@@ -68,13 +76,36 @@ def put_schedule(connection: Connection, name: str, workflow: str, planned: Plan
         schedules.c.every.is_not_distinct_from(new.every),
         schedules.c.timezone == new.timezone,
     )
-    changes = {c: new[c] for c in ("workflow", "cron", "every", "timezone", "catch_up", "input", "own")}
-    changes |= {"next_at": case((same, schedules.c.next_at), else_=new.next_at), "error": None}
+    changes = {c: new[c] for c in ("workflow", "cron", "every", "timezone", "catch_up", "input", "options", "own")}
+    stays = or_(same, schedules.c.paused_at.is_not(None))
+    changes |= {"next_at": case((stays, schedules.c.next_at), else_=new.next_at), "error": None}
     connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=changes))
 
 
 def remove_schedule(connection: Connection, name: str) -> bool:
     return connection.execute(delete(schedules).where(schedules.c.name == name)).rowcount == 1
+
+
+def pause_schedule(connection: Connection, name: str, by: str) -> bool:
+    """False: it does not exist, or it is paused already."""
+    changed = update(schedules).where(schedules.c.name == name, schedules.c.paused_at.is_(None))
+    return connection.execute(changed.values(paused_at=now(), paused_by=by, next_at=PAUSED_UNTIL)).rowcount == 1
+
+
+def resume_schedule(connection: Connection, name: str) -> bool:
+    """It continues with the next tick: those that passed meanwhile get no run. False: it is not paused."""
+    found = connection.execute(_RECORDS.where(schedules.c.name == name).with_for_update()).mappings().first()
+    if found is None or found["paused_at"] is None:
+        return False
+    following = _record(found).rule.next_after(connection.scalar(select(now())) or dt.datetime.now(dt.UTC))
+    changed = update(schedules).where(schedules.c.name == name, schedules.c.paused_at.is_not(None))
+    values = {"paused_at": None, "paused_by": None, "next_at": following, "error": None}
+    return connection.execute(changed.values(values)).rowcount == 1
+
+
+def find_schedule(connection: Connection, name: str) -> ScheduleRecord | None:
+    found = connection.execute(_RECORDS.where(schedules.c.name == name)).mappings().first()
+    return None if found is None else _record(found)
 
 
 def remove_own_schedule(connection: Connection, workflow: str) -> None:

@@ -8,13 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, null, or_, select, true, update
+from sqlalchemy import Connection, Row, and_, null, or_, select, true, update
 
 from rival_client.broker.message import StepMessage
 from rival_client.db.guards import run_can, step_can
 from rival_client.db.locks import share_run
-from rival_client.db.tables import after, now, runs, scalar_text, steps
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import after, now, scalar_text
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
 from rival_client.model.kinds import FLOW, WITH_LANES
+from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_client.sql.history import record
 
 
@@ -27,31 +31,40 @@ class ReadyStep:
     token: int
     workflow: str
     version: str
+    route: Route = USUAL_ROUTE
 
     @property
     def message(self) -> StepMessage:
-        return StepMessage(self.run_id, self.path, self.token, self.workflow, self.version)
+        return StepMessage(self.run_id, self.path, self.token, self.workflow, self.version, route=self.route)
 
 
-def wake(connection: Connection, run_id: str, path: str, grace: float, by: str, **values: Any) -> ReadyStep | None:
+def wake_step(connection: Connection, run_id: str, path: str, grace: float, by: str, **values: Any) -> ReadyStep | None:
     """Make a waiting step ready to start. None: it does not wait. `by`: the cause, for the history."""
-    ready = {"status": "pending", "due_at": None, "ring_at": after(grace), "rings": 0, **values}
+    ready = {"status": statuses.PENDING, "due_at": None, "ring_at": after(grace), "rings": 0, **values}
     step = connection.execute(
         update(steps)
         .where(steps.c.run_id == run_id, steps.c.path == path, step_can("wake_step"))
         .values(**ready, execution_token=steps.c.execution_token + 1)
-        .returning(steps.c.execution_token)
+        .returning(steps.c.execution_token, steps.c.queue, steps.c.priority)
     ).first()
     if step is None:
         return None
-    record(connection, run_id, path, "resumed", by=by, **values)
+    record(connection, run_id, path, entries.WOKEN, by=by, **values)
     wake_run(connection, run_id)
-    run = connection.execute(select(runs.c.workflow, runs.c.version).where(runs.c.id == run_id)).one()
-    return ReadyStep(run_id, path, step.execution_token, run.workflow, run.version)
+    return ready_step(connection, run_id, path, step)
+
+
+def ready_step(connection: Connection, run_id: str, path: str, step: Row[Any]) -> ReadyStep:
+    """`step`: token, queue and priority of its row."""
+    columns = (runs.c.workflow, runs.c.version, runs.c.priority)
+    run = connection.execute(select(*columns).where(runs.c.id == run_id)).one()
+    level = run.priority if step.priority is None else step.priority
+    route = Route(step.queue, level or 0)
+    return ReadyStep(run_id, path, step.execution_token, run.workflow, run.version, route)
 
 
 def wake_run(connection: Connection, run_id: str) -> None:
-    connection.execute(update(runs).where(runs.c.id == run_id, run_can("wake_run")).values(status="running"))
+    connection.execute(update(runs).where(runs.c.id == run_id, run_can("wake_run")).values(status=statuses.RUNNING))
 
 
 def suspend_run(connection: Connection, run_id: str, path: str) -> str | None:
@@ -64,7 +77,7 @@ def suspend_run(connection: Connection, run_id: str, path: str) -> str | None:
     if above := _composites_above(path):
         lanes = select(true()).where(steps.c.run_id == run_id, steps.c.path.in_(above), steps.c.kind.in_(WITH_LANES))
         suspend = suspend.where(~lanes.exists())
-    return "suspended" if connection.execute(suspend.values(status="suspended")).rowcount == 1 else None
+    return "suspended" if connection.execute(suspend.values(status=statuses.SUSPENDED)).rowcount == 1 else None
 
 
 def _composites_above(path: str) -> list[str]:
@@ -105,7 +118,7 @@ def end_checkpoint(connection: Connection, run_id: str, path: str, grace: float,
         return None
     detail = {"result": arrival.result, "error": arrival.error}
     record(connection, run_id, path, arrival.status, by=arrival.by, **detail)
-    return wake(connection, run_id, _flow_of(connection, run_id, path), grace, arrival.by)
+    return wake_step(connection, run_id, _flow_of(connection, run_id, path), grace, arrival.by)
 
 
 def _flow_of(connection: Connection, run_id: str, checkpoint: str) -> str:
@@ -153,7 +166,7 @@ def child_error(run_id: str, run: Any) -> dict[str, Any] | None:
     """The error that the parent sees of an ended child: None if it was completed. `run` None: it does not exist."""
     if run is None:
         return {"type": "UnknownRun", "message": f"child run {run_id!r} does not exist any more", "attempt": 1}
-    if run.status == "completed":
+    if run.status == statuses.COMPLETED:
         return None
     cancelled = {"type": "ChildCancelled", "message": f"child run {run_id!r} was cancelled", "attempt": 1}
     return {**cancelled, **(run.error or {}), "child_run": run_id, "child_step": run.failed_step}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, RowMapping, select
 
-from rival_client.db.tables import workflows
+from rival_client.db.run_tables import workflows
+from rival_client.model.queues import given_priority
 from rival_client.model.records import WorkflowInfo
 
 
@@ -48,4 +49,4 @@ def workflow_names(connection: Connection) -> list[str]:
 
 def _workflow(row: RowMapping) -> WorkflowInfo:
     fields = {name: value for name, value in row.items() if name not in ("activated_at", "retention")}
-    return WorkflowInfo(**fields)
+    return WorkflowInfo(**{**fields, "priority": given_priority(row["priority"])})

@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ import click
 
 from rival_client.db.database import Database
 from rival_workers.cli.connection import DIRECTORY
+from rival_workers.cli.dashboard import beside, is_installed
 from rival_workers.cli.load_check import workflow_names
 from rival_workers.cli.output import json_option, print_json
 from rival_workers.cli.worker import FleetOptions, with_fleet_options, with_workflows, workflows_option
 from rival_workers.dev.announcement import Announcement, DevServers, running_dev
-from rival_workers.dev.locks import is_locked
+from rival_workers.dev.file_lock import is_locked
 from rival_workers.dev.stack import open_stack
 from rival_workers.dev.stack_files import StackPaths
 from rival_workers.dev.waiting import wait_until
@@ -40,13 +42,17 @@ class Started:
     names: list[str]
     shared: bool
     processes: int
+    #: The link to the dashboard; None without one.
+    dashboard: str | None
 
 
 @click.command()
 @workflows_option
 @with_fleet_options(processes=2, events=True, reload=True)
+@click.option("--dashboard/--no-dashboard", "with_dashboard", default=True, help="Serve the dashboard, if installed.")
+@click.option("--open", "opens", is_flag=True, help="Open the dashboard in a browser.")
 @json_option
-def dev(paths: Sequence[str], as_json: bool, **options: Any) -> int:
+def dev(paths: Sequence[str], with_dashboard: bool, opens: bool, as_json: bool, **options: Any) -> int:
     """Run a Postgres, a Redis and workers for your own workflows until Ctrl-C.
 
     The servers are embedded; their data is in ./.rival and survives. RIVAL_DATABASE_URL and RIVAL_BROKER_URL replace
@@ -62,10 +68,16 @@ def dev(paths: Sequence[str], as_json: bool, **options: Any) -> int:
         stack.directory.mkdir(mode=0o700, exist_ok=True)
         with Announcement(stack.directory, DevServers(stack.database_url, stack.broker_url)):
             _migrate(stack.database_url)
-            _print_started(Started(settings, names, shared, fleet_options.processes if names else 0), as_json)
-            code = fleet_options.fleet(settings).run() if names else _until_signal()
+            with _dashboard(settings, with_dashboard, opens) as link:
+                started = Started(settings, names, shared, fleet_options.processes if names else 0, link)
+                _print_started(started, as_json)
+                code = fleet_options.fleet(settings).run() if names else _until_signal()
     _wait_until_servers_stopped(stack.directory)
     return code
+
+
+def _dashboard(settings: WorkerSettings, wanted: bool, opens: bool) -> AbstractContextManager[str | None]:
+    return beside(settings, opens) if wanted and is_installed() else nullcontext()
 
 
 def _handle_signals() -> None:
@@ -112,6 +124,7 @@ def _as_json(started: Started) -> dict[str, Any]:
         "shared": started.shared,
         "processes": started.processes,
         "workflows": started.names,
+        "dashboard": started.dashboard,
     }
 
 
@@ -123,7 +136,7 @@ def _print_started(started: Started, as_json: bool) -> None:
     shared = "\nShared: another `rival dev` runs in this folder; this one uses its servers and adds workers.\n"
     click.echo(f"""{shared if started.shared else ""}
 Rival is up: {_workers(started)}
-
+{_dashboard_line(started)}
   export RIVAL_DATABASE_URL='{started.settings.database_url}'
   export RIVAL_BROKER_URL='{started.settings.broker_url}'
 
@@ -135,6 +148,12 @@ In this folder, commands also find it without these variables:
 
 Ctrl-C stops it; the data stays in {DIRECTORY}/.
 """)
+
+
+def _dashboard_line(started: Started) -> str:
+    if started.dashboard is None:
+        return ""
+    return f"\n  Dashboard: {started.dashboard}\n"
 
 
 def _workers(started: Started) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 
 import click
 
+from rival_client.errors import InvalidArgument
+from rival_client.model.labels import labels as checked_labels
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -52,6 +55,15 @@ def _read(value: str) -> str:
         raise click.BadParameter(f"{value[1:]} cannot be read: {reason}.", param_hint="JSON") from None
 
 
+def labels(_: click.Context, __: click.Parameter, value: Sequence[str]) -> dict[str, str] | None:
+    """Each as `tenant=acme`; None if there is none."""
+    given = dict(one.partition("=")[::2] for one in value)
+    try:
+        return checked_labels("labels", given)
+    except InvalidArgument as error:
+        raise click.BadParameter(f"{error.problem} Give NAME=VALUE, as in tenant=acme.") from None
+
+
 def since(_: click.Context, __: click.Parameter, value: str | None) -> dt.datetime | None:
     """A span like `90s`, `15m`, `2h`, `7d`, or an ISO time."""
     if value is None:
@@ -63,6 +75,30 @@ def since(_: click.Context, __: click.Parameter, value: str | None) -> dt.dateti
         return dt.datetime.fromisoformat(value).astimezone(dt.UTC)
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is not a time: give 90s, 15m, 2h, 7d or 2026-01-31T12:00.") from None
+
+
+def policies(_: click.Context, __: click.Parameter, value: Sequence[str]) -> list[Any] | None:
+    """Rules of a run: a matcher and options each."""
+    try:
+        return [json.loads(one) for one in value] or None
+    except ValueError as error:
+        raise click.BadParameter(f"this is not JSON: {error}") from None
+
+
+def moment(_: click.Context, __: click.Parameter, value: str | None) -> dt.datetime | None:
+    """An ISO time; without a time zone it is local."""
+    try:
+        return None if value is None else dt.datetime.fromisoformat(value).astimezone(dt.UTC)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{value!r} is not a time: give 2026-01-31T12:00 or 2026-01-31T12:00+01:00.") from None
+
+
+def deadline(context: click.Context, parameter: click.Parameter, value: str | None) -> float | dt.datetime | None:
+    """Seconds, or an ISO time."""
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return moment(context, parameter, value)
 
 
 def fields(_: click.Context, parameter: click.Parameter, given: Sequence[str]) -> dict[str, Any] | None:

@@ -15,15 +15,17 @@ from rival_workers.definition.registry import default_registry
 from rival_workers.errors import DefinitionError
 
 TIMEOUT = 60.0
+#: A plan and the options of its steps, as they are stored.
+StoredPlan = tuple[dict[str, Any], dict[str, Any]]
 
 
 def workflow_names(paths: Sequence[str], env: dict[str, str]) -> list[str]:
     return list(workflow_plans(paths, env))
 
 
-def workflow_plans(paths: Sequence[str], env: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """The workflows in these files and directories, with their plans. Raises DefinitionError with all problems of all
-    files."""
+def workflow_plans(paths: Sequence[str], env: dict[str, str]) -> dict[str, StoredPlan]:
+    """The workflows in these files and directories, with their plans and options. Raises DefinitionError with all
+    problems of all files."""
     command = [sys.executable, "-m", __name__, *paths]
     try:
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, timeout=TIMEOUT, check=False, text=True)
@@ -36,7 +38,7 @@ def workflow_plans(paths: Sequence[str], env: dict[str, str]) -> dict[str, dict[
         raise RivalError(f"Loading {', '.join(paths)} ended the process (exit code {done.returncode}).") from None
     if answer["problems"]:
         raise DefinitionError(answer["problems"])
-    plans: dict[str, dict[str, Any]] = answer["workflows"]
+    plans: dict[str, StoredPlan] = answer["workflows"]
     return plans
 
 
@@ -45,7 +47,7 @@ def _load(paths: Sequence[str]) -> dict[str, Any]:
         register_paths(paths)
     except DefinitionError as error:
         return {"problems": error.problems, "workflows": {}}
-    plans = {workflow.name: workflow.plan.model_dump(mode="json") for workflow in default_registry}
+    plans = {one.name: [one.plan.model_dump(mode="json"), one.document.dump()] for one in default_registry}
     nothing = [] if plans else [f"{', '.join(paths)}: there is no workflow (a .py file with a list `steps`)"]
     return {"problems": nothing, "workflows": dict(sorted(plans.items()))}
 

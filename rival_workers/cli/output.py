@@ -118,7 +118,14 @@ def one_line(value: Any, limit: int = 100) -> str:
 
 
 def error_text(error: dict[str, Any] | None, limit: int = 200) -> str:
-    return "" if error is None else one_line(f"{error.get('type', 'Error')}: {error.get('message', '')}", limit)
+    if error is None:
+        return ""
+    text = one_line(f"{error.get('type', 'Error')}: {error.get('message', '')}", limit)
+    return f"{text} (not retried: {error['not_retried']})" if error.get("not_retried") else text
+
+
+def labels_text(labels: dict[str, str] | None) -> str:
+    return one_line(" ".join(f"{name}={value}" for name, value in (labels or {}).items()), 120)
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -20,6 +20,7 @@ from rival_workers.cli.worker import workflows_option
 from rival_workers.drawing import differences as differing
 from rival_workers.drawing.plan_charts import Entry, mermaid, outline, tree
 from rival_workers.engine.plan import Plan
+from rival_workers.engine.policies import Policies, load_policies
 from rival_workers.settings import WorkerSettings
 
 
@@ -28,9 +29,13 @@ class PlanSource:
     """A plan and its origin."""
 
     name: str
-    plan: Plan
+    policies: Policies
     description: str | None = None
     in_files: bool = False
+
+    @property
+    def plan(self) -> Plan:
+        return self.policies.plan
 
     @property
     def label(self) -> str:
@@ -90,14 +95,14 @@ def _stored(name: str) -> list[PlanSource]:
 
 
 def _registered(info: WorkflowInfo) -> PlanSource:
-    return PlanSource(info.name, Plan.load(info.plan), info.description)
+    return PlanSource(info.name, load_policies(info.name, info.plan, info.policies), info.description)
 
 
 def _from_files(name: str, paths: Sequence[str]) -> PlanSource:
     plans = workflow_plans(paths, resolved(WorkerSettings).environment())
     if name not in plans:
         raise UnknownWorkflow(name, list(plans))
-    return PlanSource(name, Plan.load(plans[name]), in_files=True)
+    return PlanSource(name, load_policies(name, *plans[name]), in_files=True)
 
 
 def _chosen(stored: Sequence[PlanSource], version: str) -> PlanSource:
@@ -115,13 +120,13 @@ def _chosen(stored: Sequence[PlanSource], version: str) -> PlanSource:
 def _draw(one: PlanSource, as_mermaid: bool, as_json: bool) -> None:
     if as_json:
         facts = {"name": one.name, "version": one.plan.version, "description": one.description}
-        print_json(facts | {"plan": one.plan.model_dump(mode="json")})
+        print_json(facts | {"plan": one.plan.model_dump(mode="json"), "options": one.policies.shown()})
     elif as_mermaid:
-        click.echo(mermaid(one.name, one.plan), nl=False)
+        click.echo(mermaid(one.name, one.plan, one.policies.shown()), nl=False)
     else:
         out = console()
         out.print(Text(printable(one.name), style="bold"), Text(f"(version {one.label})", style="dim"))
-        for lead, entry in tree(outline(one.plan)):
+        for lead, entry in tree(outline(one.plan, one.policies.shown())):
             out.print(_line(lead, entry))
 
 
@@ -131,7 +136,7 @@ def _line(lead: str, entry: Entry) -> Text:
 
 
 def _print_difference(old: PlanSource, new: PlanSource, as_json: bool) -> None:
-    found = differing.differences(old.plan, new.plan)
+    found = differing.differences(old.plan, new.plan, old.policies.shown(), new.policies.shown())
     if as_json:
         facts: dict[str, Any] = {"name": new.name, "old": old.plan.version, "new": new.plan.version}
         print_json(facts | {"same": not found} | dataclasses.asdict(found))

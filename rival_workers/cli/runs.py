@@ -12,8 +12,10 @@ from rich.text import Text
 
 from rival_client.api.client import Rival
 from rival_client.broker.wait_schedule import DEFAULT_TIMEOUT
-from rival_client.db.tables import RUN_ACTIVE, RUN_TERMINAL
+from rival_client.model import statuses
 from rival_client.model.records import LogEntry, Run, RunResult, WorkflowInfo
+from rival_client.model.start_options import RunOptions
+from rival_client.model.statuses import RUN_ACTIVE, RUN_TERMINAL
 from rival_client.sql.logs import LEVELS
 from rival_client.sql.run_reads import read_status
 from rival_client.sql.run_search import RunFilter
@@ -25,6 +27,7 @@ from rival_workers.cli.output import (
     console,
     error_text,
     json_option,
+    labels_text,
     one_line,
     print_json,
     print_json_line,
@@ -38,6 +41,7 @@ from rival_workers.cli.output import (
     workflow_as_json,
 )
 from rival_workers.cli.selection import as_arguments, filter_options
+from rival_workers.cli.start_options import start_options
 from rival_workers.cli.tracebacks import indented
 from rival_workers.drawing import run_charts
 
@@ -62,20 +66,30 @@ timeout_option = click.option(
 @click.option("--run-id", help="The run's id; starting the same id and input twice starts one run.")
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result. Exit code 1 unless the run completes.")
 @timeout_option
+@start_options
 @json_option
-def run(workflow: str, value: Any, run_id: str | None, waits: bool, timeout: float, as_json: bool) -> int:
+def run(
+    workflow: str, value: Any, run_id: str | None, waits: bool, timeout: float, options: RunOptions, as_json: bool
+) -> int:
     """Start a run of workflow NAME with the input JSON (or @FILE, or - for standard input)."""
     with open_rival() as rival:
-        started = rival.run(workflow, value, run_id)
+        started = rival.run(workflow, value, run_id, **options)
         if waits:
             return _print_result(rival.wait(workflow, started.run_id, timeout), as_json)
     if as_json:
-        print_json({"run_id": started.run_id, "workflow": workflow, "status": started.status})
-    elif started.status == "started":
-        click.echo(f"started {started.run_id}")
+        said = {"run_id": started.run_id, "workflow": workflow, "status": started.status}
+        print_json(said | ({} if started.instead_of is None else {"instead_of": started.instead_of}))
     else:
-        click.echo(f"{started.run_id} was started before, with the same input")
+        click.echo(_STARTED[started.status].format(run=started.run_id, other=started.instead_of))
     return 0
+
+
+_STARTED = {
+    "started": "started {run}",
+    "running": "{run} was started before",
+    "gathered": "added to {run}, which has not begun",
+    "skipped": "skipped: {other} has the singleton place",
+}
 
 
 @click.command()
@@ -94,11 +108,11 @@ def _print_result(result: RunResult, as_json: bool) -> int:
     else:
         out = console()
         out.print(status_text(result.status), result.run_id, markup=False)
-        if result.status == "completed":
+        if result.status == statuses.COMPLETED:
             print_json(result.result)
         elif result.error is not None:
             out.print(f"at step {result.failed_step}: {error_text(result.error, 2000)}", markup=False)
-    return 0 if result.status == "completed" else 1
+    return 0 if result.status == statuses.COMPLETED else 1
 
 
 @click.command("ls")
@@ -127,7 +141,7 @@ def ls(chosen: RunFilter, active: bool, limit: int, after: str | None, as_json: 
 
 def _row(run: Run) -> tuple[Any, ...]:
     remark = error_text(run.error, 80) or ("paused" if run.is_paused else "")
-    remark = remark or (f"parked: {run.parked}" if run.parked else "")
+    remark = remark or (f"parked: {run.parked}" if run.parked else labels_text(run.labels))
     facts = (run.run_id, run.workflow, status_text(run.status), time_text(run.created_at))
     return (*facts, seconds_text(took(run)), remark)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from typing import Any, get_args
 
 import click
 
 from rival_client.model.cron import CatchUp
+from rival_client.model.start_options import RunOptions
 from rival_client.sql.schedules import ScheduleRecord
 from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input
+from rival_workers.cli.inputs import since as moment
 from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
+from rival_workers.cli.selection import operator_name
+from rival_workers.cli.start_options import start_options
 
 
 @click.group()
@@ -29,15 +34,27 @@ def schedule() -> None:
 @click.option(
     "--catch-up", type=click.Choice(get_args(CatchUp)), default="none", help="Which missed ticks still get a run."
 )
+@start_options
 @json_option
-def add(name: str, workflow: str, when: str, value: Any, timezone: str, catch_up: CatchUp, as_json: bool) -> int:
+def add(
+    name: str,
+    workflow: str,
+    when: str,
+    value: Any,
+    timezone: str,
+    catch_up: CatchUp,
+    options: RunOptions,
+    as_json: bool,
+) -> int:
     """Run WORKFLOW with the input JSON (or @FILE, or - for standard input) at each tick of WHEN.
 
     WHEN is a cron expression ("*/5 * * * *") or a number of seconds. The same NAME again changes the schedule.
     """
     with open_rival() as rival:
         try:
-            added = rival.schedule(workflow, _when(when), name=name, input=value, timezone=timezone, catch_up=catch_up)
+            added = rival.schedule(
+                workflow, _when(when), name=name, input=value, timezone=timezone, catch_up=catch_up, **options
+            )
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     if as_json:
@@ -75,6 +92,70 @@ def list_(workflow: str | None, as_json: bool) -> int:
 def _row(one: ScheduleRecord) -> tuple[Any, ...]:
     rule = (one.name, one.workflow, one.rule, one.catch_up, "workflow" if one.own else "")
     return (*rule, time_text(one.next_at), time_text(one.last_at), one_line(one.input), one.error or "")
+
+
+@schedule.command()
+@click.argument("name")
+@json_option
+def pause(name: str, as_json: bool) -> int:
+    """Start no runs of schedule NAME until it is resumed."""
+    with open_rival() as rival:
+        changed = rival.pause_schedule(name, by=operator_name(None))
+    return _print_changed(name, "paused", changed, as_json)
+
+
+@schedule.command()
+@click.argument("name")
+@json_option
+def resume(name: str, as_json: bool) -> int:
+    """Continue a paused schedule with its next tick. `rival schedule backfill` starts what it has missed."""
+    with open_rival() as rival:
+        changed = rival.resume_schedule(name)
+    return _print_changed(name, "resumed", changed, as_json)
+
+
+def _print_changed(name: str, what: str, changed: bool, as_json: bool) -> int:
+    if as_json:
+        print_json({"name": name, what: changed})
+    else:
+        refused = f"{name} is paused already" if what == "paused" else f"{name} is not paused"
+        click.echo(f"{what} {name}" if changed else refused)
+    return 0 if changed else 1
+
+
+@schedule.command()
+@click.argument("name")
+@json_option
+def fire(name: str, as_json: bool) -> int:
+    """Start a run of schedule NAME now, also while it is paused."""
+    with open_rival() as rival:
+        run_id = rival.fire_schedule(name)
+    if as_json:
+        print_json({"name": name, "run_id": run_id})
+    else:
+        click.echo(f"started {run_id}")
+    return 0
+
+
+@schedule.command()
+@click.argument("name")
+@click.option("--since", metavar="TIME", callback=moment, required=True, help="The first tick: a time, or 2h ago.")
+@click.option("--until", metavar="TIME", callback=moment, help="Only ticks before this time.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, help="The most runs, the oldest ticks first.")
+@click.option("--dry-run", is_flag=True, help="Only print the ids of the runs.")
+@json_option
+def backfill(name: str, since: dt.datetime, until: dt.datetime | None, limit: int, dry_run: bool, as_json: bool) -> int:
+    """Start the runs of ticks of schedule NAME that had none. Ticks that have a run are left alone."""
+    with open_rival() as rival:
+        found = rival.backfill_schedule(name, since, until, limit=limit, dry_run=dry_run)
+    if as_json:
+        print_json({"name": name, "dry_run": dry_run, "run_ids": found})
+        return 0
+    for run_id in found:
+        click.echo(f"{'would start' if dry_run else 'started'} {run_id}")
+    if not found:
+        click.echo("no tick without a run")
+    return 0
 
 
 @schedule.command()

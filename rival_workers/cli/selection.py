@@ -17,11 +17,11 @@ import click
 
 from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.api.client import Rival
-from rival_client.db.tables import RUN_STATUSES
 from rival_client.model.records import Reopened
+from rival_client.model.statuses import RUN_STATUSES
 from rival_client.sql.run_search import RunFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
-from rival_workers.cli.inputs import fields, since
+from rival_workers.cli.inputs import fields, labels, since
 from rival_workers.cli.output import (
     console,
     error_text,
@@ -50,6 +50,14 @@ _FILTER_OPTIONS = (
     _field_option("--result", help="The same for the result."),
     click.option("--error", metavar="TEXT", help="Only runs whose error has this in its type or message."),
     click.option("--parent", metavar="RUN", shell_complete=complete_runs, help="Only child runs of this run."),
+    click.option(
+        "--label",
+        "labels",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=labels,
+        help="Only runs with this label; may be given several times.",
+    ),
     click.option("--paused/--not-paused", default=None, help="Only paused runs, or only runs that are not paused."),
 )
 _FILTER_NAMES = [field.name for field in dataclasses.fields(RunFilter)]
@@ -81,6 +89,8 @@ def _arguments(name: str, value: Any) -> Iterator[str]:
         return
     if name == "paused":
         yield "--paused" if value else "--not-paused"
+    elif name == "labels":
+        yield from (word for label, text in value.items() for word in ("--label", f"{label}={text}"))
     elif name == "status":
         yield from (word for status in ([value] if isinstance(value, str) else value) for word in (option, status))
     elif isinstance(value, dt.datetime):
@@ -101,11 +111,12 @@ DONE = {
     "skip": "skipped the step of",
     "set_result": "set the result of",
 }
+by_option = click.option("--by", default=None, help="The operator's name, for the history. [default: the user's name]")
 _VERB_OPTIONS = (
     click.option("--limit", type=click.IntRange(min=1), default=LIMIT, help="At most this many runs, newest first."),
     click.option("--yes", is_flag=True, help="Change all runs that match the filter, without asking."),
     click.option("--dry-run", is_flag=True, help="Only show what would change."),
-    click.option("--by", default=None, help="The operator's name, for the history. [default: the user's name]"),
+    by_option,
     json_option,
 )
 
@@ -133,13 +144,14 @@ def verb_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_options(
         chosen: RunFilter, limit: int, yes: bool, dry_run: bool, by: str | None, as_json: bool, **given: Any
     ) -> Any:
-        operator = _user_name() if by is None else by
-        return command(options=VerbOptions(chosen, limit, yes, dry_run, operator, as_json), **given)
+        return command(options=VerbOptions(chosen, limit, yes, dry_run, operator_name(by), as_json), **given)
 
     return filter_options(_with_options(_VERB_OPTIONS, with_options))
 
 
-def _user_name() -> str:
+def operator_name(given: str | None) -> str:
+    if given is not None:
+        return given
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -12,11 +12,13 @@ from rich.text import Text
 
 from rival_client.api.client import Rival
 from rival_client.errors import UnknownWorkflow
-from rival_client.model.kinds import FOR_EACH, waits_for
+from rival_client.model import statuses
+from rival_client.model.kinds import FLOW, FOR_EACH, waits_for
 from rival_client.model.rebuild import status_changes
 from rival_client.model.records import Attempt, HistoryEntry, LogEntry, RunState, Step, WorkflowInfo
 from rival_workers.cli.output import (
     error_text,
+    labels_text,
     one_line,
     printable,
     seconds_text,
@@ -29,6 +31,7 @@ from rival_workers.cli.tracebacks import show_tracebacks
 from rival_workers.drawing import run_charts
 from rival_workers.drawing.run_charts import RunTree
 from rival_workers.engine.plan import Plan
+from rival_workers.engine.policies import load_policies
 
 #: The maximum number of lines of a timeline.
 TRACKS = 200
@@ -43,7 +46,7 @@ def plan_of(rival: Rival, state: RunState) -> Plan:
     with suppress(UnknownWorkflow):
         for info in rival.versions(state.workflow):
             if info.version == state.version:
-                return Plan.load(info.plan)
+                return load_policies(info.name, info.plan, info.policies).plan
     return Plan(nodes=())
 
 
@@ -86,10 +89,17 @@ def _facts(out: Console, state: RunState) -> None:
         ("created", time_text(state.created_at)),
         ("took", seconds_text(took(state))),
         ("input", one_line(state.input, 500)),
-        ("result", one_line(state.result, 2000) if state.status == "completed" else ""),
+        ("result", one_line(state.result, 2000) if state.status == statuses.COMPLETED else ""),
         ("failed at", state.failed_step),
         ("error", error_text(state.error, 2000)),
         ("parked", state.parked),
+        ("labels", labels_text(state.labels)),
+        ("singleton", state.singleton),
+        ("gathered", None if state.gathered is None else f"{state.gathered} starts"),
+        ("begins", "" if state.due_at is None or state.started_at else time_text(state.due_at)),
+        ("deadline", "" if state.deadline_at is None else time_text(state.deadline_at)),
+        ("queue", state.queue),
+        ("priority", "" if state.priority == "normal" else state.priority),
     ]
     for name, value in facts:
         if value:
@@ -120,7 +130,7 @@ def _folded(composite: Step, counts: Mapping[str, int], depth: int) -> tuple[Any
     begun = composite.opened if composite.kind == FOR_EACH else None
     words = _words(counts, begun)
     count = sum(counts.values())
-    what = "items" if composite.kind == FOR_EACH else "iterations"
+    what = {FOR_EACH: "items", FLOW: "checkpoints"}.get(composite.kind, "iterations")
     return f"{_indent(depth)}{composite.path}[…]", "", "", "", "", f"{count:,} {what}: {words} (--all shows each)"
 
 
@@ -145,7 +155,7 @@ def _indent(depth: int) -> str:
 
 def status_of(step: Step) -> str:
     """A composite's row has status `waiting` while its steps run."""
-    return "running" if step.is_composite and step.status == "waiting" else step.status
+    return "running" if step.is_composite and step.status == statuses.WAITING else step.status
 
 
 def _step(step: Step, depth: int) -> tuple[Any, ...]:
@@ -153,16 +163,23 @@ def _step(step: Step, depth: int) -> tuple[Any, ...]:
     remark = error_text(step.error) or step.description or (f"parked: {step.parked}" if step.parked else "")
     if step.error is None and step.last_error is not None:
         remark += f" (attempt {step.last_error.attempt}: {step.last_error.type})"
-    if step.status == "waiting_retry":
+    if step.status == statuses.WAITING_RETRY:
         remark = f"retry at {time_text(step.due_at)}; {remark}"
-    remark = "; ".join(part for part in (_waits_for(step), _progress(step), remark) if part)
+    remark = "; ".join(part for part in (_waits_for(step), _progress(step), remark, _route(step)) if part)
     path = _indent(depth) + step.path
     times = seconds_text(step.queue_time), seconds_text(_lasted(step))
     return path, status_text(status_of(step)), attempts, *times, one_line(remark, 200)
 
 
+def _route(step: Step) -> str:
+    """Which workers run the step, if it says so itself."""
+    queue = "" if step.queue is None else f"queue {step.queue}"
+    priority = "" if step.priority is None else f"priority {step.priority}"
+    return ", ".join(part for part in (queue, priority) if part)
+
+
 def _waits_for(step: Step) -> str:
-    if step.status != "waiting" or step.is_composite:
+    if step.status != statuses.WAITING or step.is_composite:
         return ""
     due = step.timeout_at if step.waits_for_external else step.due_at
     until = "" if due is None else f"until {time_text(due)}"
@@ -226,7 +243,7 @@ def _timeline(history: Sequence[HistoryEntry]) -> list[tuple[Any, ...]]:
 
 
 def _waited(track: run_charts.Track, now: dt.datetime) -> float | None:
-    return sum(track.seconds(status, now) for status in run_charts.SYMBOLS if status != "running") or None
+    return sum(track.seconds(status, now) for status in run_charts.SYMBOLS if status != statuses.RUNNING) or None
 
 
 def _log(line: LogEntry) -> tuple[Any, ...]:

@@ -49,6 +49,7 @@ class FleetOptions:
     events: bool
     reload: bool
     log_format: str | None = None
+    queues: str | None = None
 
     def command(self, index: int) -> list[str]:
         name = f"rival-{os.getpid()}-{index}@{socket.gethostname()}"
@@ -58,7 +59,9 @@ class FleetOptions:
 
     def prepared(self, settings: WorkerSettings) -> WorkerSettings:
         """The settings with the options of the command line; starts logging with them."""
-        settings = settings.with_(log_format=self.log_format or settings.log_format)
+        settings = settings.with_(
+            log_format=self.log_format or settings.log_format, queues=self.queues or settings.queues
+        )
         start_logging(self.loglevel, settings.log_format)
         return settings
 
@@ -82,6 +85,12 @@ def _options(processes: int, events: bool, reload: bool) -> list[Callable[[Any],
     return [
         click.option("--processes", "-p", type=number, default=processes, help="Worker processes."),
         click.option("--concurrency", "-c", type=number, default=8, help="Steps at a time, per process."),
+        click.option(
+            "--queues",
+            "-Q",
+            metavar="NAMES",
+            help="The queues it serves, with commas. Default: RIVAL_QUEUES.",
+        ),
         click.option("--pool", type=click.Choice(["threads", "prefork", "solo"]), default="threads"),
         click.option("--loglevel", default="INFO", type=_LOG_LEVELS),
         click.option(
@@ -110,7 +119,10 @@ def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     check_schema(settings)
     names = workflow_names(settings.workflow_paths, settings.environment())
     if as_json:
-        print_json({"processes": fleet_options.processes, "pool": fleet_options.pool, "workflows": names})
+        queues = list(settings.served.in_broker)
+        print_json(
+            {"processes": fleet_options.processes, "pool": fleet_options.pool, "queues": queues, "workflows": names}
+        )
     size = f"{fleet_options.processes} processes of {fleet_options.concurrency} ({fleet_options.pool})"
     log.info("%s on %s: %s", size, masked(settings.database_url), ", ".join(names))
     return fleet_options.fleet(settings).run()

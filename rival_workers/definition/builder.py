@@ -9,19 +9,21 @@ from typing import Any, Self, Unpack
 from pydantic import BaseModel
 
 from rival_client.model.cron import CatchUp
+from rival_client.model.limits import Limit
 from rival_workers.definition import composites
 from rival_workers.definition.composites import Function, Steps
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import References
 from rival_workers.definition.options import CompositeOptions, DelayUnits, Duration, StepOptions, WaitOptions
-from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.results import Results
+from rival_workers.definition.rules import PolicyRule
 from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.source_lines import calling_place, in_a_notebook
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import OnTimeout, wait_event_step
-from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
-from rival_workers.engine.plan import OnFailure
+from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.engine.nodes import OnFailure
 from rival_workers.predefined.delay import delay_step
 
 
@@ -39,7 +41,10 @@ class WorkflowBuilder:
         self._results: type[Results] | None = None
         self._policies: list[Any] = []
         self._schedule: Schedule | None = None
+        self._hooks: dict[str, Any] = {}
         self._retention: float | dt.timedelta | None = None
+        self._concurrency_limit: int | Limit | Sequence[int | Limit] | None = None
+        self._rate_limit: Limit | Sequence[Limit] | None = None
         self._place = calling_place()
 
     @property
@@ -145,15 +150,36 @@ class WorkflowBuilder:
         return self
 
     def schedule(
-        self, when: str | float | dt.timedelta, *, timezone: str = "UTC", catch_up: CatchUp = "none", input: Any = None
+        self,
+        when: str | float | dt.timedelta,
+        *,
+        timezone: str = "UTC",
+        catch_up: CatchUp = "none",
+        input: Any = None,
+        labels: Mapping[str, Any] | None = None,
+        deadline: float | dt.timedelta | None = None,
     ) -> Self:
         """A run at each time of a cron expression, or every `when` seconds."""
-        self._schedule = Schedule(when, timezone, catch_up, input)
+        self._schedule = Schedule(when, timezone, catch_up, input, labels, deadline)
         return self
 
     def retention(self, seconds: float | dt.timedelta) -> Self:
         """How long its ended runs are kept, instead of the setting of the workers; 0: for ever."""
         self._retention = seconds
+        return self
+
+    def limits(
+        self,
+        concurrency_limit: int | Limit | Sequence[int | Limit] | None = None,
+        rate_limit: Limit | Sequence[Limit] | None = None,
+    ) -> Self:
+        """How many runs at once, and how many starts of runs per time, in the whole fleet."""
+        self._concurrency_limit, self._rate_limit = concurrency_limit, rate_limit
+        return self
+
+    def hooks(self, **hooks: Any) -> Self:
+        """Functions that a worker calls around attempts: `.hooks(on_retry=count, on_end=report)`."""
+        self._hooks = hooks
         return self
 
     def build(self, registry: Registry | None = None, references: References | None = None) -> WorkflowDefinition:
@@ -168,6 +194,9 @@ class WorkflowBuilder:
             policies=self._policies,
             schedule=self._schedule,
             retention=self._retention,
+            concurrency_limit=self._concurrency_limit,
+            rate_limit=self._rate_limit,
+            hooks=self._hooks,
             place=self._place,
             resolve=references or References(registry_for(registry), within=[self]),
         )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Unpack
 
 from rival_workers.definition.options import CompositeOptions
 from rival_workers.definition.source_lines import caller
-from rival_workers.engine.plan import OnFailure
+from rival_workers.engine.nodes import OnFailure
 
 Function = Callable[..., Any]
 #: A list of steps, or one of them.

@@ -1,5 +1,5 @@
 """Loads workflow files: a file is a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`,
-`results`, `schedule`, `retention`.
+`results`, `schedule`, `retention`, `concurrency_limit`, `rate_limit`, `hooks`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from rival_workers.definition.composites import CompositeSpec
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.modules import load_module, python_files
 from rival_workers.definition.registry import Registry, registering_in, registry_for
 from rival_workers.definition.source_lines import with_line
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import WaitSpec
-from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.errors import DefinitionError
 
 
@@ -212,6 +213,9 @@ def _from_module(path: Path, module: ModuleType, references: References) -> Work
             policies=getattr(module, "policies", ()),
             schedule=getattr(module, "schedule", None),
             retention=getattr(module, "retention", None),
+            concurrency_limit=getattr(module, "concurrency_limit", None),
+            rate_limit=getattr(module, "rate_limit", None),
+            hooks=getattr(module, "hooks", None),
             source=str(path),
             resolve=references,
         )

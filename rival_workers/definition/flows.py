@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic
 
 from typing_extensions import ParamSpec, TypeVar
 
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.options import Duration
-from rival_workers.definition.policies import PolicyRule
 from rival_workers.definition.registry import Registry, registry_for
+from rival_workers.definition.rules import PolicyRule
 from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.source_lines import calling_place, in_a_notebook
 from rival_workers.definition.steps import keep_decorator_options
-from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
+from rival_workers.definition.workflow import WorkflowDefinition
 
 P = ParamSpec("P", default=...)
 Q = ParamSpec("Q")
@@ -47,14 +48,14 @@ def flow(
     policies: Sequence[PolicyRule] = (),
     schedule: Schedule | str | float | dt.timedelta | None = None,
     retention: Duration | None = None,
+    hooks: Mapping[str, Any] | None = None,
     version: str | None = None,
     register: bool = True,
     registry: Registry | None = None,
 ) -> Callable[[Callable[Q, R]], Flow[Q, R]]:
     """Registers the function as a workflow of this name; with `register=False` it is only a step for lists of steps.
 
-    The plan of a flow is not known before it runs, so its code is not part of its version: give another `version` when
-    a change of the code must not apply to runs in flight.
+    Its code is not part of its version: give another `version` when a change must not apply to runs in flight.
     """
     if callable(name):
         raise TypeError(f"@flow needs parentheses: @flow() or @flow({name.__name__.replace('_', '-')!r})")
@@ -71,6 +72,7 @@ def flow(
                 policies=policies,
                 schedule=schedule,
                 retention=retention,
+                hooks=hooks,
                 place=calling_place(function),
             )
             registry_for(registry).add(made.definition, replace=in_a_notebook())

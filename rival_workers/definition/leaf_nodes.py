@@ -10,17 +10,16 @@ from pydantic import ValidationError
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
-from rival_workers.definition.calls import Call
+from rival_client.model.matchers import Node
+from rival_client.model.policy_rules import overridden
+from rival_workers.definition.function_calls import Call
 from rival_workers.definition.inject import Injection
-from rival_workers.definition.policies import ruled
 from rival_workers.definition.problems import Collector, Scope
 from rival_workers.definition.returns import returns_of_model
-from rival_workers.definition.steps import StepSpec, as_spec, checked_config, checked_injection, is_name, name_of
+from rival_workers.definition.steps import StepSpec, as_spec, checked_injection, is_name, name_of
 from rival_workers.definition.waits import WaitSpec, receive
-from rival_workers.engine.plan import AnyNode, FlowNode, SleepNode, StepConfig, StepNode, WaitNode
-
-#: A flow waits for external systems with ctx.await_event.
-NOT_FOR_FLOWS = ("execution_mode", "deadline")
+from rival_workers.engine.nodes import AnyNode, FlowNode, SleepNode, StepNode, WaitNode
+from rival_workers.engine.paths import FALLBACK
 
 
 @runtime_checkable
@@ -61,19 +60,33 @@ class LeafBuilder(Collector):
     def _step(self, spec: StepSpec, scope: Scope) -> AnyNode:
         name = spec.options.get("name") or name_of(spec.function)
         found = list(spec.problems)
-        config = checked_config(ruled(self.rules, str(name), "step", spec.options), found)
-        return StepNode(config=config or StepConfig(), **self._called(spec, spec.function, name, scope, found))
+        place = scope.prefix + str(name)
+        node = Node(str(name), "step", place, function=spec.function)
+        config = self._options(node, spec.options, found)
+        # The functions of other reactions are those of the step alone.
+        given = overridden(self.policies.given_for(replace(node, tags=tuple(self.tags.get(place, ())))), spec.options)
+        spec = replace(spec, options={**spec.options, "fallback": given.get("fallback")})
+        common = self._called(spec, spec.function, name, scope, found)
+        if common["fallback"] and place in self.returns:
+            self.returns[place + FALLBACK] = self.returns[place]
+        return StepNode(external=config.is_external, **common)
 
     def _flow(self, spec: StepSpec, flow: FlowSpec, scope: Scope) -> AnyNode:
         """Its options apply to the function as a whole, from one wait to the next; policies apply to its steps."""
         name = spec.options.get("name") or flow.name
         found = list(spec.problems)
-        config = checked_config(spec.options, found, not_known=NOT_FOR_FLOWS)
-        common = self._called(spec, flow.function, name, scope, found)
         place = scope.prefix + str(name)
+        node = Node(str(name), "flow", place, target="flow", function=flow.function)
+        config = self._options(node, spec.options, found)
+        if config.fallback is not None and config.fallback.shape != "value":
+            found.append(
+                "a flow can only fall back to value(…): it handles other failures by itself, with try and except"
+            )
+        common = {**self._called(spec, flow.function, name, scope, found)}
+        common.pop("fallback")
         if place in self.calls:
-            self.calls[place] = replace(self.calls[place], rules=tuple(self.rules))
-        return FlowNode(type="flow", code=flow.version, config=config or StepConfig(), **common)
+            self.calls[place] = replace(self.calls[place], predicates=self.policies.predicates)
+        return FlowNode(type="flow", code=flow.version, **common)
 
     def _called(
         self, spec: StepSpec, function: Callable[..., Any], name: Any, scope: Scope, problems: list[str]

@@ -1,65 +1,121 @@
-"""The options of steps, for type checkers. `checked_config` checks the values at run time; a test compares both."""
+"""The options of steps, for type checkers. `checked_options` checks the values at run time; a test compares both."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from rival_workers.errors import Backoff
+from rival_client.model.breakers import breaker as breaker
+from rival_client.model.fallback_option import FallbackOption, RetryWith, Value
+from rival_client.model.fallback_option import retry_with as retry_with
+from rival_client.model.fallback_option import value as value
+from rival_client.model.limit_options import limit as limit
+from rival_client.model.limit_options import rate as rate
+from rival_client.model.limits import Limit
+from rival_client.model.queues import Priority
+from rival_client.model.step_config import Backoff, FailureAction, LogLevel
 
 #: Seconds, or a timedelta.
 Duration = float | dt.timedelta
+#: Classes of exceptions, their names and patterns of them, and codes of StepErrors.
+ErrorNames = type[BaseException] | str | Sequence[type[BaseException] | str]
+#: For the matchers of policies.
+Tags = str | Sequence[str]
+
+
+class QueueOptions(TypedDict, total=False):
+    """Which workers run it, when they start it, and how long it may wait for them."""
+
+    queue: str | None
+    priority: Priority | None
+    queue_timeout: Duration | None
+
+
+class StartOptions(TypedDict, total=False):
+    """When a step starts at the earliest."""
+
+    delay: Duration | None
+    scheduled_at: dt.datetime | None
 
 
 class RetryOptions(TypedDict, total=False):
     """Retries, and the limits of an attempt without progress."""
 
     max_attempts: int | None
-    max_retries: int
+    max_retries: int | None
+    retry_on: ErrorNames | None
+    no_retry_on: ErrorNames
+    max_retry_after: Duration
     backoff: Backoff | None
     base_delay: Duration
     max_delay: Duration
     heartbeat: Duration | None
     kill_on_timeout: bool
+    metadata: dict[str, Any]
+    log_level: LogLevel | None
+    telemetry_prefix: str | None
 
 
-class WaitOptions(RetryOptions, total=False):
+class LimitOptions(TypedDict, total=False):
+    """How many attempts run at once, and how many start per time, in the whole fleet."""
+
+    concurrency_limit: int | Limit | Sequence[int | Limit] | None
+    rate_limit: Limit | Sequence[Limit] | None
+
+
+class WaitOptions(RetryOptions, QueueOptions, total=False):
     """Of `wait_event_step`, whose `timeout` and `on_timeout` are about the event."""
 
+    tags: Tags
+    retry_budget: int | None
     on_error: Callable[..., Any] | None
 
 
 class AttemptOptions(RetryOptions, total=False):
     timeout: Duration | None
-    on_timeout: Literal["stop", "retry"]
+    on_timeout: Literal["stop", "retry"] | None
 
 
-class CompositeOptions(AttemptOptions, total=False):
+class CompositeOptions(AttemptOptions, QueueOptions, total=False):
     """Of `branch`, `parallel`, `for_each`, `loop` and `workflow`."""
 
+    tags: Tags
+    retry_budget: int | None
     on_error: Callable[..., Any] | None
 
 
 class FlowStepOptions(AttemptOptions, total=False):
     """Of `ctx.step` in a flow."""
 
+    tags: Tags
     name: str | None
+    on_failure: Literal["halt", "skip"]
+    fallback: Value | None
 
 
-class PolicyOptions(AttemptOptions, total=False):
+class PolicyOptions(AttemptOptions, LimitOptions, QueueOptions, StartOptions, total=False):
     """Of a rule in `policies`."""
 
+    retry_budget: int | None
+    circuit_breaker: Mapping[str, Any] | None
+    on_failure: FailureAction
+    fallback: Value | RetryWith | None
     execution_mode: Literal["durable", "external"]
     deadline: Duration | None
 
 
-class PredefinedOptions(RetryOptions, total=False):
+class PredefinedOptions(RetryOptions, LimitOptions, QueueOptions, StartOptions, total=False):
     """Of `http_step` and `shell_step`, which have `name` and `timeout` among their own parameters."""
 
-    on_timeout: Literal["stop", "retry"]
+    tags: Tags
+    retry_budget: int | None
+    on_timeout: Literal["stop", "retry"] | None
     on_error: Callable[..., Any] | None
     compensate: Callable[..., Any] | None
+    circuit_breaker: Mapping[str, Any] | None
+    on_failure: FailureAction
+    fallback: FallbackOption
     execution_mode: Literal["durable", "external"]
     deadline: Duration | None
 

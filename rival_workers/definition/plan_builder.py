@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rival_workers.definition.calls import Assembled, Resolve
 from rival_workers.definition.composites import (
     DEFAULT_ITERATIONS,
     BranchSpec,
@@ -19,26 +18,25 @@ from rival_workers.definition.composites import (
     WorkflowSpec,
     workflow,
 )
+from rival_workers.definition.function_calls import Assembled, Resolve
 from rival_workers.definition.inject import IN_ITEM, IN_LOOP
 from rival_workers.definition.leaf_nodes import LeafBuilder
 from rival_workers.definition.problems import Scope
 from rival_workers.definition.steps import is_name
+from rival_workers.engine.nodes import AnyNode, Body, BranchNode, ForEachNode, LoopNode, ParallelNode, WorkflowNode
 from rival_workers.engine.paths import HANDLER
-from rival_workers.engine.plan import (
-    AnyNode,
-    Body,
-    BranchNode,
-    ForEachNode,
-    LoopNode,
-    ParallelNode,
-    WorkflowNode,
-)
+from rival_workers.engine.policies import PolicyDocument
 from rival_workers.errors import DefinitionError
 
 
 @dataclass
 class PlanBuilder(LeafBuilder):
     resolve: Resolve = field(kw_only=True)
+
+    @property
+    def document(self) -> PolicyDocument:
+        rules = {"": self.policies.rules, **self.nested_rules}
+        return PolicyDocument(self.own, {place: found for place, found in rules.items() if found}, self.tags)
 
     # -- bodies -------------------------------------------------------------------------------------------
 
@@ -152,6 +150,10 @@ class PlanBuilder(LeafBuilder):
             reader = call.read_input or (_as_it_is if spec.input is not None else None)
             self.calls[_placed(path, place)] = replace(call, read_input=reader)
         self.returns |= {_placed(path, place): returns for place, returns in nested.returns.items()}
+        inner = nested.document
+        self.own |= {f"{path}/{place}": options for place, options in inner.own.items()}
+        self.tags |= {f"{path}/{place}": tags for place, tags in inner.tags.items()}
+        self.nested_rules |= {f"{path}/{place}" if place else path: rules for place, rules in inner.rules.items()}
         return WorkflowNode(
             type="workflow",
             workflow=nested.name,

@@ -6,23 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from rival_workers.definition.calls import Call
+from rival_client.model.matchers import Node
+from rival_client.model.policy_options import checked_options, conflicts
+from rival_client.model.policy_rules import Layer, Rule, own_layer, resolve
+from rival_client.model.step_config import StepConfig
 from rival_workers.definition.composites import CompositeSpec
+from rival_workers.definition.function_calls import Call
 from rival_workers.definition.inject import COMPENSATION_NAMES, HANDLER_NAMES, STEP_NAMES, Injection
-from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.returns import Returns, returns_of
-from rival_workers.definition.steps import checked_config, checked_injection, location
+from rival_workers.definition.rules import RuleSet
+from rival_workers.definition.steps import checked_injection, location, options_for
 from rival_workers.definition.waits import WaitSpec
-from rival_workers.engine.paths import COMPENSATION, HANDLER
-from rival_workers.engine.plan import StepConfig
-
-#: Options that only steps have.
-NOT_IN_COMPOSITES = ("name", "execution_mode", "deadline", "compensate")
+from rival_workers.engine.paths import COMPENSATION, FALLBACK, HANDLER
 
 
 @dataclass
@@ -48,7 +48,12 @@ class Scope:
 @dataclass
 class Collector:
     #: The policies of the workflow.
-    rules: Sequence[Rule] = ()
+    policies: RuleSet = field(default_factory=RuleSet)
+    #: The options that a node was given itself, by place.
+    own: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: The rules of nested workflows, by place.
+    nested_rules: dict[str, Sequence[Rule]] = field(default_factory=dict)
+    tags: dict[str, Sequence[str]] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
     #: The types of results, by place, where there are any.
     returns: dict[str, Returns] = field(default_factory=dict)
@@ -89,11 +94,15 @@ class Collector:
             self.returns[place] = returns
 
     def _reactions(self, name: str, options: Mapping[str, Any], scope: Scope, problems: list[str]) -> dict[str, Any]:
-        """The handler and the compensation of a step."""
+        """The handler, the compensation and the fallback of a step."""
         place, found = scope.prefix + name, dict[str, Any]()
-        asking = {"on_error": (HANDLER, scope.handlers), "compensate": (COMPENSATION, scope.compensations)}
+        asking = {
+            "on_error": (HANDLER, scope.handlers),
+            "compensate": (COMPENSATION, scope.compensations),
+            "fallback": (FALLBACK, scope.handlers),
+        }
         for option, (role, allowed) in asking.items():
-            function = options.get(option)
+            function = options.get(option) if option != "fallback" or callable(options.get(option)) else None
             called = checked_injection(function, allowed, f"{name}'s {option}", problems) if function else None
             if called is not None:
                 self.calls[place + role] = Call(called)
@@ -104,8 +113,8 @@ class Collector:
         """The fields of all composites and waits: name, options, handler."""
         found: list[str] = []
         options = {key: value for key, value in spec.options.items() if key != "compensate"}
-        options = dict(ruled(self.rules, spec.name, spec.kind, options))
-        config = checked_config(options, found, not_known=NOT_IN_COMPOSITES) or StepConfig()
+        node = Node(spec.name, spec.kind, scope.prefix + spec.name, target="function")
+        self._options(node, options, found)
         if "compensate" in spec.options:
             found.append(f"a {spec.kind} has no compensation: give compensate to the steps within")
         on_error = spec.options.get("on_error")
@@ -114,7 +123,32 @@ class Collector:
             self._problem(problem)
         if handler is not None:
             self.calls[scope.prefix + spec.name + HANDLER] = Call(handler)
-        return {"name": spec.name, "config": config, "on_error": handler is not None}
+        return {"name": spec.name, "on_error": handler is not None}
+
+    def _options(self, node: Node, options: Mapping[str, Any], problems: list[str]) -> StepConfig:
+        """Keeps the options of a node, and checks them together with those of the rule for it."""
+        own = checked_options(options, options_for(node.target), problems)
+        node = replace(node, tags=self._tags(node, options.get("tags", ()), problems))
+        layers = (own_layer(own), Layer("workflow", self.policies.rules))
+        if node.target == "step" and resolve(node, layers).config.is_external:
+            node = replace(node, target="external")
+        problems += self.policies.misplaced(node)
+        if own:
+            self.own[node.path] = own
+        if node.tags:
+            self.tags[node.path] = node.tags
+        config = resolve(node, layers).config
+        problems += conflicts(config)
+        return config
+
+    def _tags(self, node: Node, given: Any, problems: list[str]) -> tuple[str, ...]:
+        tags = (given,) if isinstance(given, str) else tuple(given)
+        problems += [f"option tags: give texts, not {one!r}" for one in tags if not isinstance(one, str) or not one]
+        try:
+            return tags + self.policies.tags(replace(node, tags=tags))
+        except ValueError as error:
+            problems.append(str(error))
+            return tags
 
     def _ask(self, place: str, role: str, function: Any, scope: Scope) -> None:
         """The function of a composite (`when`, `items`, …) is called as a step is."""

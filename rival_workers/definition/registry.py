@@ -47,6 +47,13 @@ class Registry:
         """Name and version of each definition that `find` returns."""
         return tuple(self._versions)
 
+    def by_name(self) -> dict[str, list[str]]:
+        """The versions of each workflow."""
+        found: dict[str, list[str]] = {}
+        for name, version in self._versions:
+            found.setdefault(name, []).append(version)
+        return found
+
     def newest(self, name: str) -> WorkflowDefinition | None:
         return self._newest.get(name)
 

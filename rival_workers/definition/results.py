@@ -13,7 +13,8 @@ from typing_extensions import TypeVar
 
 from rival_client.model.statuses import StepStatus
 from rival_workers.definition.returns import Returns
-from rival_workers.engine.plan import LoopNode, Place, Plan, WorkflowNode, bodies
+from rival_workers.engine.nodes import LoopNode, WorkflowNode, bodies
+from rival_workers.engine.plan import Place, Plan
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rival_client.errors import InvalidPayload
 from rival_client.model.cron import CatchUp, Planned, checked_catch_up, checked_name, checked_rule
 from rival_client.model.payload import DEFAULT_LIMIT, dump, load
+from rival_client.model.start_options import StartOptions
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Schedule:
     timezone: str = "UTC"
     catch_up: CatchUp = "none"
     input: Any = None
+    labels: Mapping[str, Any] | None = None
+    deadline: float | dt.timedelta | None = None
 
 
 def planned_schedule(
@@ -36,7 +39,8 @@ def planned_schedule(
         its_input = dump(schedule.input, what="the input", limit=DEFAULT_LIMIT)
         if read_input is not None:
             read_input(load(its_input))
+        options = StartOptions.of_schedule({"labels": schedule.labels, "deadline": schedule.deadline})
     except (ValueError, InvalidPayload) as error:
         problems.append(f"schedule: {getattr(error, 'problem', error)}")
         return None
-    return Planned(rule, catch_up, its_input)
+    return Planned(rule, catch_up, its_input, options)

@@ -21,10 +21,11 @@ from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import written_function
 from rival_workers.engine import paths
 from rival_workers.engine.names import NameScope
-from rival_workers.engine.plan import BranchNode, LoopNode, Place, Plan
+from rival_workers.engine.nodes import BranchNode, LoopNode
+from rival_workers.engine.plan import Place, Plan
 
 if TYPE_CHECKING:
-    from rival_workers.definition.calls import Call
+    from rival_workers.definition.function_calls import Call
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 

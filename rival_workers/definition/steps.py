@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Generic, Never, Unpack, overload
 
-from pydantic import ValidationError
 from typing_extensions import ParamSpec, TypeVar
 
-from rival_client.model.arguments import MAX_NAME, MAX_SECONDS, shown
+from rival_client.model.arguments import MAX_NAME
+from rival_client.model.policy_options import RULE_OPTIONS
+from rival_client.model.policy_rules import overridden
+from rival_client.model.step_config import FIELDS, Target, fields_of
 from rival_workers.definition.inject import Injection, injection, refuse_generator
 from rival_workers.definition.options import StepOptions
 from rival_workers.definition.returns import written_function
-from rival_workers.engine.plan import StepConfig
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -25,11 +24,10 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
-OPTIONS = ("name", "on_error", "compensate", "max_retries", *StepConfig.model_fields)
-_DURATIONS = ("timeout", "base_delay", "max_delay", "heartbeat", "deadline")
+#: Options that are functions, and so part of the plan.
+REACTIONS = ("on_error", "compensate")
+OPTIONS = ("name", *REACTIONS, "tags", *RULE_OPTIONS)
 _OPTIONS_ATTRIBUTE = "__rival_step__"
-#: Two options for one thing: a step that has one of them overrides both.
-_ATTEMPTS = frozenset({"max_attempts", "max_retries"})
 
 
 @dataclass(frozen=True)
@@ -106,17 +104,20 @@ def keep_decorator_options(of: Any, on: Any) -> None:
         setattr(on, _OPTIONS_ATTRIBUTE, options)
 
 
-def overridden(options: Mapping[str, Any], by: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, where `by` has precedence: field by field, with `max_attempts` and `max_retries` as one field."""
-    hidden = _ATTEMPTS if by.keys() & _ATTEMPTS else frozenset()
-    return {**{key: value for key, value in options.items() if key not in hidden}, **by}
-
-
 def name_of(function: Function) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__name__", None) or type(function).__name__
     return str(name)
+
+
+def options_for(target: Target) -> tuple[str, ...]:
+    """The names of the options that a node of a plan, or a step of a flow, can have."""
+    others = {"step": (), "external": (), "flow": (), "function": ("name", "compensate")}
+    left_out = {*others.get(target, ("name", *REACTIONS)), *(FIELDS.keys() - fields_of(target))}
+    # Whether a step is external is one of its options.
+    left_out -= fields_of("external") if target == "step" else set()
+    return tuple(key for key in OPTIONS if key not in left_out)
 
 
 def is_name(name: Any) -> bool:
@@ -142,51 +143,3 @@ def checked_injection(
     except ValueError as error:
         problems.append(f"{whose}: {error}")
         return None
-
-
-def checked_config(
-    options: Mapping[str, Any], problems: list[str], not_known: tuple[str, ...] = ()
-) -> StepConfig | None:
-    known = [key for key in OPTIONS if key not in not_known]
-    for key in options:
-        if key not in known:
-            problems.append(f"unknown option {key!r}{_did_you_mean(key, known)}; known are {', '.join(known)}")
-    values = {key: seconds(value) if key in _DURATIONS else value for key, value in options.items()}
-    problems += [f"option {key}: {shown(options[key])} is longer than a hundred years" for key in _too_long(values)]
-    values = {key: value for key, value in values.items() if key in StepConfig.model_fields}
-    if "max_retries" in options:
-        if "max_attempts" in options:
-            problems.append("max_attempts and max_retries say the same thing (attempts = retries + 1): give one")
-        values["max_attempts"] = _one_more(options["max_retries"], problems)
-    try:
-        config = StepConfig(**values)
-    except ValidationError as error:
-        problems += [f"option {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        return None
-    if config.on_timeout == "retry" and (config.max_attempts or 1) == 1:
-        problems.append('on_timeout="retry" needs more than one attempt: give max_attempts=2 or more')
-    if config.deadline is not None and not config.is_external:
-        problems.append('deadline is for execution_mode="external"; use timeout for other steps')
-    return config
-
-
-def _too_long(values: Mapping[str, Any]) -> list[str]:
-    """Databases cannot store the end of such a duration."""
-    numbers = {key: values[key] for key in _DURATIONS if isinstance(values.get(key), int | float)}
-    return [key for key, value in numbers.items() if MAX_SECONDS < value < float("inf")]
-
-
-def _did_you_mean(key: str, known: list[str]) -> str:
-    close = get_close_matches(key, known, 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _one_more(retries: Any, problems: list[str]) -> int | None:
-    if isinstance(retries, int) and retries >= 0:
-        return retries + 1
-    problems.append(f"option max_retries: give a whole number from 0 on, not {retries!r}")
-    return None
-
-
-def seconds(value: Any) -> Any:
-    return value.total_seconds() if isinstance(value, dt.timedelta) else value

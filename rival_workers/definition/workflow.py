@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
 from rival_client.model.cron import Planned
-from rival_workers.definition.calls import Call, Resolve
-from rival_workers.definition.inject import HANDLER_NAMES, Injection
-from rival_workers.definition.plan_builder import PlanBuilder
-from rival_workers.definition.policies import read_rules
-from rival_workers.definition.problems import Scope
-from rival_workers.definition.results import Results, type_results
+from rival_client.model.limits import Limit
+from rival_workers.definition.function_calls import Call
+from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns, problems_of
-from rival_workers.definition.schedules import planned_schedule
-from rival_workers.definition.source_lines import Place, with_line
-from rival_workers.definition.step_references import Reading, check_reading
-from rival_workers.definition.steps import checked_injection, seconds
+from rival_workers.definition.source_lines import Place
+from rival_workers.engine.nodes import Body
 from rival_workers.engine.paths import HANDLER, place_of
-from rival_workers.engine.plan import Body, Plan
-from rival_workers.errors import DefinitionError
+from rival_workers.engine.plan import Plan
+from rival_workers.engine.policies import Policies, PolicyDocument
 
 
 class WorkflowDefinition:
@@ -46,7 +38,10 @@ class WorkflowDefinition:
         unseen: Sequence[str] = (),
         schedule: Planned | None = None,
         retention: float | None = None,
+        limits: Sequence[Limit] = (),
         place: Place | None = None,
+        document: PolicyDocument | None = None,
+        hooks: Mapping[str, Any] | None = None,
     ) -> None:
         #: Where it is defined, if not by a file.
         self.place = place
@@ -62,11 +57,21 @@ class WorkflowDefinition:
         self.schedule = schedule
         #: Seconds for which its ended runs are kept; 0: for ever; None: the setting of the workers.
         self.retention = retention
+        #: How many runs at once, and how many starts of runs per time.
+        self.limits = tuple(limit.named(name, "") for limit in limits)
+        #: The options of its steps. Not part of the plan either.
+        self.document = document or PolicyDocument()
+        #: Functions that a worker calls around attempts. They are part of neither.
+        self.hooks = {} if hooks is None else hooks
         self._own_calls = calls
 
     @cached_property
     def plan(self) -> Plan:
         return Plan(nodes=self.body, on_error=self.on_error is not None)
+
+    @cached_property
+    def policies(self) -> Policies:
+        return Policies(self.name, self.plan, self.document)
 
     @property
     def version(self) -> str:
@@ -82,7 +87,7 @@ class WorkflowDefinition:
 
     def read_input(self, value: Any) -> Any:
         """The stored input as the type that the steps expect; ValueError with every problem otherwise."""
-        return value if self._input is None else _validated(self._input, value)
+        return value if self._input is None else validated(self._input, value)
 
     @cached_property
     def calls(self) -> Mapping[str, Call]:
@@ -111,131 +116,8 @@ class WorkflowDefinition:
         return self.returns.get(place_of(path)) if self.returns else None
 
 
-def _validated(kind: TypeAdapter[Any], value: Any) -> Any:
+def validated(kind: TypeAdapter[Any], value: Any) -> Any:
     try:
         return kind.validate_python(value)
     except ValidationError as error:
         raise ValueError(problems_of(error)) from error
-
-
-def _reader_of(input: Any) -> Callable[[Any], Any] | None:
-    """Checks the input of a schedule; None: there is no valid type to check it with."""
-    if input is None or not _is_type(input):
-        return None
-    return partial(_validated, TypeAdapter(input))
-
-
-def only_itself(reference: Any) -> WorkflowDefinition:
-    """A nested workflow given as itself; for files and names another `resolve` is needed."""
-    if isinstance(reference, WorkflowDefinition):
-        return reference
-    raise ValueError(f"workflow({reference!r}): give the workflow itself here")
-
-
-def define_workflow(
-    name: str,
-    steps: Sequence[Any],
-    *,
-    input: Any = None,
-    description: str | None = None,
-    on_error: Callable[..., Any] | None = None,
-    results: type[Results] | None = None,
-    policies: Any = (),
-    schedule: Any = None,
-    retention: Any = None,
-    source: str | None = None,
-    place: Place | None = None,
-    resolve: Resolve = only_itself,
-) -> WorkflowDefinition:
-    """Checks the definition; DefinitionError with every problem, each with workflow (and file), step and what to do.
-    `source`: the file of the workflow; `place`: where else it is defined."""
-    builder = _builder_with(policies, resolve)
-    body, problems = _body(builder, steps), builder.problems
-    handler = None if on_error is None else checked_injection(on_error, HANDLER_NAMES, "on_error", problems)
-    problems += _what_is_wrong(name, input, seconds(retention))
-    planned = planned_schedule(schedule, name, _reader_of(input), problems)
-    reading = _check_plan(builder, body, results)
-    located = partial(_located, name, source, place)
-    if problems or builder.problems_elsewhere:
-        raise DefinitionError([*builder.problems_elsewhere, *map(located, [*problems, *reading.unseen])])
-    return WorkflowDefinition(
-        name,
-        body,
-        builder.calls,
-        input_type=input,
-        description=description,
-        on_error=handler,
-        source=source,
-        returns=builder.returns,
-        unseen=list(map(located, reading.unseen)),
-        schedule=planned,
-        retention=seconds(retention),
-        place=place,
-    )
-
-
-def _located(name: str, source: str | None, place: Place | None, problem: str) -> str:
-    where = with_line(source, problem) if source else place
-    return f"{where}: workflow {name!r}: {problem}" if where else f"workflow {name!r}: {problem}"
-
-
-def _builder_with(policies: Any, resolve: Resolve) -> PlanBuilder:
-    builder = PlanBuilder(resolve=resolve)
-    try:
-        builder.rules = read_rules(policies)
-    except ValueError as error:
-        builder.problems.append(str(error))
-    return builder
-
-
-def _problem_of_name(name: str) -> str | None:
-    try:
-        arguments.name("name", name)
-    except InvalidArgument as error:
-        return error.problem
-    return None
-
-
-def _what_is_wrong(name: Any, input: Any, retention: Any) -> Iterator[str]:
-    if not isinstance(name, str) or not name:
-        yield f"name: the name must be a non-empty string, not {name!r}"
-    elif problem := _problem_of_name(name):
-        yield f"name: {problem}"
-    if input is not None and not _is_type(input):
-        yield f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}"
-    if retention is not None and not _is_duration(retention):
-        yield f"retention: give seconds or a timedelta (0: for ever), not {retention!r}"
-
-
-def _check_plan(builder: PlanBuilder, body: Body, results: Any) -> Reading:
-    """Checks of the whole plan: that steps read existing steps, and the types of results."""
-    if builder.incomplete:
-        return Reading()
-    plan = Plan(nodes=body)
-    builder.problems += type_results(plan, builder.returns, results)
-    reading = check_reading(plan, builder.calls)
-    builder.problems += reading.out_of_order
-    return reading
-
-
-def _is_duration(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def _body(builder: PlanBuilder, steps: Any) -> Body:
-    if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
-        builder.incomplete = True
-        builder.problems.append("a workflow needs at least one step: steps = [first, second, …]")
-        return ()
-    return builder.body(steps, Scope(), "steps")
-
-
-def _is_type(value: Any) -> bool:
-    if isinstance(value, type) and issubclass(value, BaseModel):
-        return True
-    try:
-        TypeAdapter(value).json_schema()
-    except Exception:
-        # pydantic raises many kinds of errors for types that it cannot describe.
-        return False
-    return True

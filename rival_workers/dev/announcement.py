@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rival_workers.dev.errors import StackError
-from rival_workers.dev.locks import FileLock
+from rival_workers.dev.file_lock import FileLock
 from rival_workers.dev.stack_files import write_atomically
 
 _TIMEOUT = 10.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from rival_workers.dev.errors import StackError
-from rival_workers.dev.locks import FileLock
+from rival_workers.dev.file_lock import FileLock
 from rival_workers.dev.processes import Launch, family_of, kill_and_wait, send, spawn
 from rival_workers.dev.waiting import wait_until
 

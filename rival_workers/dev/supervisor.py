@@ -13,18 +13,10 @@ from pathlib import Path
 from types import FrameType
 
 from rival_workers.dev.broker_server import BrokerServer
-from rival_workers.dev.locks import FileLock
+from rival_workers.dev.file_lock import FileLock
 from rival_workers.dev.postgres_server import PostgresServer
 from rival_workers.dev.server import Server
-from rival_workers.dev.stack_files import (
-    BROKER,
-    DATABASE,
-    Running,
-    StackPaths,
-    StackState,
-    read_request,
-    write_state,
-)
+from rival_workers.dev.stack_files import BROKER, DATABASE, Running, StackPaths, StackState, read_request, write_state
 
 TICK = 0.05
 #: At most so many restarts of a server in any `WITHIN` seconds.

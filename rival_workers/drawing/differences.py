@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_workers.drawing.plan_charts import options_of, value_text
+from rival_workers.drawing.plan_charts import NO_OPTIONS, Options, options_of, value_text
+from rival_workers.engine.nodes import BranchNode, ParallelNode
 from rival_workers.engine.paths import scope_of
-from rival_workers.engine.plan import BranchNode, ParallelNode, Place, Plan
+from rival_workers.engine.plan import Place, Plan
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,10 @@ class Differences:
         return bool(self.added or self.removed or self.moved or self.changed)
 
 
-def differences(old: Plan, new: Plan) -> Differences:
+def differences(
+    old: Plan, new: Plan, old_options: Options = NO_OPTIONS, new_options: Options = NO_OPTIONS
+) -> Differences:
+    """Also of the options of the nodes, by place."""
     before, after = old.places, new.places
     elsewhere = _elsewhere(before, after)
     common = {path: path for path in after if path in before} | {path: was for was, path in elsewhere.items()}
@@ -51,7 +55,7 @@ def differences(old: Plan, new: Plan) -> Differences:
         added=[path for path in after if path not in common],
         removed=[path for path in before if path not in after and path not in elsewhere],
         moved=_moved(old, new, {path: common[path] for path in after if path in common}),
-        changed=_changed(old, new, {path: common[path] for path in after if path in common}),
+        changed=_changed(old, new, {path: common[path] for path in after if path in common}, old_options, new_options),
     )
 
 
@@ -149,15 +153,20 @@ def _longest_rise(numbers: Sequence[int]) -> set[int]:
 # -- changed ----------------------------------------------------------------------------------------------
 
 
-def _changed(old: Plan, new: Plan, common: Mapping[str, str]) -> list[Changed]:
-    pairs = [(path, _facts(old.places[was]), _facts(new.places[path])) for path, was in common.items()]
+def _changed(
+    old: Plan, new: Plan, common: Mapping[str, str], old_options: Options, new_options: Options
+) -> list[Changed]:
+    pairs = [
+        (path, _facts(old.places[was], old_options), _facts(new.places[path], new_options))
+        for path, was in common.items()
+    ]
     whole = ("", {"on_error": old.on_error or None}, {"on_error": new.on_error or None})
     compared = ((path, _compare(before, after)) for path, before, after in [whole, *pairs])
     return [Changed(path, options) for path, options in compared if options]
 
 
-def _facts(place: Place) -> dict[str, Any]:
-    return {"kind": place.node.type, **options_of(place.node)}
+def _facts(place: Place, options: Options) -> dict[str, Any]:
+    return {"kind": place.node.type, **options_of(place.node, options.get(place.path, {}))}
 
 
 def _compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

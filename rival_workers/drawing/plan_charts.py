@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rival_workers.engine import paths
-from rival_workers.engine.plan import (
+from rival_workers.engine.nodes import (
     AnyNode,
     Body,
     BranchNode,
     Leaf,
     LoopNode,
     ParallelNode,
-    Plan,
     SleepNode,
     StepNode,
     WorkflowNode,
     bodies,
+    repeats,
 )
+from rival_workers.engine.plan import Plan
 
+#: The options of each node that are not the defaults, by place.
+Options = Mapping[str, Mapping[str, Any]]
+NO_OPTIONS: Options = {}
 #: Fields of a node that are not options.
-_NOT_OPTIONS = {"name", "type", "config", "then", "otherwise", "branches", "do", "body"}
+_NOT_OPTIONS = {"name", "type", "then", "otherwise", "branches", "do", "body"}
 #: Options that the text of a kind contains.
 _IN_KIND = {"sleep": {"seconds"}, "loop": {"mode"}, "workflow": {"workflow"}}
 
@@ -43,26 +47,33 @@ class Entry:
         return ", ".join([self.kind, *self.options] if self.kind else self.options)
 
 
-def outline(plan: Plan) -> tuple[Entry, ...]:
-    """The handler of the workflow is the last line."""
+def outline(plan: Plan, options: Options = NO_OPTIONS) -> tuple[Entry, ...]:
+    """`options`: of each node, by place. The handler of the workflow is the last line."""
     handler = (Entry(paths.HANDLER, "handler of the workflow"),) if plan.on_error else ()
-    return (*_entries(plan.nodes), *handler)
+    return (*_entries(plan.nodes, "", options), *handler)
 
 
-def _entries(body: Body) -> tuple[Entry, ...]:
-    return tuple(entry(node) for node in body)
+def _entries(body: Body, scope: str, options: Options) -> tuple[Entry, ...]:
+    return tuple(entry(node, scope, options) for node in body)
 
 
-def entry(node: AnyNode) -> Entry:
-    in_kind = _IN_KIND.get(node.type, set())
-    options = tuple(option_text(name, value) for name, value in options_of(node).items() if name not in in_kind)
-    return Entry(node.name, kind_of(node), options, _inner(node))
+def entry(node: AnyNode, scope: str, options: Options) -> Entry:
+    in_kind, path = _IN_KIND.get(node.type, set()), scope + node.name
+    shown = options_of(node, options.get(path, {}))
+    texts = tuple(option_text(name, value) for name, value in shown.items() if name not in in_kind)
+    return Entry(node.name, kind_of(node), texts, _inner(node, inner_scope(node, scope), options))
 
 
-def _inner(node: AnyNode) -> tuple[Entry, ...]:
+def inner_scope(node: AnyNode, scope: str) -> str:
+    """The prefix of the places of its children."""
+    return f"{scope}{node.name}[]/" if repeats(node) else f"{scope}{node.name}/"
+
+
+def _inner(node: AnyNode, scope: str, options: Options) -> tuple[Entry, ...]:
     found: list[Entry] = []
     for label, body in branches_of(node):
-        found += [Entry(label, inner=_entries(body))] if label else _entries(body)
+        inner = _entries(body, scope, options)
+        found += [Entry(label, inner=inner)] if label else inner
     return tuple(found)
 
 
@@ -91,10 +102,12 @@ def kind_of(node: AnyNode) -> str:
             return node.type
 
 
-def options_of(node: AnyNode) -> dict[str, Any]:
-    """The options of a node that differ from their defaults, by the names that users write."""
+def options_of(node: AnyNode, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs from the defaults, by the names that users write: of the plan, and of its options."""
     own = node.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_OPTIONS)
-    return {**own, **node.config.model_dump(mode="json", exclude_defaults=True)}
+    if own.pop("external", False):
+        own["execution_mode"] = "external"
+    return {**own, **options}
 
 
 def option_text(name: str, value: Any) -> str:
@@ -140,10 +153,10 @@ class Exit:
         return f'{self.node} -->|"{escaped(self.label)}"| {target}' if self.label else f"{self.node} --> {target}"
 
 
-def mermaid(name: str, plan: Plan) -> str:
+def mermaid(name: str, plan: Plan, options: Options = NO_OPTIONS) -> str:
     """A flowchart in the form that GitHub renders. The next node hangs on a node's exits: a step has one, a branch one
     for each sequence. Other composites are boxes with their steps inside."""
-    return "\n".join(["flowchart TD", *Chart().draw(name, plan)]) + "\n"
+    return "\n".join(["flowchart TD", *Chart(options).draw(name, plan)]) + "\n"
 
 
 def escaped(text: str) -> str:
@@ -151,14 +164,15 @@ def escaped(text: str) -> str:
 
 
 class Chart:
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self._numbers = itertools.count(1)
         self._lines: list[str] = []
         self._depth = 1
 
     def draw(self, name: str, plan: Plan) -> list[str]:
         self._line(f'start(["{escaped(name)}"])')
-        exits = self._body(plan.nodes, [Exit("start")])
+        exits = self._body(plan.nodes, "", [Exit("start")])
         self._line('finish(["done"])')
         self._arrows(exits, "finish")
         if plan.on_error:
@@ -173,35 +187,39 @@ class Chart:
         for one in exits:
             self._line(one.to(target))
 
-    def _body(self, body: Body, exits: list[Exit]) -> list[Exit]:
+    def _body(self, body: Body, scope: str, exits: list[Exit]) -> list[Exit]:
         """Draws a sequence that is entered from these exits; returns its own exits."""
         for node in body:
-            exits = self._node(node, exits)
+            exits = self._node(node, scope, exits)
         return exits
 
-    def _node(self, node: AnyNode, before: list[Exit]) -> list[Exit]:
+    def _label(self, node: AnyNode, scope: str) -> str:
+        return _label(entry(node, scope, self._options))
+
+    def _node(self, node: AnyNode, scope: str, before: list[Exit]) -> list[Exit]:
         own = f"n{next(self._numbers)}"
         if isinstance(node, BranchNode):
-            return self._branch(own, node, before)
+            return self._branch(own, node, scope, before)
         if isinstance(node, Leaf):
             left, right = ("([", "])") if isinstance(node, SleepNode) else ("[", "]")
-            self._line(f"{own}{left}{_label(entry(node))}{right}")
+            self._line(f"{own}{left}{self._label(node, scope)}{right}")
         else:
-            self._box(own, node)
+            self._box(own, node, scope)
         self._arrows(before, own)
         return [Exit(own)]
 
-    def _branch(self, own: str, node: BranchNode, before: list[Exit]) -> list[Exit]:
-        self._line(f"{own}{{{_label(entry(node))}}}")
+    def _branch(self, own: str, node: BranchNode, scope: str, before: list[Exit]) -> list[Exit]:
+        self._line(f"{own}{{{self._label(node, scope)}}}")
         self._arrows(before, own)
-        exits = [end for label, body in branches_of(node) for end in self._body(body, [Exit(own, label)])]
+        inner = inner_scope(node, scope)
+        exits = [end for label, body in branches_of(node) for end in self._body(body, inner, [Exit(own, label)])]
         return exits if node.otherwise else [*exits, Exit(own, "otherwise")]
 
-    def _box(self, own: str, node: AnyNode) -> None:
-        self._line(f"subgraph {own}[{_label(entry(node))}]")
+    def _box(self, own: str, node: AnyNode, scope: str) -> None:
+        self._line(f"subgraph {own}[{self._label(node, scope)}]")
         self._depth += 1
         for _, body in branches_of(node):
-            self._body(body, [])
+            self._body(body, inner_scope(node, scope), [])
         self._depth -= 1
         self._line("end")
 

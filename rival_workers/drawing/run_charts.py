@@ -6,10 +6,12 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rival_client.model import statuses
 from rival_client.model.rebuild import status_changes
 from rival_client.model.records import HistoryEntry
 from rival_workers.engine import paths
-from rival_workers.engine.plan import ForEachNode, Plan
+from rival_workers.engine.nodes import ForEachNode
+from rival_workers.engine.plan import Plan
 
 WIDTH = 60
 #: Status -> symbol in the bar of a step.
@@ -69,7 +71,7 @@ def bar(track: Track, began: dt.datetime, ended: dt.datetime, width: int = WIDTH
     """Each stretch is at least one symbol wide; `running` is drawn over the others."""
     whole = max((ended - began).total_seconds(), 1e-6)
     symbols = [" "] * width
-    for one in sorted(track.stretches, key=lambda one: one.status == "running"):
+    for one in sorted(track.stretches, key=lambda one: one.status == statuses.RUNNING):
         first = _column((one.began - began).total_seconds() / whole, width)
         last = _column(((one.ended or ended) - began).total_seconds() / whole, width)
         symbols[first : last + 1] = SYMBOLS[one.status] * (last + 1 - first)

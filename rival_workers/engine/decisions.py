@@ -1,39 +1,28 @@
-"""Decides what follows from an attempt's outcome: the end of the step, or a retry. Pure. Failures, timeouts and lost
-executors go through the same function.
+"""Decides what follows from an attempt's outcome: the end of the step, a retry, or its fallback. Pure. Failures,
+timeouts and lost executors go through the same function.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rival_client.model.payload import Json
-from rival_workers.engine.plan import StepConfig
-from rival_workers.errors import Backoff, Behavior
+from rival_client.model import statuses
+from rival_client.model.breakers import Breaker
+from rival_client.model.error_names import names_of
+from rival_client.model.fallbacks import Fallback, fell_back
+from rival_client.model.history_entries import EXPIRED
+from rival_client.model.payload import Json, dump
+from rival_client.model.step_config import StepConfig
+from rival_workers.engine.deadlines import no_time_for_retry
+from rival_workers.engine.outcomes import Failure as Failure
+from rival_workers.engine.outcomes import Success as Success
+from rival_workers.engine.retries import configured_max, delay_after, why_not_retried
+from rival_workers.errors import StepTimeout
 
 EndStatus = Literal["completed", "skipped", "failed"]
-
-
-@dataclass(frozen=True)
-class Success:
-    result: Json
-    state: Json | None = None
-    skipped: bool = False
-    #: The items of a for_each, when this was the call of its `items`.
-    items: tuple[Json, ...] = ()
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A failed attempt, and what its error asks for."""
-
-    error: dict[str, Any]
-    behavior: Behavior = "stop"
-    max_attempts: int | None = None
-    backoff: Backoff | None = None
-    state: Json | None = None
-    #: How the attempt is listed: failed, timed_out, lost, revoked.
-    outcome: str = "failed"
+#: The names of a timeout, for `retry_on`.
+_TIMEOUT = (*names_of(StepTimeout), "TimeoutError")
 
 
 @dataclass(frozen=True)
@@ -48,6 +37,13 @@ class End:
     hard: bool = False
     outcome: str = "completed"
     items: tuple[Json, ...] = ()
+    #: A hard failure that operators find among the dead letters.
+    dead_letter: bool = False
+    #: The step has fallen back: what its row keeps of that.
+    fallback: dict[str, Any] | None = None
+    #: The error of the attempt, where it is not the error of the step.
+    attempt_error: dict[str, Any] | None = None
+    overrides: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,47 +54,105 @@ class Retry:
     error: dict[str, Any] = field(default_factory=dict)
     state: Json | None = None
     outcome: str = "failed"
+    #: As of an End.
+    fallback: dict[str, Any] | None = None
+    #: The retries that the run may make in all.
+    budget: int | None = None
 
 
-def effective_max(config_max: int | None, error_max: int | None) -> int:
-    """An error can lower the configured maximum, never raise it."""
-    wanted = error_max or config_max or 1
-    return min(wanted, config_max) if config_max else wanted
+@dataclass(frozen=True)
+class FallBack:
+    """The step waits for the function that it falls back to. It ends with that function, or is retried once."""
+
+    error: dict[str, Any]
+    fallback: dict[str, Any]
+    state: Json | None = None
+    outcome: str = "failed"
+    status: Literal["waiting"] = statuses.WAITING
 
 
-def retry_delay(config: StepConfig, backoff: Backoff | None, attempt: int, chance: float) -> float:
-    """Seconds between `attempt` and the next one. `chance` in [0, 1) is the random number of the jitter."""
-    strategy = backoff or config.backoff or "linear"
-    if strategy == "none":
-        return 0.0
-    if strategy == "linear":
-        return min(config.base_delay * attempt, config.max_delay)
-    # 2.0 ** 1024 would overflow; beyond 2 ** 60 the cap decides anyway.
-    exponential = min(config.base_delay * 2.0 ** min(attempt - 1, 60), config.max_delay)
-    return exponential * chance if strategy == "jitter" else exponential
+Decision = End | Retry | FallBack
 
 
-def decide(config: StepConfig, attempt: int, outcome: Success | Failure, chance: float = 0.0) -> End | Retry:
-    """The only function that turns an outcome into a decision."""
+def decide(
+    config: StepConfig,
+    attempt: int,
+    outcome: Success | Failure,
+    chance: float = 0.0,
+    *,
+    has_fallen_back: bool = False,
+    retries: int = 0,
+    left: float | None = None,
+) -> Decision:
+    """The only function that turns an outcome into a decision. `has_fallen_back`: the step makes its last attempt.
+    `retries`: those that the run has made, if the step has a budget. `left`: seconds until the deadline of
+    the step or the run; a retry that would begin after it is not made.
+    """
     if isinstance(outcome, Success):
-        status: EndStatus = "skipped" if outcome.skipped else "completed"
-        return End(status, outcome.result, outcome.state, items=outcome.items)
-    if outcome.behavior == "retry" and attempt < effective_max(config.max_attempts, outcome.max_attempts):
-        delay = retry_delay(config, outcome.backoff, attempt, chance)
-        return Retry(delay, outcome.error, outcome.state, outcome.outcome)
-    return End(
-        "failed",
-        state=outcome.state,
-        error=outcome.error,
-        hard=outcome.behavior != "continue",
-        outcome=outcome.outcome,
+        status: EndStatus = statuses.SKIPPED if outcome.skipped else statuses.COMPLETED
+        return End(status, outcome.result, outcome.state, items=outcome.items, overrides=outcome.overrides)
+    if has_fallen_back:
+        return final(config, outcome, has_fallen_back=True)
+    why_not = why_not_retried(config, attempt, outcome)
+    if why_not is not None:
+        return final(config, _explained(config, attempt, outcome, why_not))
+    if config.retry_budget is not None and retries >= config.retry_budget:
+        return final(config, _spent(outcome, config.retry_budget))
+    delay = delay_after(config, attempt, outcome, chance)
+    if (why := no_time_for_retry(delay, left)) is not None:
+        return final(config, replace(outcome, error={**outcome.error, "not_retried": why}))
+    return Retry(delay, outcome.error, outcome.state, outcome.outcome, budget=config.retry_budget)
+
+
+def _explained(config: StepConfig, attempt: int, outcome: Failure, why_not: str) -> Failure:
+    """The error says why it was not retried, if the step had attempts left."""
+    if outcome.behavior == "continue" or attempt >= (configured_max(config) or 1):
+        return outcome
+    return replace(outcome, error={**outcome.error, "not_retried": why_not})
+
+
+def _spent(outcome: Failure, budget: int) -> Failure:
+    error = outcome.error
+    message = (
+        f"the run has used its retry_budget of {budget}, so the step is not tried again. The last error was "
+        f"{error.get('type', 'Error')}: {error.get('message', '')}"
     )
+    cause = {name: error[name] for name in ("type", "message") if name in error}
+    return replace(outcome, error={**error, "type": "RetryBudgetSpent", "message": message, "cause": cause})
+
+
+def final(config: StepConfig, outcome: Failure, *, has_fallen_back: bool = False) -> Decision:
+    """No retry follows. An error that lets the run continue has chosen that itself."""
+    error, state, how = outcome.error, outcome.state, outcome.outcome
+    if outcome.behavior == "continue":
+        return End(statuses.FAILED, state=state, error=error, outcome=how)
+    # Another attempt is of no use to a step that has no time left.
+    is_late = outcome.outcome == EXPIRED and config.fallback is not None and config.fallback.shape == "retry_with"
+    if config.fallback is not None and not has_fallen_back and not outcome.skips and not is_late:
+        return _instead(config.fallback, outcome)
+    if config.on_failure == "skip" or outcome.skips:
+        return End(statuses.SKIPPED, state=state, error=error, outcome=how)
+    dead = config.on_failure == "dead_letter"
+    return End(statuses.FAILED, state=state, error=error, hard=True, outcome=how, dead_letter=dead)
+
+
+def _instead(fallback: Fallback, outcome: Failure) -> Decision:
+    error, state, how = outcome.error, outcome.state, outcome.outcome
+    kept = fell_back(fallback.shape, error, fallback.overrides or None)
+    match fallback.shape:
+        case "value":
+            result = dump(fallback.value, what="the value of its fallback")
+            return End(statuses.COMPLETED, result, state, outcome=how, fallback=kept, attempt_error=error)
+        case "retry_with":
+            return Retry(0.0, error, state, how, kept)
+        case "function":
+            return FallBack(error, kept, state, how)
 
 
 def timed_out(config: StepConfig, error: dict[str, Any], state: Json | None = None) -> Failure:
-    """A timeout is a failure whose behavior is the step's `on_timeout`."""
-    behavior: Behavior = "retry" if config.on_timeout == "retry" else "stop"
-    return Failure(error, behavior, state=state, outcome="timed_out")
+    """The step's `on_timeout` decides about a retry; without it, a timeout is an exception like any other."""
+    kinds = (error.get("type", "StepTimeout"), *_TIMEOUT)
+    return Failure(error, state=state, outcome="timed_out", kinds=kinds)
 
 
 def revoked(task_id: str, attempt: int) -> Failure:
@@ -110,6 +164,10 @@ def revoked(task_id: str, attempt: int) -> Failure:
     return Failure({"type": "TaskRevoked", "message": message, "attempt": attempt}, "retry", outcome="revoked")
 
 
-def decide_lost(lost: int, max_lost: int, error: dict[str, Any]) -> End | None:
-    """None: start it again. A step that kills its workers is started at most `max_lost` times."""
-    return None if lost < max_lost else End("failed", error=error, hard=True, outcome="lost")
+def refused_by(breaker: Breaker, attempt: int) -> Failure:
+    """The circuit breaker is open, so the function was not called. It is not retried: the error has chosen that."""
+    message = (
+        f"the circuit breaker {breaker.name!r} is open, so the step was not called. `rival breaker ls` says until when."
+    )
+    error = {"type": "BreakerOpen", "message": message, "attempt": attempt, "breaker": breaker.name}
+    return Failure(error, "stop", skips=breaker.on_open == "skip")

@@ -6,15 +6,29 @@ that ends with it. Only a join reads the tables to decide how it continues, so i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from rival_client.model import statuses
 from rival_client.model.kinds import LEAVES, CompositeKind, LeafKind
-from rival_workers.engine.plan import StepConfig
+from rival_client.model.policy_rules import DEFAULTS
+from rival_client.model.queues import Route
+from rival_client.model.step_config import StepConfig
 
-_NO_OPTIONS = StepConfig()
+#: The options of the step at a path.
+ConfigOf = Callable[[str], StepConfig]
+#: What rules of the run or of the fleet have changed there, as JSON; None: nothing.
+PolicyOf = Callable[[str], str | None]
+
+
+def no_options(path: str) -> StepConfig:
+    return DEFAULTS
+
+
+def no_policy(path: str) -> str | None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,6 @@ class OpenRow:
 
     path: str
     kind: LeafKind | CompositeKind
-    config: StepConfig = _NO_OPTIONS
     #: The number of branches that a parallel composite waits for.
     lanes: int | None = None
     #: Seconds before a leaf may start.
@@ -42,6 +55,8 @@ class OpenRow:
     wait: WaitFor | None = None
     #: Its first token, if its path had a row before; otherwise the run has it.
     token: int | None = None
+    #: Where its message goes, if the store has opened it with options of its own.
+    route: Route | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_leaf(self) -> bool:
@@ -101,6 +116,31 @@ class Close:
     path: str
     status: Literal["completed", "skipped", "failed"]
     result: ResultSource = Carried()
+
+
+@dataclass(frozen=True)
+class EndFallback:
+    """A step that has waited for its fallback function ends: with the result that the store carries or, if that is an
+    error, with its own, which the store then carries.
+    """
+
+    path: str
+    status: Literal["completed", "skipped", "failed"]
+
+
+@dataclass(frozen=True)
+class RetryWith:
+    """The fallback function asks for one more attempt of its step with these values."""
+
+    row: OpenRow
+    overrides: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """The step at this path has failed, with the error that the store carries, and an operator has to look at it."""
+
+    path: str
 
 
 @dataclass(frozen=True)
@@ -164,8 +204,8 @@ class Compensate:
 
     #: A workflow that keeps its failure to itself, or the run ("").
     scope: str
-    #: The places of the steps that have compensations, and the options of those.
-    compensations: Mapping[str, StepConfig]
+    #: The places of the steps that have compensations.
+    compensations: frozenset[str]
     #: The effects after the last compensation.
     then: tuple[Effect, ...]
 
@@ -174,7 +214,7 @@ class Compensate:
 class CompensationEnded:
     """A compensation has ended: begin the next one, or continue after the last one."""
 
-    compensations: Mapping[str, StepConfig]
+    compensations: frozenset[str]
     #: The effects after the last one, for each scope that the compensation can be part of: the rows know which.
     then: Mapping[str, tuple[Effect, ...]]
 
@@ -182,6 +222,9 @@ class CompensationEnded:
 Effect = (
     OpenRow
     | Close
+    | EndFallback
+    | RetryWith
+    | DeadLetter
     | CancelBelow
     | FanOut
     | Join
@@ -196,16 +239,26 @@ Effect = (
 
 @dataclass(frozen=True)
 class Advance:
-    """The effects of a step's end."""
+    """The effects of a step's end, and the options of the steps that they open."""
 
     effects: tuple[Effect, ...]
+    config_of: ConfigOf = no_options
+    #: What rules of the run or of the fleet have changed at a path, as JSON.
+    policy_of: PolicyOf = no_policy
+
+    def with_options(self, config_of: ConfigOf, policy_of: PolicyOf = no_policy) -> Advance:
+        return Advance(self.effects, config_of, policy_of)
 
     @cached_property
     def next_leaf(self) -> OpenRow | None:
         """The one step that opens, if nothing else follows, as after most steps."""
         [only, *more] = self.effects
-        return only if not more and isinstance(only, OpenRow) and only.starts_at_once else None
+        return only if not more and isinstance(only, OpenRow) and self.opens_plainly(only) else None
+
+    def opens_plainly(self, opening: OpenRow) -> bool:
+        """It starts at once, and its row has no options of its own: what the fast statements open."""
+        return opening.starts_at_once and self.config_of(opening.path).opens_plainly
 
     @cached_property
     def completes_run(self) -> bool:
-        return self.effects == (EndRun("completed"),)
+        return self.effects == (EndRun(statuses.COMPLETED),)

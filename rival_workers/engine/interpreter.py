@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rival_client.model import kinds
+from rival_client.model import kinds, statuses
 from rival_client.model.payload import load
+from rival_client.model.step_config import FailureAction
 from rival_workers.engine import paths
-from rival_workers.engine.decisions import End
+from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import (
     Advance,
     CancelBelow,
     Close,
     Compensate,
     CompensationEnded,
+    DeadLetter,
     Effect,
+    EndFallback,
     EndRun,
     ErrorOf,
     FailRun,
@@ -33,54 +36,30 @@ from rival_workers.engine.effects import (
     ResultOf,
     ResultsByName,
     ResultsOfItems,
-    WaitFor,
+    RetryWith,
 )
-from rival_workers.engine.paths import COMPENSATION, HANDLER
-from rival_workers.engine.plan import (
-    Body,
-    BranchNode,
-    FlowNode,
-    ForEachNode,
-    LoopNode,
-    ParallelNode,
-    Place,
-    Plan,
-    SleepNode,
-    StepConfig,
-    StepNode,
-    WaitNode,
-    WorkflowNode,
-)
-
-#: A handler has no retries and no timeout of its own.
-HANDLER_CONFIG = StepConfig(max_attempts=1)
+from rival_workers.engine.nodes import BranchNode, ForEachNode, LoopNode, ParallelNode, WaitNode, WorkflowNode
+from rival_workers.engine.openings import begin_iteration, open_body, open_node, waiting
+from rival_workers.engine.paths import COMPENSATION, FALLBACK, HANDLER
+from rival_workers.engine.plan import Place, Plan
 
 Effects = tuple[Effect, ...]
 
 
-def config_of(plan: Plan, path: str) -> StepConfig:
-    """A function of a composite has the options of the composite; a wait that has ended has none."""
-    if paths.is_handler(path):
-        return HANDLER_CONFIG
-    if paths.is_compensation(path):
-        return plan.compensations[paths.place_of(path).removesuffix(COMPENSATION)]
-    node = plan.place(path).node
-    return HANDLER_CONFIG if isinstance(node, WaitNode) and path.endswith(node.name) else node.config
-
-
 def first(plan: Plan) -> Advance:
-    return Advance(_Reading(plan).open_body(plan.nodes, ""))
+    return Advance(open_body(plan.nodes, ""))
 
 
-def opening(plan: Plan, path: str) -> tuple[OpenRow, ...]:
-    """The rows that open when the node at this path begins."""
-    return _Reading(plan)._open(plan.place(path).node, path)
-
-
-def advance(plan: Plan, path: str, end: End, kind: str) -> Advance:
-    """`kind`: the handler of a hard failure, or of a soft one, which does not stop the run."""
+def advance(plan: Plan, path: str, end: End | FallBack, kind: str, *, on_failure: FailureAction = "halt") -> Advance:
+    """`kind`: the handler of a hard failure, or of a soft one, which does not stop the run. `on_failure`: what follows
+    if this is a fallback function and has failed.
+    """
+    if isinstance(end, FallBack):
+        return Advance((OpenRow(path + FALLBACK, kinds.FALLBACK),))
     base, role = paths.role_of(path)
     reading = _Reading(plan)
+    if role == "fallback":
+        return Advance(reading.fallen_back(base, end, on_failure))
     if role == "on_error":
         return Advance(reading.handled(base, hard=kind == kinds.HANDLER))
     if role == "compensate":
@@ -88,6 +67,12 @@ def advance(plan: Plan, path: str, end: End, kind: str) -> Advance:
     if role:
         return Advance(reading.answered(base, role, end))
     return Advance(reading.ended(path, end))
+
+
+def expired(plan: Plan) -> Advance:
+    """The deadline of the run has passed: what follows once its open steps are cancelled."""
+    reading = _Reading(plan)
+    return Advance((FailRun(), *reading.failed_as_a_whole()))
 
 
 def absorbing(plan: Plan, path: str) -> list[str]:
@@ -103,15 +88,15 @@ class _Reading:
 
     def ended(self, path: str, end: End) -> Effects:
         place = self.plan.place(path)
-        if end.status == "failed" and end.hard:
-            return self._fail(place, path)
-        if end.status == "failed" and place.node.on_error:
-            return (OpenRow(path + HANDLER, kinds.SOFT_HANDLER, HANDLER_CONFIG),)
+        if end.status == statuses.FAILED and end.hard:
+            return *_dead_letter(path, end.dead_letter), *self._fail(place, path)
+        if end.status == statuses.FAILED and place.node.on_error:
+            return (OpenRow(path + HANDLER, kinds.SOFT_HANDLER),)
         return self._go_on(place, path)
 
     def handled(self, base: str, *, hard: bool) -> Effects:
         if not base:
-            return (EndRun("failed"),)
+            return (EndRun(statuses.FAILED),)
         place = self.plan.place(base)
         return (ErrorOf(base), *self._failed(place, base)) if hard else self._go_on(place, base)
 
@@ -121,13 +106,23 @@ class _Reading:
         then = {path + COMPENSATION: (ErrorOf(path), *self._handle(self.plan.place(path), path)) for path in around}
         return (CompensationEnded(self.plan.compensations, {**then, COMPENSATION: self._fail_run()}),)
 
+    def fallen_back(self, base: str, end: End, on_failure: FailureAction) -> Effects:
+        """The step ends as the function that it has fallen back to; if that has failed, with its own error."""
+        place = self.plan.place(base)
+        if end.overrides is not None:
+            return (RetryWith(open_node(place.node, base)[0], end.overrides),)
+        if end.status == statuses.FAILED and on_failure != "skip":
+            dead = _dead_letter(base, on_failure == "dead_letter")
+            return EndFallback(base, "failed"), *dead, *self._fail(place, base)
+        return EndFallback(base, "skipped" if end.status == statuses.FAILED else end.status), *self._go_on(place, base)
+
     def answered(self, base: str, role: str, end: End) -> Effects:
         """The result of a composite's function decides how the composite continues; its failure fails the composite."""
         place = self.plan.place(base)
         path, iteration = paths.iteration_of(base) if role in ("until", "while") else (base, None)
         if isinstance(place.node, WaitNode):
             return self._keyed(place, place.node, path, end)
-        if end.status == "failed":
+        if end.status == statuses.FAILED:
             return self._close_failed(place, path)
         match place.node:
             case BranchNode():
@@ -137,85 +132,46 @@ class _Reading:
             case LoopNode():
                 return self._condition(place, place.node, path, iteration or 0, bool(load(end.result)))
             case WorkflowNode():
-                return self.open_body(place.node.body, f"{path}/")
+                return open_body(place.node.body, f"{path}/")
         raise AssertionError(f"{path}: a {place.node.type} has no function")
-
-    # -- opening ------------------------------------------------------------------------------------------
-
-    def open_body(self, body: Body, scope: str) -> tuple[OpenRow, ...]:
-        return self._open(body[0], scope + body[0].name)
-
-    def _open(self, node: Any, path: str) -> tuple[OpenRow, ...]:
-        match node:
-            case StepNode():
-                return (OpenRow(path, kinds.EXTERNAL if node.config.is_external else kinds.STEP, node.config),)
-            case FlowNode():
-                return (OpenRow(path, kinds.FLOW, node.config),)
-            case WaitNode(own_key=True):
-                return (OpenRow(f"{path}!key", kinds.INPUT, node.config),)
-            case WaitNode():
-                return (_waiting(node, path, node.key),)
-            case SleepNode():
-                return (OpenRow(path, kinds.SLEEP, node.config, delay=node.seconds),)
-            case BranchNode():
-                return OpenRow(path, kinds.BRANCH), OpenRow(f"{path}!when", kinds.CONDITION, node.config)
-            case ParallelNode():
-                branches = (self.open_body(body, f"{path}/") for body in node.branches)
-                lanes = OpenRow(path, kinds.PARALLEL, lanes=len(node.branches))
-                return lanes, *(opening for branch in branches for opening in branch)
-            case ForEachNode():
-                return OpenRow(path, kinds.FOR_EACH), OpenRow(f"{path}!items", kinds.ITEMS, node.config)
-            case LoopNode():
-                return OpenRow(path, kinds.LOOP), *self._begin_iteration(node, path, 0)
-            case WorkflowNode():
-                asked = (OpenRow(f"{path}!input", kinds.INPUT, node.config),)
-                return OpenRow(path, kinds.WORKFLOW), *(
-                    asked if node.own_input else self.open_body(node.body, f"{path}/")
-                )
-        raise AssertionError(f"{path}: no such kind of node: {node!r}")
-
-    def _begin_iteration(self, loop: LoopNode, path: str, iteration: int) -> tuple[OpenRow, ...]:
-        if loop.mode == "while":
-            return (OpenRow(f"{path}[{iteration}]!while", kinds.CONDITION, loop.config),)
-        return self.open_body(loop.do, f"{path}[{iteration}]/")
 
     # -- continuing ---------------------------------------------------------------------------------------
 
     def _go_on(self, place: Place, path: str) -> Effects:
         """The node at this path has ended, and the plan continues after it."""
         if place.after is not None:
-            return self._open(place.after, paths.scope_of(path) + place.after.name)
+            return open_node(place.after, paths.scope_of(path) + place.after.name)
         if place.parent is None:
-            return (EndRun("completed"),)
+            return (EndRun(statuses.COMPLETED),)
         up, iteration = paths.above(path)
         match place.parent.node:
             case ParallelNode() | ForEachNode():
                 return self._lane_over(place.parent, up, iteration, "completed")
             case LoopNode(mode="until") as loop:
-                return (OpenRow(f"{up}[{iteration}]!until", kinds.CONDITION, loop.config),)
+                return (OpenRow(f"{up}[{iteration}]!until", kinds.CONDITION),)
             case LoopNode() as loop:
                 return self._next_iteration(place.parent, loop, up, (iteration or 0) + 1)
-        return Close(up, "completed"), *self._go_on(place.parent, up)
+        return Close(up, statuses.COMPLETED), *self._go_on(place.parent, up)
 
     def _keyed(self, place: Place, node: WaitNode, path: str, end: End) -> Effects:
         """The wait begins when its key is known; it fails if the function of the key has failed."""
-        if end.status == "failed":
+        if end.status == statuses.FAILED:
             return self._fail(place, path)
-        return (_waiting(node, path, str(load(end.result))),)
+        return (waiting(node, path, str(load(end.result))),)
 
     def _branch(self, place: Place, node: BranchNode, path: str, answer: bool) -> Effects:
         body = node.then if answer else node.otherwise
         if body:
-            return self.open_body(body, f"{path}/")
-        return Close(path, "skipped", Nothing()), *self._go_on(place, path)
+            return open_body(body, f"{path}/")
+        return Close(path, statuses.SKIPPED, Nothing()), *self._go_on(place, path)
 
     def _items(self, place: Place, node: ForEachNode, path: str, count: int) -> Effects:
         if count:
             return (FanOut(path, node.concurrency, self._each(node, path)),)
-        return Close(path, "completed", _items_result(node)), *self._go_on(place, path)
+        return Close(path, statuses.COMPLETED, _items_result(node)), *self._go_on(place, path)
 
     def _each(self, node: Any, path: str) -> tuple[OpenRow, ...]:
-        return self.open_body(node.do, f"{path}[]/") if isinstance(node, ForEachNode) else ()
+        return open_body(node.do, f"{path}[]/") if isinstance(node, ForEachNode) else ()
 
     # -- loops --------------------------------------------------------------------------------------------
 
@@ -230,11 +186,11 @@ class _Reading:
             return self._loop_over(place, loop, path, iteration - 1)
         if iteration == loop.max_iterations:
             return self._too_many(place, loop, path)
-        return self.open_body(loop.do, f"{path}[{iteration}]/")
+        return open_body(loop.do, f"{path}[{iteration}]/")
 
     def _next_iteration(self, place: Place, loop: LoopNode, path: str, iteration: int) -> Effects:
         if iteration < loop.max_iterations or loop.mode == "while":
-            return self._begin_iteration(loop, path, iteration)
+            return begin_iteration(loop, path, iteration)
         if loop.mode == "count":
             return self._loop_over(place, loop, path, iteration - 1)
         return self._too_many(place, loop, path)
@@ -242,7 +198,7 @@ class _Reading:
     def _loop_over(self, place: Place, loop: LoopNode, path: str, last: int) -> Effects:
         """Its result is that of its last iteration."""
         result = ResultOf(f"{path}[{last}]/{loop.do[-1].name}") if last >= 0 else Nothing()
-        return Close(path, "completed", result), *self._go_on(place, path)
+        return Close(path, statuses.COMPLETED, result), *self._go_on(place, path)
 
     def _too_many(self, place: Place, loop: LoopNode, path: str) -> Effects:
         message = (
@@ -262,8 +218,8 @@ class _Reading:
         join = Join(
             path,
             each=self._each(node, path),
-            stops=status == "failed" and node.on_failure == "wait",
-            completes=(Close(path, "completed", result), *self._go_on(place, path)),
+            stops=status == statuses.FAILED and node.on_failure == "wait",
+            completes=(Close(path, statuses.COMPLETED, result), *self._go_on(place, path)),
             fails=self._close_failed(place, path),
         )
         return (join,) if iteration is None else (Close(f"{path}[{iteration}]", status), join)
@@ -271,7 +227,7 @@ class _Reading:
     # -- failing ------------------------------------------------------------------------------------------
 
     def _close_failed(self, place: Place, path: str) -> Effects:
-        return Close(path, "failed"), *self._fail(place, path)
+        return Close(path, statuses.FAILED), *self._fail(place, path)
 
     def _fail(self, place: Place, path: str) -> Effects:
         """The node at this path has finally failed; where the failure ends, compensations run first."""
@@ -282,7 +238,7 @@ class _Reading:
 
     def _handle(self, place: Place, path: str) -> Effects:
         if place.node.on_error:
-            return (OpenRow(path + HANDLER, kinds.HANDLER, HANDLER_CONFIG),)
+            return (OpenRow(path + HANDLER, kinds.HANDLER),)
         return self._failed(place, path)
 
     def _failed(self, place: Place, path: str) -> Effects:
@@ -290,7 +246,7 @@ class _Reading:
         if _absorbs(place):
             return self._go_on(place, path)
         if place.parent is None:
-            return self._compensate("", self._fail_run())
+            return self.failed_as_a_whole()
         up, iteration = paths.above(path)
         match place.parent.node:
             case ParallelNode(on_failure="cancel") | ForEachNode(on_failure="cancel"):
@@ -299,9 +255,12 @@ class _Reading:
                 return self._lane_over(place.parent, up, iteration, "failed")
         return self._close_failed(place.parent, up)
 
+    def failed_as_a_whole(self) -> Effects:
+        return self._compensate("", self._fail_run())
+
     def _fail_run(self) -> Effects:
-        handler = OpenRow(HANDLER, kinds.HANDLER, HANDLER_CONFIG)
-        return (handler,) if self.plan.on_error else (EndRun("failed"),)
+        handler = OpenRow(HANDLER, kinds.HANDLER)
+        return (handler,) if self.plan.on_error else (EndRun(statuses.FAILED),)
 
     def _compensate(self, scope: str, then: Effects) -> Effects:
         """Compensations within a scope run before everything else that follows from its failure."""
@@ -311,8 +270,8 @@ class _Reading:
         return then
 
 
-def _waiting(node: WaitNode, path: str, key: str | None) -> OpenRow:
-    return OpenRow(path, kinds.WAIT, wait=WaitFor(node.topic, key, node.where, node.timeout))
+def _dead_letter(path: str, dead: bool) -> Effects:
+    return (DeadLetter(path),) if dead else ()
 
 
 def _absorbs(place: Place) -> bool:

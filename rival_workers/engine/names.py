@@ -10,16 +10,8 @@ from typing import Any
 
 from rival_client.model.kinds import SOFT_HANDLER
 from rival_workers.engine import paths
-from rival_workers.engine.plan import (
-    BranchNode,
-    ForEachNode,
-    LoopNode,
-    ParallelNode,
-    Place,
-    Plan,
-    WorkflowNode,
-    repeats,
-)
+from rival_workers.engine.nodes import BranchNode, ForEachNode, LoopNode, ParallelNode, WorkflowNode, repeats
+from rival_workers.engine.plan import Place, Plan
 
 
 class NameScope:
@@ -37,7 +29,7 @@ class NameScope:
         return iter(dict.fromkeys(name for scope in self._scopes() for name in names_in(self._plan, scope)))
 
     def find(self, name: str) -> tuple[str, ...]:
-        """The paths that a name may mean, the most likely one first; none: there is no such step."""
+        """The paths that a name may mean, the most likely one first; none: the step does not exist."""
         if "/" in name or "[" in name:
             return (name,) if paths.place_of(name) in self._plan.places else ()
         found = self.scope_of(name)

@@ -2,7 +2,8 @@
 
 A composite's children are below it (`/`), those of a loop or for_each below the number of their iteration or item
 (`[3]/`). The functions of a composite have its path and a role (`!when`, `!items`), and so have the handler and the
-compensation of a step (`charge!compensate`). A path without its numbers is a place in the plan.
+compensation of a step (`charge!compensate`) and the function that it falls back to (`charge!fallback`). A path
+without its numbers is a place in the plan.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import re
 HANDLER = "!on_error"
 #: Of a step: its compensation. Of a workflow or the run: the row that waits for all compensations in it.
 COMPENSATION = "!compensate"
+#: The function that a step falls back to.
+FALLBACK = "!fallback"
 #: Characters that names cannot have, because paths use them.
 RESERVED = "/[]!"
 
@@ -62,6 +65,10 @@ def is_compensation(path: str) -> bool:
     return path.endswith(COMPENSATION)
 
 
+def is_fallback(path: str) -> bool:
+    return path.endswith(FALLBACK)
+
+
 def is_reaction(path: str) -> bool:
-    """A handler or a compensation: it runs because something has failed."""
-    return path.endswith((HANDLER, COMPENSATION))
+    """A handler, a compensation or a fallback: it runs because something has failed."""
+    return path.endswith((HANDLER, COMPENSATION, FALLBACK))

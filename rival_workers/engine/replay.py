@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rival_client.model import statuses
 from rival_client.model.kinds import CHILD, CHILD_RESULT, VALUE
 from rival_client.model.payload import Json, load
 from rival_workers.errors import FlowChanged
@@ -44,7 +45,7 @@ class Checkpoint:
 
     @property
     def is_over(self) -> bool:
-        return self.status in ("completed", "skipped", "failed", "cancelled")
+        return self.status in (statuses.COMPLETED, statuses.SKIPPED, statuses.FAILED, statuses.CANCELLED)
 
     @property
     def ends_at_once(self) -> bool:
@@ -170,7 +171,7 @@ def _last_phase(found: Collection[Checkpoint]) -> int:
     """While something is open, a flow that has nothing else to do is suspended without storing more: so what follows
     from the last end has been run, too, unless the attempt died in the middle of it."""
     last = max(map(_phase, found), default=-1)
-    is_open = any(one.end_order is None and one.status != "cancelled" and not one.ends_at_once for one in found)
+    is_open = any(one.end_order is None and one.status != statuses.CANCELLED and not one.ends_at_once for one in found)
     received = max((one.end_order + 1 for one in found if one.end_order is not None), default=0)
     return max(last, received) if is_open else last
 

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from rival_client.model import statuses
 from rival_client.model.kinds import CHILD, TIMED_CHECKPOINTS, VALUE
-
-_DONE = ("completed", "skipped")
+from rival_client.model.statuses import DONE
 
 
 class CheckpointRow(Protocol):
@@ -45,18 +45,18 @@ class Kept:
 def kept_by_rewind(flow: str, rows: Mapping[str, CheckpointRow], target: str) -> Kept:
     """The ended checkpoints that do not know of the target's end, of other lanes too."""
     others = [row for row in _below(flow, rows) if row.path != target]
-    ended = (row for row in others if row.status in (*_DONE, "failed") and _is_received(row, flow))
+    ended = (row for row in others if row.status in (*DONE, statuses.FAILED) and _is_received(row, flow))
     return Kept(frozenset(row.path for row in ended if not _knows(row, rows[target], flow)))
 
 
 def kept_by_retry(flow: str, rows: Mapping[str, CheckpointRow]) -> Kept:
     """All checkpoints but the failures that ended the flow, and those that the flow reached after them."""
     below = _below(flow, rows)
-    culprits = [row for row in below if row.path in rows[flow].culprits and row.status == "failed"]
+    culprits = [row for row in below if row.path in rows[flow].culprits and row.status == statuses.FAILED]
     before = [row for row in below if not any(_knows(row, one, flow) for one in culprits)]
     last = max((row.begun_after or 0 for row in before), default=0)
-    stay = {row.path for row in before if row.status in _DONE or _was_caught(row, last, flow)}
-    timers = {row.path for row in before if row.kind in TIMED_CHECKPOINTS and row.status == "cancelled"}
+    stay = {row.path for row in before if row.status in DONE or _was_caught(row, last, flow)}
+    timers = {row.path for row in before if row.kind in TIMED_CHECKPOINTS and row.status == statuses.CANCELLED}
     return Kept(frozenset(stay - {row.path for row in culprits}), frozenset(timers))
 
 
@@ -99,7 +99,7 @@ def _knows(row: CheckpointRow, other: CheckpointRow, flow: str) -> bool:
 
 def _was_caught(row: CheckpointRow, last: int, flow: str) -> bool:
     """Its failure did not stop the flow: the flow reached other checkpoints after it."""
-    return row.status == "failed" and _known_from(row, flow) <= last
+    return row.status == statuses.FAILED and _known_from(row, flow) <= last
 
 
 def culprits_of(error: Mapping[str, object] | None) -> tuple[str, ...]:

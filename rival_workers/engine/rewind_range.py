@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rival_client.model import kinds
+from rival_client.model import kinds, statuses
 from rival_workers.engine import interpreter, paths
+from rival_workers.engine.nodes import LoopNode
 from rival_workers.engine.paths import COMPENSATION, HANDLER
-from rival_workers.engine.plan import LoopNode, Plan
+from rival_workers.engine.plan import Plan
 
 #: A sequence of the plan in this run: the scope, and the name of its first node.
 Sequence = tuple[str, str]
@@ -123,7 +124,7 @@ def compensated_steps(plan: Plan, rows: Mapping[str, StepRow], targets: Collecti
     if not plan.compensations:
         return CompensatedSteps()
     scopes = {path.removesuffix(COMPENSATION): row for path, row in rows.items() if row.kind == kinds.COMPENSATING}
-    stopped = frozenset(scope for scope, row in scopes.items() if scope and row.status == "cancelled")
+    stopped = frozenset(scope for scope, row in scopes.items() if scope and row.status == statuses.CANCELLED)
     entered = {scope for path in targets for scope in interpreter.absorbing(plan, path)}
     stay = {scope for scope in scopes if scope and scope not in stopped | entered}
     gone = {
@@ -147,4 +148,4 @@ def _scope_of(plan: Plan, path: str, scopes: Mapping[str, StepRow], stopped: Col
 
 def _is_undone(compensation: StepRow) -> bool:
     """It has begun, or an operator has set its result. One that was skipped before it began has undone nothing."""
-    return compensation.started or compensation.status == "completed"
+    return compensation.started or compensation.status == statuses.COMPLETED

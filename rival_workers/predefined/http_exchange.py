@@ -4,10 +4,12 @@ only the method, the host and the status.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpcore
@@ -108,11 +110,23 @@ def _check_status(response: httpx.Response, limits: Limits) -> None:
         return
     message = f"{response.request.method} {response.url.host} answered {status} {response.reason_phrase}".strip()
     if status in limits.retry_statuses:
-        after = response.headers.get("retry-after", "")
-        wait = f"; Retry-After is {after} s" if after.isdigit() and len(after) < 10 else ""
-        raise StepError(message + wait, behavior="retry")
+        after = _retry_after(response.headers.get("retry-after", ""))
+        wait = "" if after is None else f"; Retry-After is {after:g} s"
+        raise StepError(message + wait, behavior="retry", retry_after=after, code=f"http.{status}")
     expected = f"; expected {', '.join(map(str, sorted(limits.expect)))}" if limits.expect else ""
-    raise StepError(message + expected)
+    raise StepError(message + expected, code=f"http.{status}")
+
+
+def _retry_after(header: str) -> float | None:
+    """Seconds, or a date; None if it is neither."""
+    if header.isascii() and header.isdigit() and len(header) < 10:
+        return float(header)
+    try:
+        when = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    left = (when if when.tzinfo else when.replace(tzinfo=dt.UTC)) - dt.datetime.now(dt.UTC)
+    return max(0.0, round(left.total_seconds(), 3))
 
 
 # -- the body ---------------------------------------------------------------------------------------------

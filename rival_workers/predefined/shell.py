@@ -22,8 +22,9 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import IO, Any, Unpack
 
+from rival_client.model.policy_options import seconds
 from rival_workers.definition.options import PredefinedOptions
-from rival_workers.definition.steps import PlanStep, StepSpec, seconds
+from rival_workers.definition.steps import PlanStep, StepSpec
 from rival_workers.errors import StepError
 from rival_workers.predefined.references import Reference
 from rival_workers.predefined.templates import Constant, Part, Text, parse, parse_function, parse_text, signature

@@ -19,11 +19,13 @@ from contextlib import contextmanager
 
 from rival_client.errors import DatabaseError
 from rival_workers.runtime.host import host_name
-from rival_workers.store.interface import Claim, RunningAttempt, Store
+from rival_workers.store.claim_records import Claim
+from rival_workers.store.interface import Store
+from rival_workers.store.sweep_records import RunningAttempt
 
 log = logging.getLogger("rival.executor")
 
-Release = Callable[[RunningAttempt], None]
+HandBack = Callable[[RunningAttempt], None]
 
 #: Heartbeats between two comparisons with the table. After a claim whose answer was lost, each of the next
 #: COMPARE_EVERY heartbeats compares.
@@ -103,8 +105,9 @@ class RunningAttempts:
 
 
 class Executor:
-    def __init__(self, store: Store, lease: float, worker: str) -> None:
-        self._store, self._lease, self._worker = store, lease, worker
+    def __init__(self, store: Store, lease: float, worker: str, queues: Sequence[str] | None = None) -> None:
+        """`queues`: those that this process serves."""
+        self._store, self._lease, self._worker, self._queues = store, lease, worker, queues
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.running = RunningAttempts()
@@ -113,9 +116,11 @@ class Executor:
         #: The id before the current one. A claim in flight may still commit under it.
         self._former: str | None = None
         #: Releases an attempt that this process does not run; set by the coordinator, which can publish.
-        self.release: Release = lambda attempt: None
+        self.hand_back: HandBack = lambda attempt: None
         #: Returns what is wrong with this process, or None. Stored with the heartbeat, for `rival doctor`.
         self.find_problem: Callable[[], str | None] = lambda: None
+        #: Returns the workflows of this process, with their versions. Stored with the heartbeat.
+        self.known_workflows: Callable[[], dict[str, list[str]] | None] = lambda: None
         self.id = _new_id()
 
     def start(self) -> None:
@@ -154,18 +159,19 @@ class Executor:
     # -- the heartbeat ------------------------------------------------------------------------------------
 
     def beat_once(self) -> None:
-        if not self._store.beat(self.id, self._lease, self.find_problem()):
+        about = {"busy": len(self.running.all), "workflows": self.known_workflows()}
+        if not self._store.beat(self.id, self._lease, self.find_problem(), **about):
             log.warning("executor %s was declared dead while it could not beat; it continues under a new id", self.id)
             self._former = self.id
             self.register()
             self._store.adopt_attempts(self._former, self.id)
         if self._is_time_to_compare():
-            self.release_strays()
+            self.hand_back_strays()
 
     def register(self) -> None:
         """Take a new id. Attempts under the former id are lost, unless they are adopted."""
         new = _new_id()
-        self._store.add_executor(new, host_name(), os.getpid(), self._worker, self._lease)
+        self._store.add_executor(new, host_name(), os.getpid(), self._worker, self._lease, self._queues)
         self.id = new
 
     def _is_time_to_compare(self) -> bool:
@@ -175,8 +181,8 @@ class Executor:
             return True
         return self._beats % COMPARE_EVERY == 0 and time.monotonic() >= self._compare_from
 
-    def release_strays(self) -> None:
-        """Release rows that are `running` in the table but not here: the answer of a claim, or an outcome, was lost."""
+    def hand_back_strays(self) -> None:
+        """Hand back rows that run in the table but not here: the answer of a claim, or an outcome, was lost."""
         began = time.monotonic()
         if self._former is not None:
             self._store.adopt_attempts(self._former, self.id)
@@ -184,7 +190,7 @@ class Executor:
         for stray in self.running.strays(self._store.running_on(self.id)):
             claim = stray.claim
             log.warning("run %s step %s runs in the table but not here: released", claim.run_id, claim.path)
-            self.release(stray)
+            self.hand_back(stray)
         self._compare_from = time.monotonic() + _REST * (time.monotonic() - began)
 
     def _beat_until_stopped(self) -> None:

@@ -10,51 +10,30 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from rival_client.broker.doorbell import Doorbell
-from rival_client.broker.message import EventMessage, StepMessage
+from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
-from rival_client.model.timers import BACKOFF_MAX, NEVER_PUBLISHED, backoff
+from rival_client.model.timers import BACKOFF_MAX
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.failing_items import FailingItems
-from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.fleet_rules import FleetRules
 from rival_workers.runtime.host import host_name, is_alive
+from rival_workers.runtime.overdue_rows import BATCH, OverdueRows, Round
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.interface import Due, DueEvent, RunningAttempt, Store, SweepOptions
+from rival_workers.store.interface import Store
+from rival_workers.store.sweep_records import RunningAttempt
 
 log = logging.getLogger("rival.keeper")
-
-BATCH = 500
-#: After this many publications (a quarter of an hour) a row is published again even if the queue has a backlog.
-TRUST_LOOKS = 7
-#: Seconds by which the clocks of publishing processes may differ.
-CLOCK_MARGIN = 5.0
 #: Seconds for which the keeper skips a part of the round that has failed.
 PART_PAUSE = 2.0
 _CLEAN_UP_EVERY = 60.0
 _RETENTION_BATCH = 500
-
-
-Waiting = TypeVar("Waiting", Due, DueEvent)
+#: Seconds between two sweeps of the gates of limits.
+_SWEEP_EVERY = 10.0
 #: Run and path of an attempt.
 Place = tuple[str, str]
-
-
-@dataclass
-class Round:
-    """The counts of one round. `still_queued`: rows that are due but whose messages are probably still in the queue."""
-
-    scheduled: int = 0
-    published: int = 0
-    still_queued: int = 0
-    timed_out: int = 0
-    taken_over: int = 0
-    orphans: int = 0
-    deleted: int = 0
-    broker_lost_data: bool = False
 
 
 class Keeper:
@@ -62,16 +41,19 @@ class Keeper:
         self, settings: WorkerSettings, store: Store, doorbell: Doorbell, transitions: StepTransitions
     ) -> None:
         self._settings, self._store, self._doorbell, self._transitions = settings, store, doorbell, transitions
-        self._look = SweepOptions(BATCH, backoff=settings.ring_grace, backoff_max=BACKOFF_MAX)
         #: A monotonic clock; the testing kit replaces it.
         self.clock: Callable[[], float] = time.monotonic
         self._failing = FailingItems(lambda: self.clock())
         self._failing.on_refusal = self._lose_contact
         self._steady_since: float | None = None
         self._clean_up_at = 0.0
+        self._sweep_at = 0.0
         self._must_republish = False
         self._stop = threading.Event()
+        self._overdue = OverdueRows(settings.ring_grace, store, doorbell, transitions, self._failing, self._stop)
         self._thread: threading.Thread | None = None
+        #: The rules of the fleet that this process follows.
+        self.rules: FleetRules | None = None
         #: Called after each round, with its counts.
         self.after_round: Callable[[Round], None] = lambda done: None
 
@@ -114,9 +96,11 @@ class Keeper:
             "expire executors": self._expire_dead_local_executors,
             "republish": self._republish_all,
             "fire schedules": self._fire_schedules,
-            "publish due steps": self._publish_due,
-            "publish events": self._publish_events,
+            "publish due steps": self._overdue.publish_steps,
+            "publish events": self._overdue.publish_events,
+            "follow rules": self._follow_rules,
             "take over": self._take_over,
+            "sweep gates": self._sweep_gates,
             "cancel orphans": self._cancel_orphans,
             "clean up": self._clean_up,
         }
@@ -143,52 +127,16 @@ class Keeper:
     def _fire_schedules(self, done: Round) -> None:
         fired = self._store.fire_schedules(BATCH)
         if fired:
-            self._doorbell.publish([StepMessage(one.run_id, None, 0, one.workflow, one.version) for one in fired])
+            self._doorbell.publish(
+                [StepMessage(one.run_id, None, 0, one.workflow, one.version, route=one.route) for one in fired]
+            )
             done.scheduled += len(fired)
 
-    def _publish_due(self, done: Round) -> None:
-        while not self._stop.is_set():
-            found = self._store.due(self._look)
-            for due in found:
-                if due.status == "running":
-                    self._failing.attempt("time out", _named(due), partial(self._transitions.time_out_due, due))
-                    done.timed_out += 1
-            waiting = [due for due in found if due.status != "running"]
-            messages = self._probably_lost(waiting, done.broker_lost_data)
-            done.still_queued += len(waiting) - len(messages)
-            done.published += len(messages)
-            if messages:
-                failpoint("after_due_commit")
-                self._doorbell.publish([_message(due) for due in messages])
-            if len(found) < BATCH:
-                return
-
-    def _publish_events(self, done: Round) -> None:
-        """Publish events that no worker has delivered since they were sent."""
-        while not self._stop.is_set():
-            found = self._store.due_events(self._look)
-            messages = self._probably_lost(found, done.broker_lost_data)
-            done.still_queued += len(found) - len(messages)
-            done.published += len(messages)
-            if messages:
-                self._doorbell.publish([EventMessage(event.id, event.topic) for event in messages])
-            if len(found) < BATCH:
-                return
-
-    def _probably_lost(self, waiting: list[Waiting], broker_lost_data: bool) -> list[Waiting]:
-        """The rows whose message is probably lost. While the queue has a backlog, an old message is not lost, and
-        another copy would only make the queue longer. But queues are first in, first out: a message that was published
-        well before the oldest one in the queue has left the queue.
-        """
-        first = [due for due in waiting if due.rings == NEVER_PUBLISHED]
-        again = [due for due in waiting if due.rings != NEVER_PUBLISHED]
-        if again and not broker_lost_data and (oldest := self._doorbell.oldest()) > 0:
-            again = [due for due in again if self._waited(due) > oldest + CLOCK_MARGIN or due.rings >= TRUST_LOOKS]
-        return first + again
-
-    def _waited(self, due: Due | DueEvent) -> float:
-        """Seconds since the row was published, at least: the backoff that has just ended."""
-        return backoff(due.rings - 1, self._look.backoff, self._look.backoff_max)
+    def _follow_rules(self, done: Round) -> None:
+        """The look for due rows has seen the version of the fleet's rules."""
+        if self.rules is not None:
+            self.rules.follow(self._store.rules_version)
+            self.rules.publish()
 
     def _take_over(self, done: Round) -> None:
         """Take over from dead executors. Wait for one lease of uninterrupted contact with the database first: after an
@@ -217,6 +165,16 @@ class Keeper:
             if len(attempts) < BATCH:
                 return True
         return False
+
+    def _sweep_gates(self, done: Round) -> None:
+        """Grant what waits at a gate that has room: see `rival_workers.store.sql.sweeps`."""
+        if self.clock() < self._sweep_at:
+            return
+        self._sweep_at = self.clock() + _SWEEP_EVERY
+        granted = self._store.sweep_gates(BATCH)
+        if granted:
+            done.published += len(granted)
+            self._doorbell.publish([one.message for one in granted])
 
     def _cancel_orphans(self, done: Round) -> None:
         """Cancel children whose parent was cancelled, has failed or was rewound, and that were not cancelled with it.
@@ -262,12 +220,3 @@ class Keeper:
         while deleted == _RETENTION_BATCH and not self._stop.is_set():
             deleted = self._store.delete_ended_before(age, _RETENTION_BATCH, workflow)
             done.deleted += deleted
-
-
-def _named(due: Due) -> tuple[str, ...]:
-    return (due.run_id, due.path or "(start)")
-
-
-def _message(due: Due) -> StepMessage:
-    message = StepMessage(due.run_id, due.path, due.token, due.workflow, due.version)
-    return replace(message, attempt=due.attempts + 1, lost=due.lost, countdown=max(0.0, due.due_in))

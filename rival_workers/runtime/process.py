@@ -8,9 +8,11 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 
 from rival_client.broker.doorbell import Doorbell, open_doorbell
 from rival_client.errors import ConfigurationError, DatabaseError
+from rival_client.sql.gates import Grant
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime import failpoints
@@ -19,6 +21,7 @@ from rival_workers.runtime.attempt.coordinator import Coordinator
 from rival_workers.runtime.attempt.revokes import Revocations
 from rival_workers.runtime.attempt.telemetry import AttemptObserver
 from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.fleet_rules import FleetRules
 from rival_workers.runtime.host import host_name
 from rival_workers.runtime.keeper import Keeper
 from rival_workers.settings import WorkerSettings
@@ -50,26 +53,44 @@ class Process:
         failpoints.arm(settings.failpoint)
         self.settings = settings
         self.store = store or open_store(settings.require_database(), **settings.store_options)
-        self.doorbell = doorbell or open_doorbell(settings.broker_url, settings.queue, settings.key_prefix)
-        self.executor = Executor(self.store, settings.lease, worker)
+        self.doorbell = doorbell or open_doorbell(
+            settings.broker_url, settings.queue, settings.key_prefix, settings.priorities
+        )
+        self.executor = Executor(self.store, settings.lease, worker, settings.served.names)
         self.executor.find_problem = async_steps.check
+        self.executor.known_workflows = registry.by_name
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
         self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.transitions)
+        self.rules = FleetRules(self.store)
+        self.coordinator.transitions.options.book = self.rules.current
+        self.keeper.rules = self.rules
+        self.store.on_grants = self._publish_grants
         self._registry = registry
         self.revocations = Revocations(
             self.store, self.coordinator.transitions, self.doorbell, settings.near, worker, lambda: self.executor.id
         )
 
+    def _publish_grants(self, grants: Sequence[Grant]) -> None:
+        """Steps that have waited for a slot of a limit, which a commit has just given to them."""
+        self.doorbell.publish([one.message for one in grants])
+
     # -- starting -----------------------------------------------------------------------------------------
 
     def register_workflows(self) -> None:
+        self.rules.read()
         for workflow in self._registry:
             self.announce(workflow)
 
     def announce(self, workflow: WorkflowDefinition) -> None:
         """Makes this the version of new runs."""
         self.store.register_workflow(
-            workflow.name, workflow.plan, workflow.input_schema, workflow.description, workflow.retention
+            workflow.name,
+            workflow.plan,
+            workflow.input_schema,
+            workflow.description,
+            workflow.retention,
+            workflow.document,
+            workflow.limits,
         )
         self.store.keep_schedule(workflow.name, workflow.schedule)
 
@@ -106,7 +127,7 @@ class Process:
         """Release the attempts of an executor. They start again on other workers, and do not count as attempts."""
         running = self.store.running_on(executor)
         for attempt in running:
-            self.coordinator.transitions.release(attempt, "handed_back")
+            self.coordinator.transitions.hand_back(attempt)
         self.store.forget_executors([executor])
         return len(running)
 

@@ -16,7 +16,7 @@ DEFAULT_POOL = 10
 def open_store(
     url: str, *, pool_size: int = DEFAULT_POOL, clock: Clock = time.time, durable: bool = True, **options: Any
 ) -> Store:
-    """`options`: ring_grace, near and max_payload, as the settings have them."""
+    """`options`: ring_grace, near, max_payload and served, as the settings have them."""
     database = Database(url, pool_size=pool_size, clock=clock, durable=durable)
     return (PostgresStore if database.is_postgres else SqlStore)(database, **options)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model.payload import Json
+from rival_client.model.start_options import NO_OPTIONS, StartOptions
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 
@@ -29,6 +30,8 @@ class ChildRun:
     run_id: str
     workflow: str
     input: Json
+    #: The labels of its parent are among its own.
+    options: StartOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True)

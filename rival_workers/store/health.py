@@ -10,8 +10,14 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, func, literal_column, select, text
 
 from rival_client.db.database import Database
-from rival_client.db.tables import RUN_TERMINAL, after, executors, metadata, now, runs, steps
+from rival_client.db.fleet_tables import executors
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.tables import metadata
+from rival_client.db.types import after, now
 from rival_client.errors import DatabaseUnavailable
+from rival_client.model import statuses
+from rival_client.model.queues import DEFAULT_QUEUE
+from rival_client.model.statuses import RUN_TERMINAL
 from rival_workers.store.sql.guards import RUNNING
 
 #: A row that was due this long ago has been looked at by no keeper.
@@ -184,3 +190,29 @@ def read_problems(database: Database) -> list[str]:
             select(*columns).where(executors.c.problem.is_not(None), executors.c.expires_at > now())
         )
         return [f"{row.worker} (pid {row.pid} on {row.host}): {row.problem}" for row in found]
+
+
+#: Queues that are looked at.
+_MAX_QUEUES = 100
+
+
+@dataclass(frozen=True)
+class UnservedQueue:
+    """A queue with steps that can start, and no live executor that serves it."""
+
+    queue: str
+    #: "run order-1 step render"
+    example: str
+
+
+def read_unserved_queues(database: Database) -> list[UnservedQueue]:
+    """Executors that have not said what they serve count as serving the fleet's own queue."""
+    with database.autocommit() as connection:
+        told = connection.scalars(select(executors.c.queues).where(executors.c.expires_at > now())).all()
+        served = {queue for queues in told for queue in queues or (DEFAULT_QUEUE,)}
+        # Rows that wait to start have a time to be looked at: that makes it the partial index's work.
+        ready = steps.c.ring_at.is_not(None) & (steps.c.status != statuses.RUNNING)
+        waiting = select(steps.c.queue, func.min(steps.c.run_id + " step " + steps.c.path).label("example"))
+        found = connection.execute(waiting.where(ready).group_by(steps.c.queue).limit(_MAX_QUEUES)).all()
+    waits = [(row.queue or DEFAULT_QUEUE, row.example) for row in found]
+    return [UnservedQueue(queue, f"run {example}") for queue, example in waits if queue not in served]

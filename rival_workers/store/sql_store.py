@@ -12,13 +12,24 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.database import Database
 from rival_client.db.database_errors import repeat_conflicts
-from rival_client.db.tables import logs, now, runs, workflows
+from rival_client.db.log_tables import logs
+from rival_client.db.run_tables import runs, workflows
+from rival_client.db.types import now
+from rival_client.model.limits import Limit
 from rival_client.model.payload import DEFAULT_LIMIT, serialise
+from rival_client.model.queues import ServedQueues
 from rival_client.model.records import LogEntry, WorkflowInfo
 from rival_client.sql.history import record
+from rival_client.sql.limit_rows import register_limit
 from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.plan import Plan
+from rival_workers.engine.policies import NO_POLICIES, Policies, PolicyDocument
+from rival_workers.engine.step_limits import limits_of
+from rival_workers.store.sql.breakers import BreakersSql
+from rival_workers.store.sql.claims import ClaimsSql
 from rival_workers.store.sql.events import EventsSql
+from rival_workers.store.sql.executors import ExecutorsSql
+from rival_workers.store.sql.expiry import ExpirySql
 from rival_workers.store.sql.external_steps import ExternalStepsSql
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
 from rival_workers.store.sql.flows import FlowsSql
@@ -26,7 +37,7 @@ from rival_workers.store.sql.maintenance import MaintenanceSql
 from rival_workers.store.sql.operator import OperatorSql
 from rival_workers.store.sql.retention import RetentionSql
 from rival_workers.store.sql.schedules import SchedulesSql
-from rival_workers.store.sql.step_transitions import StepTransitionsSql
+from rival_workers.store.sql.sweeps import SweepsSql
 
 AnyStore = TypeVar("AnyStore")
 
@@ -50,20 +61,31 @@ def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @repeating_conflicts
 class SqlStore(
-    StepTransitionsSql,
+    ClaimsSql,
+    ExpirySql,
     MaintenanceSql,
+    ExecutorsSql,
     RetentionSql,
+    SweepsSql,
     EventsSql,
     FlowsSql,
     FlowCommitsSql,
     ExternalStepsSql,
     OperatorSql,
     SchedulesSql,
+    BreakersSql,
 ):
     def __init__(
-        self, database: Database, *, ring_grace: float = 10.0, near: float = 30.0, max_payload: int = DEFAULT_LIMIT
+        self,
+        database: Database,
+        *,
+        ring_grace: float = 10.0,
+        near: float = 30.0,
+        max_payload: int = DEFAULT_LIMIT,
+        served: ServedQueues | None = None,
     ) -> None:
-        self.database = database
+        """`served`: the queues of the worker. It claims no step of another one."""
+        self.database, self.served = database, served or ServedQueues()
         self.ring_grace, self.near, self.max_payload = ring_grace, near, max_payload
 
     def close(self) -> None:
@@ -78,6 +100,8 @@ class SqlStore(
         input_schema: dict[str, Any] | None,
         description: str | None,
         retention: float | None = None,
+        policies: PolicyDocument = NO_POLICIES,
+        limits: Sequence[Limit] = (),
     ) -> None:
         """Store the version once; the version registered last is the one that new runs take."""
         dialect: Any = postgresql if self.database.is_postgres else sqlite
@@ -88,13 +112,17 @@ class SqlStore(
             input_schema=input_schema,
             description=description,
             retention=retention,
+            policies=policies.dump(),
             registered_at=now(),
             activated_at=now(),
         )
-        changing = ("input_schema", "description", "retention", "activated_at")
+        changing = ("input_schema", "description", "retention", "policies", "activated_at")
         changes = {name: statement.excluded[name] for name in changing}
         with self.database.transaction() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=["name", "version"], set_=changes))
+            all_limits = [*limits_of(Policies(name, plan, policies)), *limits]
+            for limit in sorted(all_limits, key=lambda one: one.gate_name):
+                register_limit(connection, limit)
 
     def load_workflow(self, name: str, version: str) -> WorkflowInfo | None:
         with self.database.autocommit() as connection:

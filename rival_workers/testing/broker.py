@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rival_client.broker.message import AnyMessage, EventMessage
+from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
 from rival_workers.testing.clock import Clock
 
@@ -24,6 +25,8 @@ class LabBroker:
     twice; neither may change the result of a run.
     """
 
+    has_priorities = False
+
     def __init__(self, clock: Clock, *, shuffle: int | None = None, duplicate: bool = False) -> None:
         self._clock, self._copies = clock, 2 if duplicate else 1
         self._random = None if shuffle is None else random.Random(shuffle)
@@ -37,10 +40,10 @@ class LabBroker:
             self._messages += [QueuedMessage(now + message.countdown, message)] * self._copies
         return True
 
-    def backlog(self) -> int | None:
+    def backlog(self, queue: str | None = None) -> int | None:
         return sum(queued.at <= self._clock() for queued in self._messages)
 
-    def oldest(self) -> float:
+    def oldest(self, route: Route = USUAL_ROUTE) -> float:
         now = self._clock()
         return max((now - queued.at for queued in self._messages if queued.at <= now), default=0.0)
 

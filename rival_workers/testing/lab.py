@@ -11,17 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from pydantic import BaseModel
 
 from rival_client.api.async_client import AsyncRival
 from rival_client.broker.message import AnyMessage, EventMessage
+from rival_client.model.policy_options import seconds as in_seconds
+from rival_client.model.start_options import RunOptions
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import Loaded, References, register_paths
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.registry import Registry, default_registry
-from rival_workers.definition.steps import seconds as in_seconds
-from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.settings import WorkerSettings
 from rival_workers.testing.broker import LabBroker
 from rival_workers.testing.clock import Clock
@@ -95,13 +97,17 @@ class Lab(StepControls):
 
     # -- runs ---------------------------------------------------------------------------------------------
 
-    def run(self, workflow: str, input: Any = None, *, run_id: str | None = None) -> LabRun:
+    def run(
+        self, workflow: str, input: Any = None, *, run_id: str | None = None, **options: Unpack[RunOptions]
+    ) -> LabRun:
         """Start a run and run it to its end, however long that takes by the lab's clock."""
-        return self.start(workflow, input, run_id=run_id).finish()
+        return self.start(workflow, input, run_id=run_id, **options).finish()
 
-    def start(self, workflow: str, input: Any = None, *, run_id: str | None = None) -> LabRun:
+    def start(
+        self, workflow: str, input: Any = None, *, run_id: str | None = None, **options: Unpack[RunOptions]
+    ) -> LabRun:
         """Start a run. Nothing happens to it before `finish`, `advance` or `run_until`."""
-        return LabRun(self, self.rival.run(workflow, input, run_id).run_id)
+        return LabRun(self, self.rival.run(workflow, input, run_id, **options).run_id)
 
     def send_event(self, topic: str | BaseModel, payload: Any = None, **options: Any) -> None:
         """Send an event like a producer does. Waiting steps get it when the lab continues."""

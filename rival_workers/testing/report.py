@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rival_client.model import statuses
 from rival_client.model.kinds import ITEM
 from rival_client.model.records import Attempt, HistoryEntry, RunState, Step
 
@@ -84,12 +85,12 @@ class _Reading:
         """A step that succeeded at its first attempt has no row for the attempt: read it from the step."""
         listed = {(attempt.path, attempt.ended_at) for attempt in self._state.attempts}
         for step in self._state.steps:
-            is_listed = step.status != "cancelled" and (step.path, step.completed_at) in listed
+            is_listed = step.status != statuses.CANCELLED and (step.path, step.completed_at) in listed
             if step.completed_at is not None and step.kind != ITEM and not is_listed:
                 yield self._of_step(step, step.completed_at)
 
     def _of_step(self, step: Step, at: dt.datetime) -> Dated:
-        is_attempt = step.attempts > 0 and step.status != "cancelled"
+        is_attempt = step.attempts > 0 and step.status != statuses.CANCELLED
         number = step.attempts if is_attempt else None
         began = self._since(step.started_at)
         return self._entry(at, step.path, step.status, attempt=number, began=began, error=step.error)

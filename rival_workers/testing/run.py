@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rival_client.model import statuses
 from rival_client.model.kinds import RESULT_KINDS
 from rival_client.model.records import LogEntry, RunState, Step
 from rival_workers.testing import report
@@ -47,7 +48,7 @@ class LabRun:
     @property
     def results(self) -> dict[str, Any]:
         """Step name -> its result, for steps that have ended."""
-        ended = (step for step in self.state.steps if step.status in ("completed", "skipped"))
+        ended = (step for step in self.state.steps if step.status in (statuses.COMPLETED, statuses.SKIPPED))
         return {step.path: step.result for step in ended if step.kind in RESULT_KINDS and "[" not in step.path}
 
     @property
@@ -99,13 +100,13 @@ class LabRun:
     # -- assertions ---------------------------------------------------------------------------------------
 
     def assert_completed(self, result: Any = ...) -> None:
-        self._assert(self.status == "completed", "should have completed")
+        self._assert(self.status == statuses.COMPLETED, "should have completed")
         if result is not ...:
             self._assert(self.result == result, f"should have given {result!r}, not {self.result!r}")
 
     def assert_failed(self, step: str | None = None, error: str | None = None) -> None:
         """`error` is the type's name: "StepTimeout"."""
-        self._assert(self.status == "failed", "should have failed")
+        self._assert(self.status == statuses.FAILED, "should have failed")
         if step is not None:
             failed, workflow = self.failed_step or "", self.state.workflow
             self._assert(StepPattern(step).matches(workflow, failed), f"should have failed at {step!r}, not {failed!r}")
@@ -114,7 +115,7 @@ class LabRun:
             self._assert(found == error, f"should have failed with {error}, not {found}")
 
     def assert_cancelled(self) -> None:
-        self._assert(self.status == "cancelled", "should have been cancelled")
+        self._assert(self.status == statuses.CANCELLED, "should have been cancelled")
 
     def assert_attempts(self, step: str, attempts: int) -> None:
         """Counts like `max_attempts`: without attempts that were lost with their worker."""

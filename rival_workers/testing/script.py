@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rival_client.model.policy_options import seconds as in_seconds
 from rival_workers.definition.inject import COMPENSATION_NAMES, IN_ITEM, Injection, injection
 from rival_workers.definition.returns import Returns
-from rival_workers.definition.steps import seconds as in_seconds
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.decisions import Failure, Success
 from rival_workers.engine.paths import place_of

@@ -17,11 +17,11 @@ from rival_client.api.client import Rival
 from rival_client.broker.message import AnyMessage, EventMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 from rival_client.db.database import Database
-from rival_client.db.tables import RUN_TERMINAL
 from rival_client.errors import WaitTimeout
 from rival_client.model import arguments
 from rival_client.model.inputs import InputValidator, named_run
 from rival_client.model.records import RunResult
+from rival_client.model.statuses import RUN_TERMINAL
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.attempt.invoke import Calling
@@ -52,7 +52,7 @@ class World:
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
         self._timers = VirtualTimers(clock)
         self.coordinator.calling, self.coordinator.limits.timers = calling, self._timers
-        self.keeper.clock = self.coordinator.limits.clock = clock
+        self.keeper.clock = self.coordinator.limits.clock = self.coordinator.transitions.clock = clock
         #: When the leases of crashed executors expire.
         self._leases: list[float] = []
         #: True in the middle of an attempt.

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import update
 
 from rival_client import Rival
-from rival_client.db.tables import events
+from rival_client.db.event_tables import events
 from tests.acceptance.conftest import Cli
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -35,10 +36,31 @@ def test_worker_runs_steps_and_stops_cleanly(cli: Cli, number: int, pool: str) -
 
     done = cli("run", "greet", '{"name": "ada"}', "--wait", "--timeout", "30", "--json").json
     assert (done["status"], done["result"]) == ("completed", {"text": "hello ada"})
-    assert "hello ada" in cli("wait", done["run_id"]).out
+    cli("wait", done["run_id"]).prints("""
+        completed <id>
+        {
+          "text": "hello ada"
+        }
+        """)
+    cli("wait", done["run_id"], "--json").prints_json(
+        {
+            "run_id": "<id>",
+            "workflow": "greet",
+            "status": "completed",
+            "result": {"text": "hello ada"},
+            "results": {"greet": {"text": "hello ada"}},
+            "error": None,
+            "failed_step": None,
+        }
+    )
     failed = cli("run", "broken", "--wait", "--timeout", "30", "--json", code=1).json
     assert (failed["status"], failed["failed_step"], failed["error"]["type"]) == ("failed", "fails", "ValueError")
-    assert "ValueError: never" in cli("wait", failed["run_id"], code=1).out
+    cli("wait", failed["run_id"], code=1).prints("""
+        failed <id>
+        at step fails: ValueError: never (not retried: that takes StepError(behavior='retry'), max_retries or retry_on)
+        """)
+    skip = ("skip", failed["run_id"], "fails", "--reason", "test", "--json")
+    cli(*skip).prints_json({"run_id": "<id>", "step": "fails", "status": "skipped"})
     assert cli("doctor", "--json").json["healthy"] is True
 
     everybody = family(worker.pid)
@@ -107,7 +129,10 @@ def test_dev_is_found_by_other_commands_is_shared_and_leaves_nothing_behind(bare
     assert stop(second, signal.SIGTERM) == 0
 
     assert processes_in(bare.directory) == []
-    assert "RIVAL_DATABASE_URL" in bare("ls", code=1).err
+    bare("ls", code=1).complains(
+        "rival: No database is given. Set RIVAL_DATABASE_URL (postgresql://…), or pass database_url=…; "
+        "`rival dev` brings its own and prints both URLs."
+    )
 
 
 @pytest.mark.slow
@@ -122,6 +147,9 @@ def test_data_survives_a_restart_of_dev_and_a_kill_leaves_nothing(bare: Cli) -> 
     second = bare.start("dev", "--json", log="second.log")
     bare.wait_for("second.log", "workflows")
     assert bare("show", "kept", "--json").json["result"] == {"text": "hello ada"}
+    announced = json.loads(bare.log("second.log").partition("\n}")[0] + "}")
+    assert announced.keys() == {"database_url", "broker_url", "shared", "processes", "workflows", "dashboard"}
+    assert (announced["shared"], announced["workflows"]) == (False, [])
     assert stop(second) == 0
     assert processes_in(bare.directory) == []
 

@@ -29,7 +29,7 @@ def register(settings: Settings) -> Register:
     def register(*steps: Any) -> str:
         workflow = create_workflow("order").steps(steps).build()
         store = open_store(settings.require_database())
-        store.register_workflow(workflow.name, workflow.plan, None, "Ships")
+        store.register_workflow(workflow.name, workflow.plan, None, "Ships", policies=workflow.document)
         store.close()
         return workflow.version
 
@@ -45,7 +45,7 @@ def test_a_stored_plan_is_drawn_at_its_newest_or_at_a_given_version(cli: Cli, re
     ]  # fmt: skip
     assert cli("plan", "order", "--version", first[:6]).out.splitlines()[1:] == ["└─ check"]
     told = cli("plan", "order", "--json")
-    told.prints_json({"name": "order", "version": "<version>", "description": "Ships", "plan": ...})
+    told.prints_json({"name": "order", "version": "<version>", "description": "Ships", "plan": ..., "options": ...})
     assert told.json["version"] == Plan.load(told.json["plan"]).version == second
     cli("plan", "order", "--mermaid").prints(
         """
@@ -65,15 +65,16 @@ def test_a_stored_plan_is_drawn_at_its_newest_or_at_a_given_version(cli: Cli, re
 
 
 def test_the_difference_is_that_of_the_last_change_unless_versions_are_given(cli: Cli, register: Register) -> None:
-    first, second, third = register(check), register(check, ship), register(step(check, timeout=5), ship)
+    timed = step(check, timeout=5, on_error=ship)
+    first, second, third = register(check), register(check, ship), register(timed, ship)
     assert cli("plan", "order", "--diff").out.splitlines() == [
-        f"order: {second} → {third}", "~ check  timeout: default → 5",
+        f"order: {second} → {third}", "~ check  on_error: default → True, timeout: default → 5",
     ]  # fmt: skip
     assert cli("plan", "order", "--diff", first).out.splitlines() == [
-        f"order: {first} → {third}", "+ ship", "~ check  timeout: default → 5",
+        f"order: {first} → {third}", "+ ship", "~ check  on_error: default → True, timeout: default → 5",
     ]  # fmt: skip
     assert cli("plan", "order", "--diff", third, first).out.splitlines() == [
-        f"order: {third} → {first}", "- ship", "~ check  timeout: 5 → default",
+        f"order: {third} → {first}", "- ship", "~ check  on_error: True → default, timeout: 5 → default",
     ]  # fmt: skip
     nothing: dict[str, Any] = {"added": [], "removed": [], "moved": [], "changed": []}
     told = cli("plan", "order", "--diff", first, second, "--json").json
@@ -84,11 +85,15 @@ def test_the_difference_is_that_of_the_last_change_unless_versions_are_given(cli
 
 def test_what_the_files_would_change_can_be_seen_before_they_are_deployed(cli: Cli, register: Register) -> None:
     register(check)
-    (cli.directory / "order.py").write_text("def check(): ...\ndef ship(): ...\nsteps = [check, ship]\n")
+    written = (
+        "from rival_workers import step\ndef check(): ...\ndef ship(): ...\nsteps = [step(check, timeout=5), ship]\n"
+    )
+    (cli.directory / "order.py").write_text(written)
     cli("plan", "order", "--diff", "-w", "order.py").prints(
         """
         order: <version> → <version> (files)
         + ship
+        ~ check  timeout: default → 5
         """
     )
 

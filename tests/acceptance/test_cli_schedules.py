@@ -15,7 +15,8 @@ def test_a_schedule_is_added_listed_changed_and_removed(shop: Cli) -> None:
         """
     )
     nightly = {"name": "nightly", "workflow": "greet", "cron": None, "every": 300, "timezone": "UTC", "own": False}
-    nightly |= {"catch_up": "all", "input": {"name": "bob"}, "error": None}
+    nightly |= {"catch_up": "all", "input": {"name": "bob"}, "error": None, "options": None}
+    nightly |= {"paused_at": None, "paused_by": None}
     nightly |= {"created_at": "<time>", "next_at": "<time>", "last_at": None}
     changed = shop("schedule", "add", "nightly", "greet", "300", '{"name": "bob"}', "--catch-up", "all", "--json")
     changed.prints_json(nightly)
@@ -26,6 +27,22 @@ def test_a_schedule_is_added_listed_changed_and_removed(shop: Cli) -> None:
     shop("schedule", "rm", "nightly", "--json", code=1).prints_json({"name": "nightly", "removed": False})
     shop("schedule", "ls", "--json").prints_json([])
     shop("schedule", "ls").prints("no schedules")
+
+
+def test_a_schedule_is_paused_resumed_fired_and_backfilled(shop: Cli) -> None:
+    shop("schedule", "add", "hourly", "greet", "3600", '{"name": "ada"}')
+    shop("schedule", "pause", "hourly").prints("paused hourly")
+    shop("schedule", "pause", "hourly", code=1).prints("hourly is paused already")
+    fired = shop("schedule", "fire", "hourly", "--json").json
+    assert fired["run_id"].startswith("hourly@")
+    shop("schedule", "resume", "hourly", "--json").prints_json({"name": "hourly", "resumed": True})
+    missed = shop("schedule", "backfill", "hourly", "--since", "3h", "--dry-run", "--json").json
+    assert len(missed["run_ids"]) == 3
+    shop("schedule", "fire", "hourl", code=1).complains(
+        "rival: There is no schedule 'hourl'; did you mean 'hourly'?. `rival schedule ls` lists them."
+    )
+    why = shop("why", fired["run_id"], "--json").json
+    assert [reason["what"] for reason in why["reasons"]] == ["no_worker"]
 
 
 def test_what_makes_no_sense_is_said_in_one_line(shop: Cli) -> None:

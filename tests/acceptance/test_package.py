@@ -69,7 +69,7 @@ def test_the_metadata_is_valid_and_complete(built: Built) -> None:
     assert found.keywords
     assert {"Documentation", "Repository", "Issues", "Changelog"} <= set(found.project_urls or {})
     assert found.description_content_type == "text/markdown"
-    assert set(found.provides_extra or []) == {"workers", "embedded", "flower"}
+    assert set(found.provides_extra or []) == {"workers", "embedded", "flower", "dashboard"}
 
 
 def test_the_readme_renders_and_every_link_in_it_is_absolute(built: Built) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import rival_client
 import rival_workers
-from rival_workers import Registry, register_workflows_from_directory, testing
+from rival_workers import Registry, dashboard, register_workflows_from_directory, signals, testing
 from tests.support.documents import Block, Page, pages
 from tests.support.output import is_printed
 from tests.support.workers import ROOT, Workers
@@ -81,7 +81,13 @@ def test_what_a_block_uses_of_rival_it_takes_by_name(page: Page) -> None:
         )
 
 
-PUBLIC = {"rival_client": rival_client, "rival_workers": rival_workers, "rival_workers.testing": testing}
+PUBLIC = {
+    "rival_client": rival_client,
+    "rival_workers": rival_workers,
+    "rival_workers.dashboard": dashboard,
+    "rival_workers.signals": signals,
+    "rival_workers.testing": testing,
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -85,6 +85,7 @@ def test_every_module_is_in_the_map_of_the_architecture_page_and_nothing_else() 
 
 def test_the_page_of_the_state_machines_is_up_to_date() -> None:
     assert generate.STATE_MACHINES.read_text() == generate.state_machines(), "run `python docs/generate.py`"
+    assert generate.POLICIES.read_text() == generate.policies(), "run `python docs/generate.py`"
 
 
 @pytest.mark.parametrize("field", fields(WorkerSettings), ids=lambda field: field.name)
@@ -172,7 +173,7 @@ def _assert_exists(page: Page, program: str, arguments: str) -> None:
         for word in words:
             assert "=" in word or word in MAKE_TARGETS, f"{page.name}: there is no `make {word}`"
         return
-    name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), None)
+    name = next((" ".join(words[:n]) for n in (3, 2, 1) if " ".join(words[:n]) in COMMANDS), None)
     assert name or words == ["db"], f"{page.name}: there is no `rival {arguments}`"
     if name is None:
         return

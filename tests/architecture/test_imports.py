@@ -38,8 +38,9 @@ IMPORT_LATE = {
     "rival_workers/__init__.py",
     "rival_workers/testing/__init__.py",
     "rival_workers/cli/main.py",
+    "rival_workers/cli/dashboard.py",
     "rival_workers/cli/flower.py",
-    "rival_workers/definition/file_reload.py",
+    "rival_workers/runtime/reloading.py",
     "rival_workers/definition/modules.py",
     "rival_workers/dev/binaries.py",
 }

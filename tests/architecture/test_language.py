@@ -51,6 +51,8 @@ RULES = (
     Rule(r"\bsigns? of life\b", "heartbeat"),
     Rule(r"\bunw(?:ind|inds|inding|ound)\b", "compensate, compensating"),
     Rule(r"\b(?:one|each|this|every|same|its|per|of a|more than \d+) turns?\b|\bturns of\b", "iteration, item"),
+    Rule(r"\bsuch as (?:do|are|have|stand)\b", "'only runs that …'"),
+    Rule(r"\bwhatever becomes\b", "name the outcomes"),
     Rule(r"\bof no account\b|\bheld to be\b|\bbound to\b", "'has no effect'; 'counts as'; 'will'"),
     Rule(r"\b(?:goes|go|went|gone|going) its own way\b", "'is independent of …'"),
 )

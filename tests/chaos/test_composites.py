@@ -17,7 +17,7 @@ from tests.support.workers import Workers, wait_until
 MANY, FEW = 1000, 30
 JOINS = """
 from rival_workers import for_each, parallel, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 
 class Nobody:
     result = None

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import select
 
 from rival_client import Rival
-from rival_client.db.tables import executors, now
+from rival_client.db.fleet_tables import executors
+from rival_client.db.types import now
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
 

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import select, text, update
 
 from rival_client import Rival
-from rival_client.db.tables import after, runs
+from rival_client.db.run_tables import runs
+from rival_client.db.types import after
 from rival_workers.dev.broker_server import BrokerServer
 from tests.support.chaos import (
     Ledger,

@@ -19,8 +19,8 @@ from rival_client.broker.doorbell import RedisDoorbell
 from rival_client.broker.message import StepMessage
 from rival_client.settings import Settings
 from rival_workers import step
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.definition.workflow import define_workflow
 from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.dev.inproc_transport import broker_named
 from rival_workers.library import embedded

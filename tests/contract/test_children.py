@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select, update
 
-from rival_client.db.tables import after, history, metadata, orphans, runs, steps
+from rival_client.db.log_tables import history
+from rival_client.db.run_tables import orphans, runs, steps
+from rival_client.db.tables import metadata
+from rival_client.db.types import after
 from rival_client.sql import runs as run_statements
 from rival_workers import ChildFailed, StepError, flow, parallel, step
 from tests.contract.test_flows import define, start

@@ -21,7 +21,7 @@ from tests.support.hostile import TIMEOUT, some_of
 from tests.support.inline import Inline
 
 #: They start servers or processes that go on, and read files of workflows that are code.
-LEFT_OUT = {"worker", "dev", "demo", "flower", "plan"}
+LEFT_OUT = {"worker", "dev", "demo", "flower", "plan", "dashboard"}
 HOSTILE = [
     "",
     " ",
@@ -88,6 +88,12 @@ USUAL = {
     "name": "hourly",
     "when": "3600",
     "reason": "a test",
+    "since": "1h",
+    "max": "5",
+    "shell": "bash",
+    "options": "timeout=60",
+    "rule": "1",
+    "run": "failed",
 }
 
 

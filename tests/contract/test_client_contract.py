@@ -566,6 +566,42 @@ def test_many_runs_and_a_conflict_in_the_producers_own_transaction(world: World,
         world.api.settle(joined.connection.close())
 
 
+def test_labels_are_kept_in_the_producers_own_transaction_too(world: World, url: str) -> None:
+    for name, open_ in joined_forms(world, url):
+        joined = open_()
+        labels = {"tenant": name, "odd": '"{}\\'}
+        world.api.run("order", {"customer": 7}, run_id=name, connection=joined.connection, labels=labels)
+        world.api.run_many(
+            "order", [{"customer": 7}], run_ids=[f"{name} many"], connection=joined.connection, labels=labels
+        )
+        joined.commit()
+        assert {run.run_id for run in world.api.runs(labels={"tenant": name})} == {name, f"{name} many"}
+        assert world.api.state(name).labels == labels
+        world.api.settle(joined.connection.close())
+
+
+def test_starts_share_a_run_in_the_producers_own_transaction_too(world: World, url: str) -> None:
+    for name, open_ in joined_forms(world, url):
+        joined = open_()
+        one = {"connection": joined.connection, "batch": 2, "within": 60, "key": name, "labels": {"by": name}}
+        started = [world.api.run("anything", number, **one) for number in range(3)]
+        assert [one.status for one in started] == ["started", "gathered", "started"], name
+        alone = {"connection": joined.connection, "singleton": name}
+        first = world.api.run("anything", 1, **alone)
+        assert world.api.run("anything", 2, **alone).run_id == first.run_id
+        skipped = world.api.run("anything", 2, **alone, on_conflict="skip")
+        assert (skipped.status, skipped.instead_of) == ("skipped", first.run_id)
+        with pytest.raises(InvalidArgument, match="your own transaction"):
+            world.api.run("anything", 2, **alone, on_conflict="cancel")
+        joined.commit()
+        world.inline.keeper.run_once()
+        world.inline.drain()
+        assert world.api.state(started[0].run_id).result == [0, 1]
+        assert len(world.api.runs(labels={"by": name})) == 2
+        assert world.api.state(first.run_id).status == "completed"
+        world.api.settle(joined.connection.close())
+
+
 def test_a_savepoint_that_is_rolled_back_does_not_take_the_message_of_a_run_outside_it(world: World, url: str) -> None:
     if world.kind == "async":
         pytest.skip("AsyncSession drives the same Session")

@@ -15,10 +15,10 @@ from rival_client.errors import NotPossible
 from rival_client.model.payload import Json
 from rival_client.model.records import RunState
 from rival_workers import StepError, branch, flow, for_each, loop, parallel, step, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
-from rival_workers.store.interface import Claim
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql import compensations
 from rival_workers.testing.clock import MOMENT
 from tests.contract.test_operators import settled

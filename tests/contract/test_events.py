@@ -19,11 +19,13 @@ from sqlalchemy.orm import Session
 from rival_client import TopicFull
 from rival_client.broker.message import EventMessage
 from rival_client.db.database import libpq_url
-from rival_client.db.tables import after, events, steps, waits
+from rival_client.db.event_tables import events, waits
+from rival_client.db.run_tables import steps
+from rival_client.db.types import after
 from rival_workers import flow, parallel, step, wait_event_step
-from rival_workers.store.interface import ClaimBy
+from rival_workers.store.claim_records import ClaimBy
+from rival_workers.store.sql import event_waits, locks
 from rival_workers.store.sql import events as eventing
-from rival_workers.store.sql import locks
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
 
@@ -394,7 +396,7 @@ def test_a_wait_that_begins_while_an_event_is_delivered_is_not_missed(
         return lock
 
     monkeypatch.setattr(eventing, "lock_topics", slowly(eventing.lock_topics))
-    monkeypatch.setattr(eventing, "need_topic", slowly(eventing.need_topic))
+    monkeypatch.setattr(event_waits, "need_topic", slowly(event_waits.need_topic))
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(acts.pop(first))
         assert locked.wait(5)

@@ -13,14 +13,15 @@ from sqlalchemy import select, update
 
 from rival_client import InvalidPayload, InvalidToken, Rival
 from rival_client.api.async_client import AsyncRival
-from rival_client.db.tables import after, now, steps
+from rival_client.db.run_tables import steps
+from rival_client.db.types import after, now
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.records import Step
 from rival_client.sql import external_steps
 from rival_client.sql.wake import wake_run
 from rival_workers import StepError, for_each, parallel, step
 from rival_workers.runtime.flow.signals import Killed
-from rival_workers.store.interface import Claim
+from rival_workers.store.claim_records import Claim
 from tests.support.inline import Clock, CollectingDoorbell, Inline
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
@@ -395,7 +396,7 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
             connection.execute(select(now()))
             time_is_up_now(inline)
             given = external_steps.completed(1, 1000)
-            assert external_steps.answer(connection, CompletionToken.parse(token), given, "test", 0.0)
+            assert external_steps.answer_step(connection, CompletionToken.parse(token), given, "test", 0.0)
             other = threads.submit(inline.store.claim_step, Claim("r", "ask", message[1]), None, "other")
         else:
             connection.execute(
@@ -463,7 +464,7 @@ def test_a_run_is_not_deleted_beside_the_history_entry_of_a_late_answer(postgres
         inline.rival.complete_step(token)
         inline.drain()
         with inline.store.database.transaction() as connection:
-            late = external_steps.answer(
+            late = external_steps.answer_step(
                 connection, CompletionToken.parse(token), external_steps.completed(2, 9), "late", 0.0
             )
             assert late is None

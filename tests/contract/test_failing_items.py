@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from rival_client.db.tables import after, now, orphans, steps, workflows
+from rival_client.db.run_tables import orphans, steps, workflows
+from rival_client.db.types import after, now
 from rival_client.errors import DatabaseRefused, DatabaseUnavailable
 from rival_workers import step
 from rival_workers.engine.interpreter import first

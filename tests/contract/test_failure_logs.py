@@ -12,8 +12,8 @@ import pytest
 from rival_client.model.records import LogEntry
 from rival_workers import ChildFailed, StepError, StepFailed, branch, flow, for_each, loop, parallel, step
 from rival_workers.engine import interpreter
-from rival_workers.runtime.attempt.step_transitions import Position
-from rival_workers.store.interface import Claim
+from rival_workers.runtime.attempt.position import Position
+from rival_workers.store.claim_records import Claim
 from tests.support.inline import Inline
 
 
@@ -97,7 +97,8 @@ def test_an_exception_that_asks_for_no_retry_says_so_when_there_were_attempts_le
     inline: Inline, caplog: pytest.LogCaptureFixture
 ) -> None:
     carry_out(inline, step(boom, max_attempts=3))
-    assert "attempt 1 of 3 failed, not retried: that takes StepError(behavior='retry'): ValueError" in logged(caplog)[0]
+    why = "that takes StepError(behavior='retry'), max_retries or retry_on"
+    assert f"attempt 1 of 3 failed, not retried: {why}: ValueError" in logged(caplog)[0]
 
 
 def test_a_soft_failure_says_that_the_run_continues(inline: Inline, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,7 +156,7 @@ def test_a_timeout_is_logged_with_the_place_of_the_function(inline: Inline, capl
     inline.store.begin_run("r", 0, interpreter.first(definition.plan), claim_for="gone")
     claim = Claim("r", "slow", 1, "timeout_token")
     assert inline.coordinator.transitions.time_out(
-        Position(claim, "w", step_message.version, definition.plan, 1, 0, "step")
+        Position(claim, "w", step_message.version, definition.policies, 1, 0, "step")
     )
     [line] = logged(caplog)
     assert "attempt 1 of 1 timed out, no retry: StepTimeout: attempt 1 took longer than its timeout of 5 s" in line

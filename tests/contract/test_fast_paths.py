@@ -23,28 +23,33 @@ from sqlalchemy import select
 
 from rival_client.db.database import Database
 from rival_client.db.locks import RUN_LOCK
-from rival_client.db.tables import RUN_ACTIVE, RUN_TERMINAL, STEP_TERMINAL, metadata, runs, steps
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.tables import metadata
 from rival_client.errors import NotPossible
 from rival_client.model.history_entries import REOPENINGS
 from rival_client.model.payload import Json
+from rival_client.model.starts import Start
+from rival_client.model.statuses import RUN_ACTIVE, RUN_TERMINAL, STEP_TERMINAL
+from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import EARLY
 from rival_client.model.transitions import run_sources, step_sources
 from rival_client.sql import events as event_statements
 from rival_client.sql import runs as run_statements
+from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.runs import pause_run, resume_run
 from rival_workers.dev.stack import Stack, create_database, drop_database
-from rival_workers.engine import rewind
 from rival_workers.engine.decisions import End, Retry
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.interpreter import advance, first
-from rival_workers.engine.plan import FlowNode, ForEachNode, Plan, StepConfig, StepNode, WaitNode
+from rival_workers.engine.nodes import FlowNode, ForEachNode, StepNode, WaitNode
+from rival_workers.engine.plan import Plan
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
+from rival_workers.store.claim_records import Claim, WorkflowVersion
 from rival_workers.store.flow_records import ChildRun, EventWait, FlowCommit, FlowPaused
-from rival_workers.store.interface import Claim, WorkflowVersion
+from rival_workers.store.operator_records import Order
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.postgres.store import FAST_PATHS, PostgresStore
 from rival_workers.store.sql.locks import BETWEEN, KEYS, TOPICS
-from rival_workers.store.sql.operator import Order
 from rival_workers.store.sql_store import SqlStore
 
 CASES = int(os.environ.get("RIVAL_FAST_PATH_CASES", "6"))
@@ -55,7 +60,14 @@ TOLERANCE = dt.timedelta(seconds=40)
 GRACE, TIMEOUT, DELAY = 1000.0, 2000.0, 3000.0
 EXECUTOR = "e1"
 ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
-_A = StepNode(name="a", on_error=True, config=StepConfig(timeout=TIMEOUT))
+
+
+def timed(path: str) -> StepConfig:
+    """The options of the step `a`, wherever it is."""
+    return StepConfig(timeout=TIMEOUT) if path.endswith("a") else StepConfig()
+
+
+_A = StepNode(name="a", on_error=True)
 _Z = StepNode(name="z")
 PLANS = {
     "steps": Plan(nodes=(_A, _Z)),
@@ -171,7 +183,7 @@ class Walk:
             workflow = store.load_workflow(name, PLANS[name].version)
             assert workflow is not None
             with store.database.transaction() as connection:
-                run_statements.insert_runs(connection, workflow, {run_id: Json('{"x":1}')}, GRACE)
+                insert_runs(connection, Start(workflow, {run_id: Json('{"x":1}')}), GRACE)
 
         self.both(insert)
 
@@ -181,7 +193,7 @@ class Walk:
             return
         named = WorkflowVersion(run.workflow, run.version)
         executor, of = self.executor(), self.random.choice([None, named, named, WorkflowVersion("other", "1")])
-        begins = first(PLANS[run.workflow])
+        begins = first(PLANS[run.workflow]).with_options(timed)
         self.both(lambda s: s.begin_run(run.id, run.token, begins, claim_for=executor, of=of))
 
     def claim_step(self) -> None:
@@ -214,11 +226,17 @@ class Walk:
             claim, retry = self.claim_of(row), Retry(self.random.choice([0.0, DELAY]), ERROR)
             self.both(lambda s: s.retry_step(claim, retry, rung=True))
 
-    def release_step(self) -> None:
+    def take_over_step(self) -> None:
         row = self.a_step(steps.c.status == "running")
         if row is not None:
-            claim, reason = self.claim_of(row), self.random.choice(["lost", "handed_back"])
-            self.both(lambda s: s.release_step(claim, reason))
+            claim = self.claim_of(row)
+            self.both(lambda s: s.take_over_step(claim))
+
+    def hand_back_step(self) -> None:
+        row = self.a_step(steps.c.status == "running")
+        if row is not None:
+            claim = self.claim_of(row)
+            self.both(lambda s: s.hand_back_step(claim))
 
     # -- operators ----------------------------------------------------------------------------------------
 
@@ -250,15 +268,15 @@ class Walk:
         run = self.a_run(runs.c.status.in_(("running", "suspended", *RUN_TERMINAL)))
         if run is None:
             return
-        order = Order("retry", "operator", children_retried=True)
-        cut: Any = rewind.retry
         if run.status not in run_sources("retry_run"):
             step = self.a_step(steps.c.run_id == run.id, steps.c.kind.in_(("step", "flow")))
             if step is None:
                 return
-            order = Order("rewind", "operator", step.path, children_retried=True)
-            cut = lambda plan, rows: rewind.rewind(plan, rows, step.path)  # noqa: E731
-        self.both(lambda s: s.reopen_run(run.id, order, cut))
+            to_step = Order("rewind", "operator", step.path, children_retried=True)
+            self.both(lambda s: s.rewind_run(run.id, to_step))
+            return
+        order = Order("retry", "operator", children_retried=True)
+        self.both(lambda s: s.retry_run(run.id, order))
 
     # -- flows --------------------------------------------------------------------------------------------
 
@@ -367,7 +385,8 @@ CALLS_BY_WEIGHT: dict[str, int] = {
     "claim_step": 12,
     "finish_step": 24,
     "retry_step": 2,
-    "release_step": 2,
+    "take_over_step": 1,
+    "hand_back_step": 1,
     "pause_or_resume": 3,
     "cancel": 1,
     "reopen": 3,
@@ -457,20 +476,20 @@ STATEMENTS = {name: one.sql for file in FILES for name, one in load_statements(f
 #: The guard of each statement that changes a row: its verb, and the statuses that it takes of those in the table.
 STEP_GUARDS = {
     "rival_claim_step": ("claim_step", r"step\.status IN \(([^)]*)\)", {"pending", "waiting_retry"}),
-    "rival_finish_and_claim": ("finish_step", r"step\.status = ('\w+')", {"running"}),
-    "rival_finish_and_open": ("finish_step", r"step\.status = ('\w+')", {"running"}),
-    "rival_finish_and_complete": ("finish_step", r"step\.status = ('\w+')", {"running"}),
-    "rival_finish_lane_and_claim": ("finish_step", r"AND status = ('\w+')", {"running"}),
-    "rival_finish_lane_and_open": ("finish_step", r"AND status = ('\w+')", {"running"}),
+    "rival_finish_step_and_claim": ("finish_step", r"step\.status = ('\w+')", {"running"}),
+    "rival_finish_step_and_open": ("finish_step", r"step\.status = ('\w+')", {"running"}),
+    "rival_finish_step_and_complete": ("finish_step", r"step\.status = ('\w+')", {"running"}),
+    "rival_finish_step_of_lane_and_claim": ("finish_step", r"AND status = ('\w+')", {"running"}),
+    "rival_finish_step_of_lane_and_open": ("finish_step", r"AND status = ('\w+')", {"running"}),
     "rival_record_checkpoint": ("suspend_step", r"AND status = ('\w+')", {"running"}),
-    "rival_end_steps": ("suspend_step", r"AND status = ('\w+')", {"running"}),
-    "rival_receive_end": ("suspend_step", r"flow\.status = ('\w+')", {"running"}),
+    "rival_commit_flow_ends": ("suspend_step", r"AND status = ('\w+')", {"running"}),
+    "rival_commit_flow_receipt": ("suspend_step", r"flow\.status = ('\w+')", {"running"}),
     "rival_continue_flow": ("suspend_step", r"AND status = ('\w+')", {"running"}),
     "rival_deliver_event": ("wake_step", r"s\.status = ('\w+')", {"waiting"}),
 }
 RUN_GUARDS = {
     "rival_begin_run": ("begin_run", r"AND status = ('\w+')"),
-    "rival_finish_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
+    "rival_finish_step_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
 }
 
 

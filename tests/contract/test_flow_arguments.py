@@ -11,7 +11,7 @@ import pytest
 from rival_client.db.types import Timestamp
 from rival_client.model.arguments import MAX_NAME
 from rival_workers import DefinitionError, FlowContext, flow, step, wait_event_step
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from tests.support.inline import Inline
 
 FAR = dt.datetime(9999, 12, 31, tzinfo=dt.timezone(-dt.timedelta(hours=14)))

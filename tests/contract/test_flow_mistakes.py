@@ -313,7 +313,7 @@ def test_what_comes_after_the_last_checkpoint_of_a_lost_attempt_is_logged_again(
         if not lost:
             lost.append(1)
             [running] = inline.store.running_on(inline.process.executor.id)
-            inline.store.release_step(running.claim, "lost")
+            inline.store.take_over_step(running.claim)
 
     lost: list[int] = []
     define(inline, body)

@@ -188,5 +188,5 @@ def test_step_in_a_plan_overrides_the_decorator_in_other_words(inline: Inline) -
     inline.define("w", step(decorated, max_retries=1))
     start(inline, workflow="w")
     assert calls == {"decorated": 2}
-    with pytest.raises(DefinitionError, match="max_attempts and max_retries say the same thing"):
+    with pytest.raises(DefinitionError, match="give one of the two"):
         inline.define("v", step(fails, max_attempts=2, max_retries=1))

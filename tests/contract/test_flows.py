@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from rival_client.db.tables import deliveries
+from rival_client.db.event_tables import deliveries
 from rival_workers import ChildFailed, StepError, StepFailed, delay_step, flow, parallel, step, wait_event_step
 from rival_workers.definition.flows import Flow
-from rival_workers.definition.policies import default
 from rival_workers.definition.registry import Registry
+from rival_workers.definition.rules import default
 from tests.support.inline import Clock, Inline
 
 
@@ -617,7 +617,7 @@ def test_a_flow_that_was_taken_over_meanwhile_can_change_nothing_any_more(inline
     def body(ctx: Any) -> Any:
         ctx.step(once, "first")
         [running] = inline.store.running_on(inline.process.executor.id)
-        token = inline.store.release_step(running.claim, "lost")
+        token = inline.store.take_over_step(running.claim)
         assert token is not None
         assert inline.store.claim_step(replace(running.claim, token=token), None, "another") is not None
         act(ctx)
@@ -638,7 +638,7 @@ def test_what_a_flow_does_forgives_its_losses_and_a_new_beginning_its_attempts(i
         [running] = inline.store.running_on(inline.process.executor.id)
         if not seen:
             seen.append((running.attempts, running.lost))
-            inline.store.release_step(running.claim, "lost")
+            inline.store.take_over_step(running.claim)
             return None
         before = (running.attempts, running.lost)
         ctx.step(once, "turn")

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event, insert
 
 from rival_client.db.database import Database
-from rival_client.db.tables import attempts, runs, steps
+from rival_client.db.run_tables import attempts, runs, steps
 from rival_client.model.kinds import COMPOSITE_KINDS, CompositeKind
 from rival_client.model.records import RunState
 from rival_client.sql.run_reads import read_state

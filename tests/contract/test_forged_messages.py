@@ -14,7 +14,7 @@ from rival_client.broker.message import StepMessage
 from rival_workers import for_each, step, wait_event_step
 from rival_workers.engine.decisions import Retry
 from rival_workers.engine.interpreter import first
-from rival_workers.store.interface import Claim, Claimed, NotYet, WorkflowVersion
+from rival_workers.store.claim_records import Claim, Claimed, NotYet, WorkflowVersion
 from tests.contract.stage import ERROR, PLAN, Stage, every_row
 from tests.support.inline import Inline
 
@@ -63,11 +63,11 @@ def test_a_step_and_a_run_are_parked_only_under_their_own_workflow(stage: Stage,
     claim = stage.begin(executor=None)
     stage.add_run("new")
     before = stage.everything()
-    assert stage.store.park("r", claim.path, claim.token, "unknown here", 15.0, of=wrong) == RIGHT
-    assert stage.store.park("new", None, 0, "unknown here", 15.0, of=wrong) == RIGHT
+    assert stage.store.park_step(claim, "unknown here", 15.0, of=wrong) == RIGHT
+    assert stage.store.park_run("new", 0, "unknown here", 15.0, of=wrong) == RIGHT
     assert stage.everything() == before
-    assert stage.store.park("r", claim.path, claim.token, "unknown here", 15.0, of=RIGHT)
-    assert stage.store.park("new", None, 0, "unknown here", 15.0, of=RIGHT)
+    assert stage.store.park_step(claim, "unknown here", 15.0, of=RIGHT)
+    assert stage.store.park_run("new", 0, "unknown here", 15.0, of=RIGHT)
 
 
 def test_what_waits_without_a_time_is_not_claimed(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rival_client.db.database import Database
-from rival_client.db.tables import steps
+from rival_client.db.run_tables import steps
 from rival_client.model.payload import Json
 from rival_client.model.rebuild import rebuild
 from rival_client.model.records import HistoryEntry
@@ -82,7 +82,7 @@ def test_the_state_of_a_run_that_went_through_everything_is_rebuilt_from_its_his
         "failed",
         "retried",
         "suspended",
-        "resumed",
+        "woken",
         "event",
         "child",
         "rewind_run",
@@ -113,7 +113,7 @@ def test_each_entry_says_who_or_what_did_it(inline: Inline) -> None:
     who = {entry.what: entry.by for entry in inline.rival.history("r")}
     executor = inline.process.executor.id
     assert who["started"] == who["claimed"] == executor
-    assert who["event"] == who["resumed"] == f"event {event.event_id}"
+    assert who["event"] == who["woken"] == f"event {event.event_id}"
     assert (who["rewind_run"], who["scheduled"], who["cancelled"]) == ("ann", "ann", "bob")
 
 
@@ -185,7 +185,7 @@ def test_a_flow_that_does_nothing_new_keeps_the_losses_that_its_history_records(
         [claim] = [running.claim for running in inline.store.running_on(inline.process.executor.id)]
         if not seen:
             seen.append((0, assert_histories_are_complete(inline.store.database)))
-            inline.store.release_step(claim, "lost")
+            inline.store.take_over_step(claim)
             return 0
         IDLE[what](inline.store, claim, CheckpointRef("f/first", "step", 1))
         seen.append((inline.rival.state("r").steps[0].lost, assert_histories_are_complete(inline.store.database)))
@@ -211,7 +211,7 @@ def test_a_flow_that_waits_again_after_a_loss_has_it_forgiven_by_its_history_too
         passes.append(1)
         if len(passes) == 1:
             [claim] = [running.claim for running in inline.store.running_on(inline.process.executor.id)]
-            inline.store.release_step(claim, "lost")
+            inline.store.take_over_step(claim)
         first.result()
 
     inline.define("w", waits_twice)

@@ -15,16 +15,20 @@ from sqlalchemy import Engine, event, text
 
 from rival_client.db.database import Database
 from rival_client.db.prepared import Statement
-from rival_client.db.tables import RUN_ACTIVE
 from rival_client.model.records import LogEntry
-from rival_client.sql.events import INSERT_EVENT
-from rival_client.sql.run_reads import READ_STATUS
+from rival_client.model.statuses import RUN_ACTIVE
+from rival_client.sql import fleet_reads, live_reads, run_counts, run_rows, step_pages, workflow_reads
+from rival_client.sql.events import INSERT_EVENT, list_events
+from rival_client.sql.history import read_history, read_newest
+from rival_client.sql.run_inserts import INSERT_RUN, INSERT_RUNS
+from rival_client.sql.run_reads import READ_RESULT, READ_STATUS
 from rival_client.sql.run_search import Cursor, RunFilter, list_runs, run_ids
-from rival_client.sql.runs import INSERT_RUN
+from rival_client.sql.why_reads import read_facts
 from rival_workers.dev.stack import Stack, create_database, drop_database
-from rival_workers.store.interface import Claim, SweepOptions
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.sql_store import SqlStore
+from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, SOON, Stage
 from tests.support.inline import Clock
 
@@ -39,6 +43,11 @@ INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, 
                          created_at, started_at, completed_at)
 SELECT 'old-' || n, path, 'step', 'completed', 1, 2, 2, 'e' || n % 50, '1', now(), now(), now()
 FROM {CROWD}, unnest(ARRAY['a', 'b']) AS path
+""",
+    f"""
+INSERT INTO rival_labels (run_id, name, value, created_at)
+SELECT 'old-' || n, label.name, label.value, now() - n * interval '1 second'
+FROM {CROWD}, LATERAL (VALUES ('tenant', 't' || n % 100), ('tier', 'gold')) AS label (name, value)
 """,
     "VACUUM ANALYZE",
 )
@@ -55,6 +64,12 @@ INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, 
                          due_at, created_at, started_at)
 SELECT 'old-' || n, path, 'flow', 'waiting', 1, 2, 2, 'e' || n % 50, at, at, now(), now()
 FROM {CROWD}, (VALUES ('a', now() + interval '1 year'), ('a/sleep', NULL)) AS step (path, at)
+""",
+    "ALTER TABLE rival_labels SET (autovacuum_enabled = false)",
+    f"""
+INSERT INTO rival_labels (run_id, name, value, created_at)
+SELECT 'old-' || n, label.name, label.value, now() - n * interval '1 second'
+FROM {CROWD}, LATERAL (VALUES ('tenant', 't' || n % 100), ('tier', 'gold')) AS label (name, value)
 """,
 )
 
@@ -84,14 +99,16 @@ def full_scans(plan: Any) -> list[str]:
     return found + full_scans([plan[key] for key in ("Plan",) if key in plan] + plan.get("Plans", []))
 
 
-BIG = {"rival_runs", "rival_steps"}
+BIG = {"rival_runs", "rival_steps", "rival_labels"}
 
 
 IN_FILES = [one for file in ("steps.sql", "flows.sql", "events.sql") for one in load_statements(file).values()]
 
 
 @pytest.mark.parametrize(
-    "statement", [*IN_FILES, READ_STATUS, INSERT_RUN, INSERT_EVENT], ids=lambda statement: statement.name.decode()
+    "statement",
+    [*IN_FILES, READ_STATUS, READ_RESULT, INSERT_RUN, INSERT_RUNS, INSERT_EVENT],
+    ids=lambda statement: statement.name.decode(),
 )
 def test_a_hot_statement_uses_its_index(crowded: Stage, statement: Statement) -> None:
     with crowded.database.transaction() as connection:
@@ -122,9 +139,9 @@ OPERATIONS: dict[str, Callable[[Stage], object]] = {
     "finish_step, the last": lambda s: s.store.finish_step(HELD, DONE, COMPLETES, claim_for=None),
     "finish_step, failed": lambda s: s.store.finish_step(HELD, FAILED, FAILS, claim_for=None),
     "retry_step": lambda s: s.store.retry_step(HELD, SOON, rung=True),
-    "release_step": lambda s: s.store.release_step(HELD, "lost"),
-    "park a step": lambda s: s.store.park("pending", "a", 0, "unknown", 15.0),
-    "park a run": lambda s: s.store.park("new", None, 0, "unknown", 15.0),
+    "take_over_step": lambda s: s.store.take_over_step(HELD),
+    "park a step": lambda s: s.store.park_step(Claim("pending", "a", 0), "unknown", 15.0),
+    "park a run": lambda s: s.store.park_run("new", 0, "unknown", 15.0),
     "read_step": lambda s: s.store.read_step("running", "a"),
     "token_of": lambda s: s.store.token_of("running", "a"),
     "running_on": lambda s: s.store.running_on("e1"),
@@ -198,9 +215,40 @@ def test_listing_the_newest_runs_does_not_sort_them_all(crowded: Stage) -> None:
         list_runs(connection, RunFilter(workflow="w", status=RUN_ACTIVE), limit=50)
         list_runs(connection, RunFilter(error="no such card"), limit=50)
         list_runs(connection, RunFilter(parent="old-1"), limit=50)
+        list_runs(connection, RunFilter(labels={"tenant": "t7"}), limit=50)
+        list_runs(connection, RunFilter(labels={"tenant": "t7", "tier": "gold"}, workflow="w"), limit=50)
+        list_runs(connection, RunFilter(labels={"tier": "gold"}, status=RUN_ACTIVE), limit=50)
         run_ids(connection, "", limit=50)
         run_ids(connection, "old-1", limit=50)
         list_runs(connection, RunFilter(workflow="w"), behind=Cursor(dt.datetime.now(dt.UTC), "x"), limit=50)
+    for statement, plan in plans:
+        assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
+
+
+def test_what_the_dashboard_reads_goes_through_an_index(crowded: Stage) -> None:
+    now = dt.datetime.now(dt.UTC)
+    with explained(crowded.database.engine) as plans, crowded.database.transaction() as connection:
+        for chosen in (RunFilter(), RunFilter(workflow="w"), RunFilter(status=RUN_ACTIVE), RunFilter(parent="old-1")):
+            run_rows.list_rows(connection, chosen, limit=50)
+            run_counts.count_newer(connection, chosen, now, "x")
+        run_rows.rows_beginning(connection, "old-1", 50)
+        run_rows.rows_by_id(connection, ["old-1", "old-2"])
+        run_rows.open_steps(connection, ["old-1", "old-2"])
+        run_rows.children_of(connection, "old-1")
+        step_pages.items(connection, "old-1", "a", 0, 50)
+        step_pages.checkpoints(connection, "old-1", "a", None, 0, 50)
+        read_newest(connection, "old-1", limit=50)
+        read_history(connection, "old-1", limit=50, slim=True)
+        live_reads.entries_since(connection, {"old-1": 0, "old-2": 0})
+        live_reads.history_floor(connection, now)
+        live_reads.progress_of(connection, ["old-1"], 50)
+        read_facts(connection, "old-1")
+        fleet_reads.parked_runs(connection)
+        fleet_reads.overdue(connection)
+        fleet_reads.running_attempts(connection)
+        list_events(connection, limit=50)
+        workflow_reads.ended_runs(connection, "w", 50)
+        list(workflow_reads.step_times(connection, ["old-1", "old-2"]))
     for statement, plan in plans:
         assert not set(full_scans(plan)) & BIG, f"{statement}\n{json.dumps(plan, indent=1)}"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rival_workers import StepError, for_each, parallel, step, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from tests.support.inline import Inline
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from rival_client.db.tables import waits
+from rival_client.db.event_tables import waits
 from rival_client.errors import DatabaseUnavailable
 from rival_workers import flow, step
 from rival_workers.definition.registry import Registry
@@ -128,7 +128,7 @@ def test_a_flow_goes_on_after_the_database_was_away_for_longer_than_its_patience
     assert [record for record in caplog.records if "it is released" in record.message] != []
 
 
-@pytest.mark.parametrize("operation", ["suspend_outside", "read_step"])
+@pytest.mark.parametrize("operation", ["suspend_external_step", "read_step"])
 def test_an_external_step_is_not_left_running_when_the_database_was_away_for_too_long(
     impatient: Inline, operation: str
 ) -> None:

@@ -21,9 +21,10 @@ from sqlalchemy import select
 from rival_client import NotPossible
 from rival_client.broker.message import StepMessage
 from rival_client.db.database import libpq_url
-from rival_client.db.tables import STEP_TERMINAL, runs, steps
+from rival_client.db.run_tables import runs, steps
 from rival_client.errors import RunNotFound
 from rival_client.model.completion_token import CompletionToken
+from rival_client.model.statuses import STEP_TERMINAL
 from rival_workers import flow, for_each, parallel, step, wait_event_step
 from tests.support.inline import CollectingDoorbell, Inline
 from tests.support.workers import wait_until

@@ -14,15 +14,15 @@ from sqlalchemy import select
 
 from rival_client.broker.message import StepMessage
 from rival_client.db.locks import share_run
-from rival_client.db.tables import runs, steps
+from rival_client.db.run_tables import runs, steps
 from rival_client.errors import NotPossible, RunNotFound
 from rival_client.model.payload import Json
 from rival_client.model.records import RunState
 from rival_workers import StepError, branch, for_each, loop, parallel, step, wait_event_step, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun
-from rival_workers.store.interface import Claim
+from rival_workers.store.claim_records import Claim
 from tests.support.inline import Clock, Inline
 from tests.support.locks import until_blocked
 

@@ -14,7 +14,7 @@ from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseRefused, Da
 from rival_workers import StepError, branch, for_each, step
 from rival_workers.engine.interpreter import first
 from rival_workers.runtime.executor import COMPARE_EVERY
-from rival_workers.store.interface import Claim
+from rival_workers.store.claim_records import Claim
 from tests.support.inline import Inline
 
 #: Errors of the database that may be over by the next try, and those that need a change of code or schema.
@@ -164,7 +164,7 @@ def test_one_that_lasts_too_long_hands_the_attempt_back_and_uses_up_nothing(
 def test_what_could_not_be_handed_back_is_released_by_the_heartbeat(inline: Inline, error: DatabaseError) -> None:
     impatient(inline).define("w", step(lambda: 7, name="work"))
     fails(inline, "finish_step", error)
-    fails(inline, "release_step", error)
+    fails(inline, "hand_back_step", error)
     started(inline)
     assert inline.rival.state("r").steps[0].status == "running"
     inline.process.executor.beat_once()

@@ -14,10 +14,12 @@ import pytest
 from rival_client import Rival, RunConflict, Started
 from rival_client.db.database import libpq_url
 from rival_client.db.locks import SHARED_RUN_LOCK_SQL
-from rival_client.db.tables import STEP_TERMINAL
+from rival_client.model.statuses import STEP_TERMINAL
 from rival_client.settings import Settings
+from rival_workers.engine.effects import Advance, EndRun, FailRun
 from rival_workers.engine.interpreter import first
-from rival_workers.store.interface import Claim, Claimed, SweepOptions
+from rival_workers.store.claim_records import Claim, Claimed, NotYet
+from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, PLAN, SOON, TIMED, Stage
 from tests.support.inline import CollectingDoorbell
 
@@ -260,7 +262,7 @@ def test_of_finish_and_takeover_one_wins(pg_stage: Stage, crossing: Crossing, fi
         return pg_stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None) is not None
 
     def take_over() -> bool:
-        return pg_stage.store.release_step(claim, "lost") is not None
+        return pg_stage.store.take_over_step(claim) is not None
 
     operations = [finish, take_over] if first_comes == "finish" else [take_over, finish]
     assert cross(crossing, HOLD_STEP, *operations) == [True, False]
@@ -270,7 +272,7 @@ def test_of_finish_and_takeover_one_wins(pg_stage: Stage, crossing: Crossing, fi
 
 def test_two_takeovers_of_one_attempt_count_it_lost_once(pg_stage: Stage, crossing: Crossing) -> None:
     claim = pg_stage.begin()
-    twice = [lambda: pg_stage.store.release_step(claim, "lost")] * 2
+    twice = [lambda: pg_stage.store.take_over_step(claim)] * 2
     assert cross(crossing, HOLD_STEP, *twice) == [2, None]
     assert (pg_stage.step()["lost"], pg_stage.count("rival_attempts")) == (1, 1)
 
@@ -384,3 +386,77 @@ def test_many_producers_many_finishes_and_cancels_at_once_do_not_deadlock(pg_sta
             future.result(timeout=20)
     for run_id in runs:
         assert pg_stage.run(run_id)["status"] in ("completed", "cancelled")
+
+
+# -- deadlines ------------------------------------------------------------------------------------------------
+
+EXPIRES = Advance((FailRun(), EndRun("failed")))
+
+
+def begun_and_over(stage: Stage) -> None:
+    stage.begin("r")
+    stage.force("UPDATE rival_runs SET deadline_at = now() - interval '1 s', ring_at = now() WHERE id = 'r'")
+
+
+def test_a_finish_before_the_deadline_of_its_run_is_applied_wins(pg_stage: Stage, crossing: Crossing) -> None:
+    begun_and_over(pg_stage)
+    finished, expired = cross(
+        crossing,
+        HOLD_STEP,
+        lambda: pg_stage.store.finish_step(Claim("r", "a", 1), DONE, COMPLETES, claim_for=None),
+        lambda: pg_stage.store.expire_run("r", EXPIRES),
+    )
+    assert finished is not None
+    assert (expired, pg_stage.run("r")["status"]) == (None, "completed")
+
+
+def test_a_finish_after_the_deadline_of_its_run_was_applied_is_stale(pg_stage: Stage, crossing: Crossing) -> None:
+    begun_and_over(pg_stage)
+    expired, finished = cross(
+        crossing,
+        HOLD_STEP,
+        lambda: pg_stage.store.expire_run("r", EXPIRES),
+        lambda: pg_stage.store.finish_step(Claim("r", "a", 1), DONE, COMPLETES, claim_for=None),
+    )
+    assert (expired.ended_as, finished) == ("failed", None)
+    assert pg_stage.run("r")["status"] == "failed"
+    assert_consistent(pg_stage)
+
+
+def test_two_that_apply_one_deadline_apply_it_once(pg_stage: Stage, crossing: Crossing) -> None:
+    begun_and_over(pg_stage)
+    expire = lambda: pg_stage.store.expire_run("r", EXPIRES)  # noqa: E731
+    first_one, second = cross(crossing, HOLD_STEP, expire, expire)
+    assert (first_one.ended_as, second) == ("failed", None)
+    assert_consistent(pg_stage)
+
+
+# -- starts that share a run -----------------------------------------------------------------------------------
+
+
+def due_debounced(stage: Stage) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """A debounced run that is due: its id, its begin, and another start."""
+    rival = rival_on(stage)
+    run_id = rival.run("w", 1, debounce=5, key="k", collect=True).run_id
+    stage.force("UPDATE rival_runs SET due_at = now()")
+    begin = lambda: stage.store.begin_run(run_id, 0, first(PLAN), claim_for="e1")  # noqa: E731
+    return run_id, begin, lambda: rival.run("w", 2, debounce=5, key="k", collect=True)
+
+
+HOLD_RUNS = "SELECT 1 FROM rival_runs FOR UPDATE"
+
+
+def test_a_start_before_its_debounced_run_begins_is_in_that_run(pg_stage: Stage, crossing: Crossing) -> None:
+    run_id, begin, start = due_debounced(pg_stage)
+    started, begun = cross(crossing, HOLD_RUNS, start, begin)
+    assert (started.run_id, started.status) == (run_id, "gathered")
+    assert isinstance(begun, NotYet), "the start has postponed it"
+    assert pg_stage.run(run_id)["input"] == [1, 2]
+
+
+def test_a_start_after_its_debounced_run_has_begun_is_another_run(pg_stage: Stage, crossing: Crossing) -> None:
+    run_id, begin, start = due_debounced(pg_stage)
+    begun, started = cross(crossing, HOLD_RUNS, begin, start)
+    assert begun is not None
+    assert (started.run_id != run_id, started.status) == (True, "started")
+    assert [pg_stage.run(one)["input"] for one in (run_id, started.run_id)] == [[1], [2]]

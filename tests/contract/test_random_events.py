@@ -27,7 +27,10 @@ from hypothesis.stateful import (
 from sqlalchemy import delete, select, update
 
 from rival_client.broker.message import EventMessage
-from rival_client.db.tables import after, attempts, deliveries, events, history, runs, steps, waits
+from rival_client.db.event_tables import deliveries, events, waits
+from rival_client.db.log_tables import history
+from rival_client.db.run_tables import attempts, runs, steps
+from rival_client.db.types import after
 from rival_workers import flow, wait_event_step
 from rival_workers.definition.registry import Registry
 from rival_workers.testing.world import migrated

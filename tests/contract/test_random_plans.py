@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rival_workers import StepError, branch, for_each, loop, parallel, step, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.testing.world import migrated
 from tests.support.inline import Clock, Inline
 

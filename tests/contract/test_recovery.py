@@ -9,7 +9,7 @@ from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.recovery import Recovery, recover
 from rival_workers import flow, wait_event_step
 from rival_workers.engine.decisions import Retry
-from rival_workers.store.interface import SweepOptions
+from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import DONE, ERROR, GOES_ON, Stage
 from tests.support.inline import Clock, Inline
 
@@ -54,7 +54,7 @@ def test_the_report_counts_what_others_must_do_or_wait_for(stage: Stage) -> None
     stage.begin("dead", executor="e2")
     stage.begin("unknown", executor="e3")
     stage.add_run("parked")
-    stage.store.park("parked", None, 0, "nobody has it", 15.0)
+    stage.store.park_run("parked", 0, "nobody has it", 15.0)
     stage.store.retry_step(stage.begin("later"), Retry(60.0, ERROR), rung=False)
     stage.time_passes(2)
     before = stage.everything()

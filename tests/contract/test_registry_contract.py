@@ -225,7 +225,7 @@ def test_an_attempt_that_was_lost_is_no_waiting_of_the_next_one(timed: Inline) -
     timed.store.begin_run(run_id, timed.doorbell.take()[0].token, first(plan), claim_for="gone")
     passes(timed, 100)
     [running] = timed.store.running_on("gone")
-    timed.coordinator.transitions.release(running, "lost")
+    timed.coordinator.transitions.take_over(running)
     passes(timed, 4)
     timed.drain()
     [done] = state_of(timed, run_id).steps

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from rival_client.db.tables import runs
-from rival_workers.engine.plan import Plan, StepNode
+from rival_client.db.run_tables import runs
+from rival_workers.engine.nodes import StepNode
+from rival_workers.engine.plan import Plan
 from tests.contract.stage import COMPLETES, DONE, PLAN, Stage
 from tests.support.inline import Clock, Inline
 

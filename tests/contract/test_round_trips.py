@@ -37,21 +37,25 @@ def test_each_step_of_a_plan_is_one_round_trip(fleet: Inline) -> None:
     fleet.define("w", *[step(nothing, name=name) for name in "abc"])
     assert asked_by(fleet, "w") == [
         "rival_begin_run",
-        "rival_finish_and_claim",
-        "rival_finish_and_claim",
-        "rival_finish_and_complete",
+        "rival_finish_step_and_claim",
+        "rival_finish_step_and_claim",
+        "rival_finish_step_and_complete",
     ]
 
 
 def test_each_item_of_a_for_each_is_one_round_trip(fleet: Inline) -> None:
     fleet.define("w", for_each("all", items=lambda: range(20), do=[step(nothing, name="a")], concurrency=1))
     asked = [what for what in asked_by(fleet, "w") if what.startswith("rival_")]
-    assert asked == ["rival_finish_lane_and_claim"] * 20, "only the first and the last one need more"
+    assert asked == ["rival_finish_step_of_lane_and_claim"] * 20, "only the first and the last one need more"
 
 
 def test_each_step_of_a_flow_is_one_round_trip(fleet: Inline) -> None:
     define(fleet, lambda ctx: [ctx.step(nothing) for _ in range(5)] and None)
-    assert asked_by(fleet, "f") == ["rival_begin_run", *["rival_record_checkpoint"] * 5, "rival_finish_and_complete"]
+    assert asked_by(fleet, "f") == [
+        "rival_begin_run",
+        *["rival_record_checkpoint"] * 5,
+        "rival_finish_step_and_complete",
+    ]
 
 
 def test_a_flow_that_continues_costs_the_same_each_time(fleet: Inline) -> None:

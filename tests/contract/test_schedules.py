@@ -13,7 +13,9 @@ from sqlalchemy import select
 
 from rival_client import Rival, RivalError
 from rival_client.db.database import Database
-from rival_client.db.tables import after, now, runs, schedules
+from rival_client.db.fleet_tables import schedules
+from rival_client.db.run_tables import runs
+from rival_client.db.types import after, now
 from rival_client.model.cron import CatchUp, Planned, Rule
 from rival_client.model.payload import NULL, Json
 from rival_client.settings import Settings

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, select
 
 from rival_client.db.database import Database
-from rival_client.db.tables import executors
+from rival_client.db.fleet_tables import executors
 from rival_workers.store.sql_store import SqlStore
 
 

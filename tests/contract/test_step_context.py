@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rival_workers import StepError, flow, for_each, loop, parallel, step, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from tests.support.inline import Inline
 
 

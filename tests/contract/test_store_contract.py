@@ -9,37 +9,30 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from rival_client.db.tables import STEP_STATUSES, STEP_TERMINAL
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json
 from rival_client.model.records import LogEntry
+from rival_client.model.statuses import STEP_STATUSES, STEP_TERMINAL
+from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.model.transitions import STEP_TRANSITIONS
 from rival_client.sql import run_reads
 from rival_client.sql.history import read_history
 from rival_client.sql.logs import read_logs
 from rival_client.sql.workflows import current_workflow
-from rival_workers.engine.decisions import End, Retry
+from rival_workers.engine.decisions import End, FallBack, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, OpenRow
 from rival_workers.engine.interpreter import first
-from rival_workers.engine.plan import Plan, StepConfig, StepNode
+from rival_workers.engine.nodes import StepNode
+from rival_workers.engine.plan import Plan
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
-from rival_workers.store.interface import BeginResult, Claim, Claimed, FinishResult, NotYet, SweepOptions
-from tests.contract.stage import (
-    COMPLETES,
-    DONE,
-    ERROR,
-    FAILED,
-    FAILS,
-    GOES_ON,
-    PLAN,
-    SKIPPED,
-    SOON,
-    TIMED,
-    Stage,
-)
+from rival_workers.store.claim_records import BeginResult, Claim, Claimed, FinishResult, NotYet
+from rival_workers.store.sweep_records import SweepOptions
+from tests.contract.stage import COMPLETES, DONE, ERROR, FAILED, FAILS, GOES_ON, PLAN, SKIPPED, SOON, TIMED, Stage
 
+EXPIRED = End("failed", error=ERROR, hard=True, outcome="expired")
 ASLEEP = CheckpointWrite(CheckpointRef("a/sleep", "sleep", 0), "waiting", delay=60.0)
+FALLEN = FallBack(ERROR, {"function": "f"})
 LOOK = SweepOptions(limit=100, backoff=10.0, backoff_max=35.0)
 
 
@@ -55,11 +48,18 @@ def apply(stage: Stage, verb: str, claim: Claim) -> bool:
         "finish_step": lambda: store.finish_step(claim, DONE, COMPLETES, claim_for=None),
         "retry_step": lambda: store.retry_step(claim, SOON, rung=True) is not None,
         "time_out_finish": lambda: store.finish_step(timeout, FAILED, FAILS, claim_for=None),
+        "postpone_step": lambda: store.postpone_step(claim, 60.0, "bank", rung=True) is not None,
+        "expire_step": lambda: store.finish_step(timeout, EXPIRED, FAILS, claim_for=None),
         "time_out_retry": lambda: store.retry_step(timeout, SOON, rung=True) is not None,
-        "release_step": lambda: store.release_step(claim, "lost") is not None,
+        "take_over_step": lambda: store.take_over_step(claim) is not None,
+        "hand_back_step": lambda: store.hand_back_step(claim) is not None,
+        "fall_back": lambda: store.finish_step(claim, FALLEN, Advance(()), claim_for=None),
+        "time_out_fall_back": lambda: store.finish_step(timeout, FALLEN, Advance(()), claim_for=None),
+        "suspend_external_step": lambda: store.suspend_external_step(claim, 1, StepConfig(), None) is not None,
         "suspend_step": lambda: store.suspend_step(claim, ASLEEP, 60.0) is not None,
         "beat_step": lambda: store.beat_step(claim, StepConfig(), Json("0.5")),
-        "park_step": lambda: store.park(claim.run_id, claim.path, claim.token, "unknown here", 15.0),
+        "apply_policy": lambda: store.apply_policy(claim, 60.0, '{"fields":{}}'),
+        "park_step": lambda: store.park_step(claim, "unknown here", 15.0),
     }[verb]()
     return bool(found)
 
@@ -70,8 +70,12 @@ def right_token(stage: Stage, verb: str, run_id: str = "r") -> Claim:
 
 
 #: Those that a message can bring about; the others are part of one of them.
-ELSEWHERE = ("token", "child", "completion_token")
-VERBS = [verb for verb, transition in STEP_TRANSITIONS.items() if transition.guard not in ELSEWHERE]
+ELSEWHERE = ("token", "child", "completion_token", "lock")
+#: Instead of a claim, if a limit is full: see test_limits.py.
+IF_FULL = ("queue_step",)
+VERBS = [
+    verb for verb, transition in STEP_TRANSITIONS.items() if transition.guard not in ELSEWHERE and verb not in IF_FULL
+]
 
 
 @pytest.mark.parametrize("status", STEP_STATUSES)
@@ -86,7 +90,7 @@ def test_a_verb_with_the_right_token_is_allowed_exactly_where_the_table_says(sta
             assert stage.everything() == before, verb
             continue
         after = stage.step("a", verb)
-        moved = 0 if verb in ("park_step", "beat_step") else 1
+        moved = 0 if verb in ("park_step", "beat_step", "apply_policy") else 1
         assert after["status"] in transition.targets
         assert after["execution_token"] == row["execution_token"] + moved
         assert after["timeout_token"] == row["timeout_token"] + moved
@@ -195,7 +199,7 @@ def test_a_run_begins_once(stage: Stage, claim_for: str | None) -> None:
 
 def test_a_claim_counts_the_attempt_sets_its_timeout_and_brings_the_input(stage: Stage) -> None:
     stage.begin(executor=None)
-    stage.store.park("r", "a", 0, "unknown here", 5)
+    stage.store.park_step(Claim("r", "a", 0), "unknown here", 5)
     claimed = stage.store.claim_step(Claim("r", "a", 0), 30.0, "e1")
     assert claimed == Claimed("r", "a", 1, 1, 1, 0, {"x": 1})
     step = stage.step()
@@ -234,7 +238,7 @@ def claim(request: pytest.FixtureRequest, stage: Stage) -> Claim:
 
 
 def test_a_finish_stores_the_outcome_and_claims_the_next_step_in_the_same_commit(stage: Stage, claim: Claim) -> None:
-    timed = Advance((replace(TIMED.effects[0], path="b"),))
+    timed = Advance((OpenRow("b", "step"),), TIMED.config_of)
     assert stage.store.finish_step(claim, DONE, timed, claim_for="e9")
     step, following = stage.step("a"), stage.step("b")
     assert (step["status"], step["result"], step["state"]) == ("completed", {"n": 1}, {"description": "done"})
@@ -292,7 +296,7 @@ def test_after_its_handlers_the_run_ends_with_the_steps_error_and_not_the_handle
 
 
 def test_a_handler_that_comes_last_does_not_lend_the_run_its_result(stage: Stage) -> None:
-    soft = End("failed", error=ERROR)
+    soft = End("failed", error=ERROR, outcome="failed")
     stage.store.finish_step(stage.begin(), soft, Advance((OpenRow("a!on_error", "soft_handler"),)), claim_for="e1")
     assert stage.store.finish_step(Claim("r", "a!on_error", 1), DONE, COMPLETES, claim_for=None)
     assert (stage.run()["status"], stage.run()["result"]) == ("completed", None)
@@ -333,10 +337,10 @@ def test_a_retry_waits_in_the_table_and_is_due_after_its_message_or_shortly_befo
     assert [(a.outcome, a.attempt, a.error) for a in _attempts(stage)] == [("failed", 1, ERROR)]
 
 
-@pytest.mark.parametrize(("reason", "lost"), [("lost", 1), ("handed_back", 0)])
-def test_a_released_attempt_is_not_used_up(stage: Stage, reason: Any, lost: int) -> None:
+@pytest.mark.parametrize(("verb", "outcome", "lost"), [("take_over", "taken_over", 1), ("hand_back", "handed_back", 0)])
+def test_a_released_attempt_is_not_used_up(stage: Stage, verb: str, outcome: str, lost: int) -> None:
     claim = stage.retried()
-    token = stage.store.release_step(claim, reason)
+    token = getattr(stage.store, f"{verb}_step")(claim)
     step = stage.step()
     assert token == step["execution_token"] == claim.token + 1
     assert (step["status"], step["attempts"], step["lost"]) == ("pending", 1, lost)
@@ -344,13 +348,13 @@ def test_a_released_attempt_is_not_used_up(stage: Stage, reason: Any, lost: int)
     again = stage.store.claim_step(Claim("r", "a", token), None, "e3")
     assert isinstance(again, Claimed)
     assert (again.attempt, again.lost) == (2, lost)
-    assert [(a.outcome, a.attempt, a.executor) for a in _attempts(stage)] == [("failed", 1, "e1"), (reason, 2, "e2")]
+    assert [(a.outcome, a.attempt, a.executor) for a in _attempts(stage)] == [("failed", 1, "e1"), (outcome, 2, "e2")]
 
 
 def test_a_first_attempt_can_be_lost_and_lost_again(stage: Stage) -> None:
     claim = stage.begin()
     for times in (1, 2, 3):
-        token = stage.store.release_step(claim, "lost")
+        token = stage.store.take_over_step(claim)
         assert token is not None
         assert (stage.step()["attempts"], stage.step()["lost"]) == (0, times)
         claim = stage.claim(Claim("r", "a", token))
@@ -359,13 +363,13 @@ def test_a_first_attempt_can_be_lost_and_lost_again(stage: Stage) -> None:
 
 def test_a_parked_run_says_why_and_can_still_be_begun_by_others(stage: Stage) -> None:
     stage.add_run()
-    assert stage.store.park("r", None, 0, "nobody has it", 15.0)
-    assert not stage.store.park("r", None, 1, "stale", 15.0)
+    assert stage.store.park_run("r", 0, "nobody has it", 15.0)
+    assert not stage.store.park_run("r", 1, "stale", 15.0)
     assert (stage.run()["parked"], stage.run()["token"]) == ("nobody has it", 0)
     assert stage.now_plus("ring_at", None) == pytest.approx(15, abs=5)
     assert stage.store.begin_run("r", 0, first(PLAN), claim_for="e1") is not None
     assert stage.run()["parked"] is None
-    assert not stage.store.park("r", None, 1, "too late", 15.0)
+    assert not stage.store.park_run("r", 1, "too late", 15.0)
 
 
 # -- reading ----------------------------------------------------------------------------------------------
@@ -508,9 +512,9 @@ def test_after_broker_data_loss_all_that_waits_is_made_due_in_batches(stage: Sta
 
 def test_broker_data_loss_leaves_alone_what_is_parked_not_yet_due_running_or_far_away(stage: Stage) -> None:
     stage.add_run("parked")
-    stage.store.park("parked", None, 0, "nobody has it", 15.0)
+    stage.store.park_run("parked", 0, "nobody has it", 15.0)
     stage.begin("parked-step", executor=None)
-    stage.store.park("parked-step", "a", 0, "nobody has it", 15.0)
+    stage.store.park_step(Claim("parked-step", "a", 0), "nobody has it", 15.0)
     stage.store.retry_step(stage.begin("later"), Retry(60.0, ERROR), rung=True)
     stage.begin("running", what=TIMED)
     stage.add_run("far", grace=10_000)
@@ -568,7 +572,7 @@ def test_an_attempt_of_an_unknown_executor_is_a_stray(stage: Stage) -> None:
 
 def test_an_executor_that_comes_back_under_a_new_id_keeps_what_was_not_taken_over(stage: Stage) -> None:
     kept, taken, other = stage.begin("kept", "old"), stage.begin("taken", "old"), stage.begin("other", "e2")
-    token = stage.store.release_step(taken, "lost")
+    token = stage.store.take_over_step(taken)
     assert token is not None
     stage.claim(Claim("taken", "a", token), "successor")
     stage.store.finish_step(stage.begin("ended", "old"), DONE, COMPLETES, claim_for=None)
@@ -666,7 +670,7 @@ def test_logs_and_history_are_kept_in_order(stage: Stage) -> None:
 
 def test_what_a_run_went_through_is_in_its_history(stage: Stage) -> None:
     claim = stage.retried()
-    token = stage.store.release_step(claim, "lost")
+    token = stage.store.take_over_step(claim)
     assert token is not None
     stage.store.finish_step(stage.claim(Claim("r", "a", token)), FAILED, FAILS, claim_for=None)
     with stage.database.transaction() as connection:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from rival_client.db.tables import waits
+from rival_client.db.event_tables import waits
 from rival_workers import branch, delay_step, flow, for_each, loop, parallel, step, wait_event_step, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from tests.contract.test_flows import define, later
 from tests.support.inline import Clock, Inline
 

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, update
 
-from rival_client.db.tables import after, attempts, schedules, steps
+from rival_client.db.fleet_tables import schedules
+from rival_client.db.run_tables import attempts, steps
+from rival_client.db.types import after
 from rival_workers import StepError, flow, for_each, step, wait_event_step
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from rival_client import RivalError
 from rival_client.broker.message import StepMessage
-from rival_client.db.tables import steps
+from rival_client.db.run_tables import steps
 from rival_client.errors import RunNotFound
 from rival_client.model.completion_token import CompletionToken
 from rival_workers import StepError, flow, for_each, step, wait_event_step

@@ -11,8 +11,8 @@ from celery import Celery, Task, shared_task
 from celery.exceptions import Ignore, Reject, Retry
 
 from rival_workers import DefinitionError, celery_step, embedded
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.definition.workflow import define_workflow
 from tests.support.inline import Clock, Inline, opened
 
 # A broker that is not there: whatever is sent to it is an error, at once.

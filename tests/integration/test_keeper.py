@@ -17,13 +17,16 @@ from sqlalchemy import func, select, text
 from rival_client import DatabaseUnavailable, Rival
 from rival_client.broker.doorbell import EPOCH_KEY, Missed, open_doorbell
 from rival_client.broker.message import StepMessage
-from rival_client.db.tables import RUN_TERMINAL, history, logs, runs, steps
+from rival_client.db.log_tables import history, logs
+from rival_client.db.run_tables import runs, steps
+from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
 from rival_workers import StepError, step
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.definition.workflow import define_workflow
 from rival_workers.dev.broker_server import BrokerServer
-from rival_workers.engine.plan import Plan, StepNode
+from rival_workers.engine.nodes import StepNode
+from rival_workers.engine.plan import Plan
 from rival_workers.runtime import keeper as keeper_module
 from rival_workers.runtime.celery.worker import StalledConsumerWatch
 from rival_workers.runtime.process import Process

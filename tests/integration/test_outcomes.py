@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from rival_client import Rival
-from rival_client.db.tables import RUN_TERMINAL
+from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
 from rival_workers.store.health import read_problems
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all

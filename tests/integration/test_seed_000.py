@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rival_client import Rival, RunState, Started, WaitTimeout
+from rival_client import Rival, RunResult, RunState, Started, WaitTimeout
 from rival_client.settings import Settings
 from tests.support.workers import Workers, wait_until
 
@@ -394,8 +394,13 @@ def test_custom_timeout_and_poll_interval_are_respected(own: Settings, fleet: Wo
     with Rival(settings=own) as rival, Rival(settings=own.with_(broker_url=None)) as waiting:
         run = rival.run("holding", diary.input())
         looks: list[float] = []
-        look = waiting._status
-        waiting._status = lambda *names: (looks.append(time.monotonic()), look(*names))[1]  # type: ignore[method-assign]
+        look = waiting._result_or_status
+
+        def counted(run_id: str) -> RunResult | str:
+            looks.append(time.monotonic())
+            return look(run_id)
+
+        waiting._result_or_status = counted  # type: ignore[method-assign]
         began = time.monotonic()
         with pytest.raises(WaitTimeout):
             waiting.wait("holding", run.run_id, timeout=0.55, poll_interval=0.1)

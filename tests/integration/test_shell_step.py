@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from rival_workers import DefinitionError, StepError, embedded, shell_step
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.definition.workflow import define_workflow
 from tests.support.inline import Inline, opened
 from tests.support.workers import ROOT, wait_until
 

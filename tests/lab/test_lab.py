@@ -14,9 +14,10 @@ import pytest
 
 from rival_client import ConfigurationError, InvalidInput, Rival, RunNotFound, UnknownWorkflow, WaitTimeout
 from rival_workers import StepError, create_workflow, step
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.leaf_nodes import Sleep
-from rival_workers.definition.workflow import define_workflow
-from rival_workers.engine.plan import Plan, StepNode
+from rival_workers.engine.nodes import StepNode
+from rival_workers.engine.plan import Plan
 from rival_workers.testing import Lab, LabError, NeverEnds, TimelineEntry
 
 HOUR = 3600.0
@@ -129,7 +130,7 @@ def test_the_timeline_tells_everything_in_its_order(lab: Lab) -> None:
         (0, "reserve", "completed"),
         (0, "charge", "failed"),
         (HOUR, "charge", "completed"),
-        (HOUR + 15, "ship", "lost"),
+        (HOUR + 15, "ship", "taken_over"),
         (HOUR + 15, "ship", "completed"),
         (HOUR + 15, None, "completed"),
     ]
@@ -305,7 +306,7 @@ def test_what_was_said_of_a_step_happens_in_that_order(lab: Lab) -> None:
     lab.crash("charge")
     lab.fail("charge", error=BUSY)
     run = lab.run("order", {"id": 7})
-    assert [tried.what for tried in run.attempts_of("charge")] == ["failed", "lost", "failed", "completed"]
+    assert [tried.what for tried in run.attempts_of("charge")] == ["failed", "taken_over", "failed", "completed"]
 
 
 @pytest.mark.parametrize("say", ["replace", "fail", "crash", "delay", "time_out"])
@@ -336,7 +337,7 @@ def test_a_crashed_worker_s_attempt_is_taken_over_when_its_lease_has_run_out(lab
     charged = run.step("charge")
     assert (charged.lost, calls.call_count) == (1, 1)
     lost, completed = run.attempts_of("charge")
-    assert (lost.what, lost.at, completed.what, completed.at) == ("lost", 15, "completed", 15)
+    assert (lost.what, lost.at, completed.what, completed.at) == ("taken_over", 15, "completed", 15)
     [taken] = [entry for entry in lab.rival.history(run.run_id) if entry.what == "taken_over"]
     assert (taken.path, taken.by) == ("charge", "keeper")
 

@@ -19,7 +19,10 @@ from sqlalchemy import func, select
 
 from rival_client import DatabaseUnavailable, Rival
 from rival_client.broker.message import StepMessage
-from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, executors, now, runs, steps
+from rival_client.db.fleet_tables import executors
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import now
+from rival_client.model.statuses import RUN_TERMINAL, STEP_TERMINAL
 from tests.support.histories import assert_histories_are_complete
 from tests.support.workers import WorkerProcess, Workers, wait_until
 

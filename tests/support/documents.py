@@ -108,7 +108,8 @@ def commands(group: click.Command, prefix: str = "") -> dict[str, click.Command]
     if not isinstance(group, click.Group):
         return {prefix.strip(): group}
     context = click.Context(group)
-    found: dict[str, click.Command] = {}
+    # A group that can be called by itself is a command, too.
+    found: dict[str, click.Command] = {prefix.strip(): group} if prefix and group.invoke_without_command else {}
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None

@@ -10,19 +10,41 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, Select, Table, select
 
 from rival_client.db.database import Database
-from rival_client.db.tables import history, runs, steps
+from rival_client.db.log_tables import history
+from rival_client.db.run_tables import runs, steps
 from rival_client.model.rebuild import RebuiltRun, rebuild
 from rival_client.sql.history import as_entry
 
 RUN_FIELDS = ("status", "result", "error", "failed_step")
+#: What the first entry of a run has: until the run begins, its row alone has it.
+START_FIELDS = ("labels",)
 #: Times are left out: on SQLite two statements of one transaction are microseconds apart.
-STEP_FIELDS = ("kind", "status", "attempts", "lost", "result", "state", "error", "item", "end_order", "begun_after")
+STEP_FIELDS = (
+    "kind",
+    "status",
+    "attempts",
+    "lost",
+    "result",
+    "state",
+    "error",
+    "item",
+    "end_order",
+    "begun_after",
+    "fallback",
+    "queue",
+)
 
 
 def assert_histories_are_complete(database: Database) -> int:
     """How many runs were compared. All rows of a table are read at once: some tests leave ten thousand runs."""
     with database.snapshot() as connection:
-        rows = connection.execute(select(runs.c.id, runs.c.paused_at, *_columns(runs, RUN_FIELDS))).mappings().all()
+        rows = (
+            connection.execute(
+                select(runs.c.id, runs.c.paused_at, runs.c.started_at, *_columns(runs, RUN_FIELDS + START_FIELDS))
+            )
+            .mappings()
+            .all()
+        )
         entries = _by_run(connection, select(history).order_by(history.c.id))
         kept = _by_run(connection, select(steps.c.run_id, steps.c.path, *_columns(steps, STEP_FIELDS)))
     for row in rows:
@@ -55,11 +77,12 @@ def _exact(fields: Any) -> str:
 
 
 def _recorded_run(rebuilt: RebuiltRun) -> dict[str, Any]:
-    return {name: getattr(rebuilt, name) for name in RUN_FIELDS} | {"paused": rebuilt.paused}
+    return {name: getattr(rebuilt, name) for name in RUN_FIELDS + START_FIELDS} | {"paused": rebuilt.paused}
 
 
 def _kept_run(row: Any) -> dict[str, Any]:
-    return {name: row[name] for name in RUN_FIELDS} | {"paused": row["paused_at"] is not None}
+    started = {name: row[name] if row["started_at"] else None for name in START_FIELDS}
+    return {name: row[name] for name in RUN_FIELDS} | started | {"paused": row["paused_at"] is not None}
 
 
 def _recorded_steps(rebuilt: RebuiltRun) -> dict[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from rival_client import RunFilter
 from rival_client.model.completion_token import CompletionToken
+from rival_client.model.start_options import RunOptions
 
 #: How many calls of all that there are; RIVAL_FUZZ=all makes every one.
 CALLS = os.environ.get("RIVAL_FUZZ", "1500")
@@ -221,7 +222,13 @@ class Call:
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    return {name: one for name, one in inspect.signature(function).parameters.items() if name != "self"}
+    """With the options of a start one by one, where a method takes them as keywords."""
+    found = {name: one for name, one in inspect.signature(function).parameters.items() if name != "self"}
+    if found and (last := list(found.values())[-1]).kind is inspect.Parameter.VAR_KEYWORD:
+        del found[last.name]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        found |= {name: inspect.Parameter(name, kind, default=None) for name in RunOptions.__annotations__}
+    return found
 
 
 def public_methods(kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -230,8 +237,8 @@ def public_methods(kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, member
 
 
-#: `publisher` and `event_publisher` are for our own modules.
-LEFT_OUT = frozenset({"close", "publisher", "event_publisher"})
+#: The publishers are for our own modules.
+LEFT_OUT = frozenset({"close", "publisher", "event_publisher", "gather_publisher"})
 
 
 def calls_of(surfaces: Mapping[str, type]) -> list[Call]:

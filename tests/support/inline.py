@@ -9,11 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from sqlalchemy import text
+
 from rival_client import Rival
 from rival_client.broker.message import StepMessage
+from rival_client.db.tables import metadata
+from rival_client.db.types import Timestamp
+from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_client.settings import Settings
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.definition.workflow import WorkflowDefinition, define_workflow
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.attempt.coordinator import Verdict
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
@@ -29,6 +35,7 @@ class CollectingDoorbell:
     """Keeps published messages in order, until the test takes them."""
 
     def __init__(self) -> None:
+        self.has_priorities = False
         self.messages: list[StepMessage] = []
         self.changed: list[str] = []
         self.down = False
@@ -48,10 +55,10 @@ class CollectingDoorbell:
         taken, self.messages = self.messages, []
         return taken
 
-    def backlog(self) -> int | None:
+    def backlog(self, queue: str | None = None) -> int | None:
         return self.waiting
 
-    def oldest(self) -> float:
+    def oldest(self, route: Route = USUAL_ROUTE) -> float:
         return self.age
 
     def check_epoch(self) -> bool:
@@ -105,6 +112,18 @@ class Inline:
         ready = [message for at, message in self.later if at <= now]
         self.later = [(at, message) for at, message in self.later if at > now]
         return ready
+
+    def time_passes(self, seconds: float) -> None:
+        """The clock goes on; where it cannot be set, everything that has happened is put back instead."""
+        if self.clock is not None:
+            self.clock.advance(seconds)
+            return
+        with self.store.database.transaction() as connection:
+            for table in metadata.sorted_tables:
+                stamps = [column.name for column in table.columns if isinstance(column.type, Timestamp)]
+                changes = ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in stamps)
+                if stamps:
+                    connection.execute(text(f"UPDATE {table.name} SET {changes}"), {"seconds": seconds})
 
     def close(self) -> None:
         self.process.executor.stop()

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from rival_client.db.database import Database
-from rival_client.db.tables import steps
+from rival_client.db.run_tables import steps
 from tests.support.random_flows import FAILED, Program
 
 

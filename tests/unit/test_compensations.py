@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rival_client.model.step_config import StepConfig
 from rival_workers import (
     DefinitionError,
     branch,
@@ -18,11 +19,12 @@ from rival_workers import (
     wait_event_step,
     workflow,
 )
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Close, Compensate, CompensationEnded, EndRun, ErrorOf, FailRun, OpenRow
-from rival_workers.engine.interpreter import advance, config_of
-from rival_workers.engine.plan import FlowNode, Plan, StepConfig, StepNode
+from rival_workers.engine.interpreter import advance
+from rival_workers.engine.nodes import FlowNode, StepNode
+from rival_workers.engine.plan import Plan
 from rival_workers.runtime.flow.step_options import checked_options
 
 HARD = End("failed", error={"message": "hard"}, hard=True)
@@ -60,9 +62,10 @@ def test_it_is_another_version_and_without_it_the_version_is_what_it_always_was(
 
 
 def test_a_flow_in_a_list_can_be_undone_and_takes_the_options_of_a_step_but_for_those_of_external_ones() -> None:
-    [node] = plan_of(step(journey, compensate=undo, name="trip", timeout=3, max_retries=2)).nodes
+    defined = define_workflow("w", [step(journey, compensate=undo, name="trip", timeout=3, max_retries=2)])
+    [node], config = defined.plan.nodes, defined.policies.at("trip")
     assert isinstance(node, FlowNode)
-    assert (node.compensate, node.name, node.config.timeout, node.config.max_attempts) == (True, "trip", 3, 3)
+    assert (node.compensate, node.name, config.timeout, config.max_retries) == (True, "trip", 3, 2)
     with pytest.raises(DefinitionError, match="unknown option 'deadline'"):
         plan_of(step(journey, deadline=3))
 
@@ -119,8 +122,8 @@ def test_a_flow_with_compensations_gets_an_error_that_says_how_a_flow_undoes_its
 def test_it_has_the_retries_and_the_timeout_of_its_step_and_nothing_of_its_being_external() -> None:
     options: dict[str, Any] = {"max_attempts": 5, "backoff": "exponential", "timeout": 9, "on_timeout": "retry"}
     external = {"execution_mode": "external", "deadline": 60, "heartbeat": 30}
-    plan = plan_of(step(work, compensate=undo, **options, **external))
-    assert config_of(plan, "work!compensate") == StepConfig(**options)
+    policies = define_workflow("w", [step(work, compensate=undo, **options, **external)]).policies
+    assert policies.at("work!compensate") == StepConfig(**options)
 
 
 def test_a_plan_in_which_nothing_can_be_undone_fails_as_it_always_did() -> None:

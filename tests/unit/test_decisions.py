@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rival_client.model.fallbacks import Fallback
 from rival_client.model.payload import Json
+from rival_client.model.step_config import StepConfig
 from rival_workers.engine.decisions import (
+    Decision,
     End,
     Failure,
+    FallBack,
     Retry,
     Success,
     decide,
-    decide_lost,
-    effective_max,
-    retry_delay,
+    final,
     timed_out,
 )
-from rival_workers.engine.plan import StepConfig
+from rival_workers.engine.retries import effective_max, retry_delay
 from rival_workers.errors import BACKOFFS, BEHAVIORS
 
 ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
@@ -77,8 +80,8 @@ def test_a_step_that_always_fails_is_tried_exactly_the_effective_maximum_of_time
         decision = decide(config, attempts, failure)
     allowed = effective_max(config.max_attempts, failure.max_attempts) if failure.behavior == "retry" else 1
     assert attempts == allowed
-    assert decision.status == "failed"
-    assert decision.error == ERROR
+    assert isinstance(decision, End)
+    assert (decision.status, ERROR.items() <= (decision.error or {}).items()) == ("failed", True)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,85 @@ def test_a_timeout_is_decided_like_any_other_failure(config: StepConfig, attempt
     assert decision.outcome == "timed_out"
 
 
-def test_a_step_may_lose_its_executor_so_often_and_no_oftener() -> None:
-    fates = [decide_lost(lost, 3, ERROR) for lost in range(5)]
-    assert fates[:3] == [None, None, None]
-    assert fates[3] == fates[4] == End("failed", error=ERROR, hard=True, outcome="lost")
+RECORD = {"type": "Boom", "message": "boom", "attempt": 1}
+VALUE = Fallback(shape="value", value=[1])
+MINI = Fallback(shape="retry_with", overrides={"model": "mini"})
+FUNCTION = Fallback(shape="function")
+FAILED = End("failed", error=ERROR, hard=True, outcome="failed")
+SKIPPED = End("skipped", error=ERROR, outcome="failed")
+INSTEAD: dict[str | None, Decision] = {
+    "value": End(
+        "completed", Json("[1]"), outcome="failed", fallback={"shape": "value", "error": RECORD}, attempt_error=ERROR
+    ),
+    "retry_with": Retry(0.0, ERROR, fallback={"shape": "retry_with", "overrides": {"model": "mini"}, "error": RECORD}),
+    "function": FallBack(ERROR, {"shape": "function", "error": RECORD}),
+}
+
+
+@pytest.mark.parametrize("on_failure", ["halt", "skip", "fallback", "compensate", "dead_letter"])
+@pytest.mark.parametrize("fallback", [None, VALUE, MINI, FUNCTION], ids=lambda one: getattr(one, "shape", "none"))
+@pytest.mark.parametrize("has_fallen_back", [False, True])
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_a_final_failure_falls_back_once_and_then_does_what_on_failure_says(
+    on_failure: str, fallback: Fallback | None, has_fallen_back: bool, behavior: str
+) -> None:
+    config = StepConfig(on_failure=on_failure, fallback=fallback)  # type: ignore[arg-type]
+    outcome = Failure(ERROR, behavior=behavior)  # type: ignore[arg-type]
+    found = decide(config, 1, outcome, has_fallen_back=has_fallen_back)
+    if behavior == "continue":
+        assert found == replace(FAILED, hard=False)
+    elif fallback is not None and not has_fallen_back:
+        assert found == INSTEAD[fallback.shape]
+    else:
+        assert found == (SKIPPED if on_failure == "skip" else replace(FAILED, dead_letter=on_failure == "dead_letter"))
+
+
+def test_a_step_falls_back_after_its_last_retry_and_is_not_retried_afterwards() -> None:
+    config = StepConfig(max_attempts=2, fallback=MINI)
+    failure = Failure(ERROR, behavior="retry")
+    assert decide(config, 1, failure) == Retry(0.5, ERROR)
+    assert decide(config, 2, failure) == INSTEAD["retry_with"]
+    assert decide(config, 1, failure, has_fallen_back=True) == FAILED
+
+
+@pytest.mark.parametrize("how", ["timed_out", "lost", "revoked"])
+def test_timeouts_losses_and_revokes_fall_back_and_are_skipped_like_failures(how: str) -> None:
+    outcome = Failure(ERROR, outcome=how)
+    assert final(StepConfig(fallback=FUNCTION), outcome) == FallBack(
+        ERROR, {"shape": "function", "error": RECORD}, outcome=how
+    )
+    assert final(StepConfig(on_failure="skip"), outcome) == replace(SKIPPED, outcome=how)
+
+
+def test_a_fallback_and_a_compensation_do_not_fall_back_themselves() -> None:
+    config = StepConfig(timeout=5, max_attempts=3, fallback=VALUE, on_failure="skip", on_timeout="retry")
+    assert config.of_fallback == StepConfig(timeout=5, max_attempts=1)
+    assert config.of_compensation == StepConfig(timeout=5, max_attempts=3, on_timeout="retry")
+
+
+@pytest.mark.parametrize(
+    ("budget", "retries", "goes_on"), [(None, 99, True), (0, 0, False), (2, 1, True), (2, 2, False)]
+)
+def test_a_retry_that_the_runs_budget_does_not_allow_is_a_final_failure(
+    budget: int | None, retries: int, goes_on: bool
+) -> None:
+    config = StepConfig(max_attempts=9, retry_budget=budget, base_delay=0)
+    found = decide(config, 1, Failure(ERROR, behavior="retry"), retries=retries)
+    if goes_on:
+        assert found == Retry(0.0, ERROR, budget=budget)
+    else:
+        assert isinstance(found, End)
+        assert found.error is not None
+        assert (found.status, found.error["type"], found.error["cause"]) == (
+            "failed",
+            "RetryBudgetSpent",
+            {"type": "Boom", "message": "boom"},
+        )
+        assert "The last error was Boom: boom" in found.error["message"]
+
+
+def test_a_spent_budget_falls_back_like_any_final_failure() -> None:
+    config = StepConfig(max_attempts=9, retry_budget=0, fallback=VALUE)
+    found = decide(config, 1, Failure(ERROR, behavior="retry"))
+    assert isinstance(found, End)
+    assert (found.status, found.result) == ("completed", "[1]")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rival_workers import DefinitionError, create_workflow, delay_step
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.definition.workflow import define_workflow
-from rival_workers.engine.plan import SleepNode
+from rival_workers.engine.nodes import SleepNode
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rival_workers import branch, create_workflow, for_each, loop, parallel, step, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
+from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.drawing import differences as differing
 from rival_workers.drawing import plan_charts as trees
 from rival_workers.drawing.differences import Changed, Moved, differences
 from rival_workers.drawing.plan_charts import escaped, mermaid, outline
 from rival_workers.drawing.run_charts import RunTree
-from rival_workers.engine.plan import BranchNode, ForEachNode, ParallelNode, Plan, StepConfig, StepNode
+from rival_workers.engine.nodes import BranchNode, ForEachNode, ParallelNode, StepNode
+from rival_workers.engine.plan import Plan
 
 
 def work() -> None: ...
@@ -32,13 +34,17 @@ def named(name: str, **options: Any) -> Any:
     return step(work, name=name, **options)
 
 
+def defined(*steps: Any, on_error: Any = None) -> WorkflowDefinition:
+    return define_workflow("w", list(steps), on_error=on_error)
+
+
 def plan_of(*steps: Any, on_error: Any = None) -> Plan:
-    return define_workflow("w", list(steps), on_error=on_error).plan
+    return defined(*steps, on_error=on_error).plan
 
 
 BILLING = create_workflow("billing").step(work, name="charge").on_error(work).build()
 CAN_BE_UNDONE = named("reserve", compensate=work)
-EVERYTHING = plan_of(
+ALL_DEFINED = defined(
     named("check", timeout=60, max_attempts=3, backoff="exponential", on_error=work),
     branch("valid?", when=is_true, then=[CAN_BE_UNDONE, named("pack")], otherwise=[named("refuse")]),
     branch("big?", when=is_true, then=named("ask"), timeout=5),
@@ -49,6 +55,7 @@ EVERYTHING = plan_of(
     workflow(BILLING, name="pay", propagate_failure=False),
     on_error=work,
 )
+EVERYTHING, OPTIONS = ALL_DEFINED.plan, ALL_DEFINED.policies.shown()
 DRAWN = """\
 ├─ check  on_error, timeout=60, max_attempts=3, backoff=exponential
 ├─ valid?  branch
@@ -77,7 +84,7 @@ DRAWN = """\
 
 
 def test_a_tree_shows_every_kind_of_node_with_the_options_that_are_not_the_defaults() -> None:
-    assert "\n".join(trees.lines(outline(EVERYTHING))) == DRAWN
+    assert "\n".join(trees.lines(outline(EVERYTHING, OPTIONS))) == DRAWN
 
 
 # -- flowcharts -------------------------------------------------------------------------------------------
@@ -128,9 +135,9 @@ def test_what_was_added_and_removed_is_named_by_its_place() -> None:
 
 
 def test_changed_options_are_shown_with_their_old_and_new_values() -> None:
-    old = plan_of(named("a", timeout=10, max_attempts=2))
-    new = plan_of(named("a", timeout=60, backoff="jitter"), on_error=work)
-    found = differences(old, new)
+    old = defined(named("a", timeout=10, max_attempts=2))
+    new = defined(named("a", timeout=60, backoff="jitter"), on_error=work)
+    found = differences(old.plan, new.plan, old.policies.shown(), new.policies.shown())
     assert found.changed == [
         Changed("", {"on_error": (None, True)}),
         Changed("a", {"timeout": (10, 60), "max_attempts": (2, None), "backoff": (None, "jitter")}),
@@ -153,9 +160,9 @@ def test_only_steps_that_have_moved_are_reported_as_moved() -> None:
 
 
 def test_a_step_that_went_into_a_composite_has_moved_there() -> None:
-    old = plan_of(named("a"), named("b", timeout=1))
-    new = plan_of(named("a"), branch("if?", when=is_true, then=[named("b", timeout=2)]))
-    found = differences(old, new)
+    old = defined(named("a"), named("b", timeout=1))
+    new = defined(named("a"), branch("if?", when=is_true, then=[named("b", timeout=2)]))
+    found = differences(old.plan, new.plan, old.policies.shown(), new.policies.shown())
     assert (found.added, found.removed) == (["if?"], [])
     assert found.moved == [Moved("if?/b", "b")]
     assert found.changed == [Changed("if?/b", {"timeout": (1, 2)})]
@@ -180,9 +187,6 @@ def test_another_kind_under_the_same_name_is_a_change() -> None:
     assert found.changed[0].options["kind"] == ("step", "loop")
 
 
-CONFIGS = st.sampled_from([StepConfig(), StepConfig(timeout=1), StepConfig(timeout=2, max_attempts=3)])
-
-
 @st.composite
 def plan_bodies(draw: st.DrawFn, depth: int = 2, names: str = "abcd") -> Any:
     chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
@@ -192,14 +196,12 @@ def plan_bodies(draw: st.DrawFn, depth: int = 2, names: str = "abcd") -> Any:
 @st.composite
 def nodes(draw: st.DrawFn, name: str, depth: int) -> Any:
     kind = draw(st.sampled_from(["step", "branch", "parallel", "for_each"] if depth else ["step"]))
-    config, on_error = draw(CONFIGS), draw(st.booleans())
+    on_error = draw(st.booleans())
     if kind == "step":
-        return StepNode(name=name, config=config, on_error=on_error)
+        return StepNode(name=name, on_error=on_error, external=draw(st.booleans()))
     one, other = draw(plan_bodies(depth - 1)), draw(plan_bodies(depth - 1, "wxyz"))
     if kind == "branch":
-        return BranchNode(
-            type="branch", name=name, config=config, then=one, otherwise=draw(st.sampled_from([(), other]))
-        )
+        return BranchNode(type="branch", name=name, then=one, otherwise=draw(st.sampled_from([(), other])))
     if kind == "parallel":
         lanes = draw(st.permutations([one, other]))
         return ParallelNode(type="parallel", name=name, branches=tuple(lanes))

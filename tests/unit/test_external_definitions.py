@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from rival_client.model.step_config import StepConfig
 from rival_workers import DefinitionError, branch, create_workflow, step
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.engine import interpreter
-from rival_workers.engine.plan import StepConfig
 from rival_workers.runtime.attempt.context import NotExternal
 from rival_workers.runtime.flow.step_options import checked_options
 from rival_workers.testing import Lab
@@ -27,13 +27,14 @@ def test_a_list_and_the_builder_make_the_same_external_step() -> None:
     ruled = define_workflow("w", [ask], policies=[("ask", options)])
     assert listed.plan == built.plan == ruled.plan
     [opening] = interpreter.first(listed.plan).effects
-    assert (opening.kind, opening.config.deadline) == ("external", 3600)  # type: ignore[union-attr]
+    assert opening.kind == "external"  # type: ignore[union-attr]
+    assert [one.policies.at("ask").deadline for one in (listed, built, ruled)] == [3600] * 3
 
 
 @pytest.mark.parametrize(
     ("steps", "problem"),
     [
-        ([step(ask, deadline=5)], 'deadline is for execution_mode="external"'),
+        ([step(ask, deadline=5, delay=5)], "give one that is longer than its delay"),
         ([step(ask, execution_mode="elsewhere")], "option execution_mode"),
         ([step(ask, heartbeat=0)], "option heartbeat"),
         ([branch("b", when=lambda: True, then=[ask], execution_mode="external")], "unknown option 'execution_mode'"),
@@ -47,7 +48,7 @@ def test_what_makes_no_sense_is_refused_with_its_reason(steps: list[Any], proble
 def test_an_external_flow_gets_an_error_that_says_what_to_use_instead() -> None:
     with pytest.raises(ValueError, match=r"ctx\.await_event"):
         checked_options({"execution_mode": "external"})
-    with pytest.raises(ValueError, match="unknown option 'deadline'"):
+    with pytest.raises(ValueError, match="a step of a flow has no deadline"):
         checked_options({"deadline": 5})
 
 

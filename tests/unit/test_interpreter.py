@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rival_client.model.payload import Json
+from rival_client.model.step_config import StepConfig
 from rival_workers.engine.decisions import End, Failure, Retry, decide
 from rival_workers.engine.effects import Advance, EndRun, FailRun, OpenRow
-from rival_workers.engine.interpreter import advance, config_of, first
+from rival_workers.engine.interpreter import advance, first
+from rival_workers.engine.nodes import StepNode
 from rival_workers.engine.paths import HANDLER
-from rival_workers.engine.plan import Plan, StepConfig, StepNode
+from rival_workers.engine.plan import Plan
+from rival_workers.engine.policies import Policies, PolicyDocument
 
 OK = End("completed", Json("1"))
 SKIPPED = End("skipped", Json("null"))
@@ -74,20 +77,23 @@ def test_after_a_soft_failures_handler_the_plan_goes_on_however_the_handler_ends
     assert follow(plan, "b" + HANDLER, ENDS[how]) == (None, "completed", False)
 
 
-def test_the_first_step_opens_with_its_own_config() -> None:
-    config = StepConfig(timeout=7)
-    plan = Plan(nodes=(StepNode(name="a", config=config), StepNode(name="b")))
-    assert first(plan) == Advance((OpenRow("a", "step", config),))
+def test_the_first_step_opens_without_its_options_which_are_said_beside_it() -> None:
+    plan = Plan(nodes=(StepNode(name="a"), StepNode(name="b")))
+    policies = Policies("w", plan, PolicyDocument(own={"a": {"timeout": 7}}))
+    opened = first(plan).with_options(policies.at)
+    assert opened.effects == (OpenRow("a", "step"),)
+    assert (opened.config_of("a"), opened.config_of("b")) == (StepConfig(timeout=7), StepConfig())
 
 
 def test_a_handler_is_opened_as_a_handler_without_timeout_and_is_never_retried() -> None:
-    node = StepNode(name="a", config=StepConfig(timeout=7, max_attempts=5), on_error=True)
-    opening = advance(Plan(nodes=(node,)), "a", HARD, "step").effects[-1]
-    assert isinstance(opening, OpenRow)
-    assert (opening.path, opening.kind, opening.config.timeout) == ("a!on_error", "handler", None)
+    plan = Plan(nodes=(StepNode(name="a", on_error=True),))
+    policies = Policies("w", plan, PolicyDocument(own={"a": {"timeout": 7, "max_attempts": 5}}))
+    opening = advance(plan, "a", HARD, "step").effects[-1]
+    assert opening == OpenRow("a!on_error", "handler")
+    assert policies.at("a!on_error").timeout is None
     asks_for_more = Failure({}, behavior="retry", max_attempts=9)
-    assert isinstance(decide(config_of(Plan(nodes=(node,)), "a!on_error"), 1, asks_for_more), End)
-    assert isinstance(decide(config_of(Plan(nodes=(node,)), "a"), 1, asks_for_more), Retry)
+    assert isinstance(decide(policies.at("a!on_error"), 1, asks_for_more), End)
+    assert isinstance(decide(policies.at("a"), 1, asks_for_more), Retry)
 
 
 # -- any plan, against a reference that simply walks it ----------------------------------------------------

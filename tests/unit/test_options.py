@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from rival_client.model.fallback_option import FallbackOption
+from rival_client.model.limit_options import LIMITS
+from rival_client.model.limits import Limit
+from rival_client.model.step_config import DURATIONS, StepConfig
 from rival_workers import celery_step, create_workflow, delay_step, http_step, shell_step, wait_event_step
 from rival_workers.definition import composites, options
-from rival_workers.definition.problems import NOT_IN_COMPOSITES
-from rival_workers.definition.steps import _DURATIONS, OPTIONS
-from rival_workers.engine.plan import StepConfig
-from rival_workers.runtime.flow.step_options import NOT_IN_FLOWS
+from rival_workers.definition.steps import OPTIONS, options_for
 
 ALL = set(OPTIONS)
 REACTIONS = {"on_error", "compensate"}
-FOR_EXTERNAL = {"execution_mode", "deadline"}
 
 KNOWN: dict[type, set[str]] = {
     options.StepOptions: ALL,
     options.TaskOptions: ALL - {"name"},
     options.PredefinedOptions: ALL - {"name", "timeout"},
-    options.CompositeOptions: ALL - set(NOT_IN_COMPOSITES),
-    options.WaitOptions: ALL - set(NOT_IN_COMPOSITES) - {"timeout", "on_timeout"},
-    # A flow's step has a name; NOT_IN_FLOWS is about what is left when that has been taken.
-    options.FlowStepOptions: ALL - set(NOT_IN_FLOWS) - FOR_EXTERNAL | {"name"},
-    options.PolicyOptions: ALL - REACTIONS - {"name"},
+    options.CompositeOptions: set(options_for("function")),
+    options.WaitOptions: set(options_for("function")) - {"timeout", "on_timeout"},
+    options.FlowStepOptions: {*options_for("flow_step"), "name"},
+    options.PolicyOptions: ALL - REACTIONS - {"name", "tags"},
 }
 
 
@@ -39,7 +38,15 @@ def test_a_type_checker_knows_the_options_that_are_accepted(kind: type) -> None:
 @pytest.mark.parametrize("key", [key for key in OPTIONS if key in StepConfig.model_fields])
 def test_an_option_has_the_type_that_is_accepted(key: str) -> None:
     declared, accepted = get_type_hints(options.StepOptions)[key], StepConfig.model_fields[key].annotation
-    if key in _DURATIONS:
+    if key == "fallback":
+        assert declared == FallbackOption  # `as_fallback` turns it into data
+    elif key in LIMITS:
+        assert Limit in get_args(declared)  # `read_limits` makes a tuple of it
+    elif key in ("retry_on", "no_retry_on"):
+        assert set(get_args(options.ErrorNames)) <= set(get_args(declared))  # `as_names` turns it into data
+    elif key == "circuit_breaker":
+        assert declared == Mapping[str, Any] | None  # made by `breaker(…)`
+    elif key in DURATIONS:
         assert set(get_args(declared)) == {*(get_args(accepted) or [accepted]), *get_args(options.Duration)}
     else:
         assert declared == accepted

@@ -9,70 +9,66 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rival_workers import step
-from rival_workers.definition.workflow import define_workflow
-from rival_workers.engine.plan import Plan, StepConfig, StepNode
+from rival_client.model.step_config import StepConfig
+from rival_workers import default, step
+from rival_workers.definition.define import define_workflow
+from rival_workers.engine.nodes import StepNode
+from rival_workers.engine.plan import Plan
 
 
-def plan(**config: Any) -> Plan:
-    return Plan(nodes=(StepNode(name="a", config=StepConfig(**config)), StepNode(name="b")))
+def plan(**fields: Any) -> Plan:
+    return Plan(nodes=(StepNode(name="a", **fields), StepNode(name="b")))
 
 
 def test_the_same_plan_has_the_same_version_in_another_process() -> None:
     script = (
-        "from rival_workers.engine.plan import Plan, StepConfig, StepNode;"
-        "print(Plan(nodes=(StepNode(name='a', config=StepConfig(timeout=3)), StepNode(name='b'))).version)"
+        "from rival_workers.engine.plan import Plan, StepNode;"
+        "print(Plan(nodes=(StepNode(name='a', external=True), StepNode(name='b'))).version)"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert found.stdout.strip() == plan(timeout=3).version
+    assert found.stdout.strip() == plan(external=True).version
 
 
 def test_a_plan_that_was_stored_and_loaded_has_the_same_version() -> None:
-    stored = plan(timeout=3, backoff="jitter").model_dump(mode="json")
-    assert Plan.load(stored).version == plan(timeout=3, backoff="jitter").version
+    stored = plan(external=True, on_error=True).model_dump(mode="json")
+    assert Plan.load(stored).version == plan(external=True, on_error=True).version
 
 
-def test_an_option_written_out_with_its_default_changes_nothing() -> None:
-    assert plan(on_timeout="stop", base_delay=0.5, max_attempts=None).version == plan().version
+@pytest.mark.parametrize("fields", [{"external": True}, {"on_error": True}, {"compensate": True}])
+def test_which_functions_exist_and_who_completes_a_step_make_another_version(fields: dict[str, Any]) -> None:
+    assert plan(**fields).version != plan().version
+
+
+def nothing() -> None: ...
 
 
 @pytest.mark.parametrize(
-    "config",
+    "options",
     [
         {"timeout": 1},
-        {"timeout": 2},
-        {"on_timeout": "retry"},
+        {"timeout": 2, "on_timeout": "retry", "max_attempts": 2},
         {"kill_on_timeout": True},
-        {"max_attempts": 1},
-        {"max_attempts": 2},
-        {"backoff": "none"},
-        {"backoff": "jitter"},
-        {"base_delay": 1},
-        {"max_delay": 1},
+        {"max_retries": 3},
+        {"backoff": "jitter", "base_delay": 1, "max_delay": 2},
         {"heartbeat": 1},
-        {"execution_mode": "external"},
-        {"deadline": 1},
+        {"tags": ["slow"]},
+        {"on_failure": "skip"},
+        {"retry_budget": 3},
+        {"fallback": {"shape": "value", "value": 1}},
     ],
 )
-def test_every_option_of_a_step_makes_another_version(config: dict[str, Any]) -> None:
-    assert set(config) <= set(StepConfig.model_fields)
-    assert plan(**config).version != plan().version
+def test_an_option_is_not_part_of_the_version(options: dict[str, Any]) -> None:
+    plain, given = define_workflow("w", [nothing]), define_workflow("w", [step(nothing, **options)])
+    assert plain.version == given.version
+    assert plain.document != given.document
+    ruled = define_workflow("w", [nothing], policies=[(default, {"timeout": 9})])
+    assert ruled.version == plain.version
 
 
-def test_every_option_is_part_of_the_version() -> None:
-    """When an option is added, it joins the test above."""
-    assert set(StepConfig.model_fields) == {
-        "timeout",
-        "on_timeout",
-        "kill_on_timeout",
-        "max_attempts",
-        "backoff",
-        "base_delay",
-        "max_delay",
-        "heartbeat",
-        "execution_mode",
-        "deadline",
-    }
+def test_an_external_step_is_another_version_also_by_a_rule() -> None:
+    own = define_workflow("w", [step(nothing, execution_mode="external")])
+    ruled = define_workflow("w", [nothing], policies=[(default, {"execution_mode": "external"})])
+    assert own.version == ruled.version != define_workflow("w", [nothing]).version
 
 
 def test_names_order_number_and_handlers_of_steps_make_another_version() -> None:

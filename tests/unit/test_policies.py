@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from rival_client.model.matchers import Node
+from rival_client.model.step_config import StepConfig
 from rival_workers import DefinitionError, branch, create_workflow, register_workflow_file, step
-from rival_workers.definition.policies import default, named, of_kind
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.rules import default, named, of_kind
 
 
 def one() -> None: ...
@@ -20,9 +22,13 @@ def two() -> bool:
     return True
 
 
+def is_two(node: Node) -> bool:
+    return node.name == "two"
+
+
 def configs(*steps: Any, policies: Any) -> dict[str, Any]:
-    plan = define_workflow("w", steps, policies=policies).plan
-    return {path: place.node.config for path, place in plan.places.items()}
+    defined = define_workflow("w", steps, policies=policies).policies
+    return {path: defined.of_node(place).config for path, place in defined.plan.places.items()}
 
 
 def test_the_first_rule_that_matches_wins_and_the_others_are_not_for_it() -> None:
@@ -37,7 +43,8 @@ def test_a_steps_own_options_come_over_a_rule_field_by_field() -> None:
 
 
 def test_attempts_and_retries_are_one_field() -> None:
-    assert configs(step(one, max_attempts=2), policies=[(default, {"max_retries": 8})])["one"].max_attempts == 2
+    found = configs(step(one, max_attempts=2), policies=[(default, {"max_retries": 8})])["one"]
+    assert (found.max_attempts, found.max_retries) == (2, None)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,8 @@ def test_attempts_and_retries_are_one_field() -> None:
         (named("o.*"), {"one"}),
         (of_kind("step"), {"one", "two"}),
         (of_kind("branch"), {"yes?"}),
-        (lambda its_name, its_kind: its_name == "two", {"two"}),
+        (lambda node: node.name == "two", {"two"}),
+        (is_two, {"two"}),
         ("yes?", {"yes?"}),
         (named("n"), set()),
     ],
@@ -73,6 +81,12 @@ def test_a_rule_that_makes_no_sense_is_refused(policies: Any, says: str) -> None
 def test_files_and_the_builder_have_policies(tmp_path: Path) -> None:
     file = tmp_path / "w.py"
     file.write_text('def one(): ...\npolicies = [("one", {"timeout": 4})]\nsteps = [one]\n')
-    assert register_workflow_file(file, Registry()).body[0].config.timeout == 4
+    assert register_workflow_file(file, Registry()).policies.at("one").timeout == 4
     built = create_workflow("b").step(one).policies(("one", {"timeout": 4})).build()
-    assert built.body[0].config.timeout == 4
+    assert built.policies.at("one").timeout == 4
+
+
+def test_a_copy_of_options_with_another_queue_does_not_open_plainly() -> None:
+    plain = StepConfig()
+    assert plain.opens_plainly
+    assert not plain.routed_as(StepConfig(queue="gpu")).opens_plainly

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from rival_workers.cli.worker import FleetOptions, with_fleet_options
-from rival_workers.definition.file_reload import modules_below
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.runtime.reloading import Reloader
+from rival_workers.runtime.reloading import Reloader, modules_below
 
 SPEECH = "from reloaded_words import word\ndef says(): return word()\nsteps = [says]\n"
 

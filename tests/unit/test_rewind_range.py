@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rival_workers import branch, for_each, loop, parallel, step, workflow
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.engine import paths
-from rival_workers.engine.plan import LoopNode, Plan
+from rival_workers.engine.nodes import LoopNode
+from rival_workers.engine.plan import Plan
 from rival_workers.engine.rewind_range import Downstream
 
 

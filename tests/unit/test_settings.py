@@ -86,7 +86,7 @@ NUMBERS = {
 }
 URLS = {"database_url", "broker_url"}
 TEXTS = {"queue", "key_prefix", "failpoint", "redact"}
-OTHERS = {"workflows", "allow_shell", "log_format"}
+OTHERS = {"workflows", "allow_shell", "log_format", "queues", "priorities"}
 NOT_NUMBERS = [
     "soon",
     "1.5.2",

@@ -201,7 +201,7 @@ def test_options_of_the_decorator_also_hold_for_methods_and_partials() -> None:
         def method(self, input: Any) -> None: ...
 
     built = create_workflow("w").step(Timed().method).step(functools.partial(Timed().method), name="partly").build()
-    assert [node.config.timeout for node in built.body] == [5, 5]
+    assert [built.policies.at(node.name).timeout for node in built.body] == [5, 5]
 
 
 @pytest.mark.parametrize("function", [plain, functools.partial(plain), decorated_with(plain), staticmethod(plain)])

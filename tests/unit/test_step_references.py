@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rival_workers import DefinitionError, branch, create_workflow, for_each, loop, parallel, step, workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.inject import STEP_NAMES, injection
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.step_references import mentions_of
-from rival_workers.definition.workflow import define_workflow
 
 
 def first(): ...  # type: ignore[no-untyped-def]

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from rival_workers import DefinitionError, StepError, for_each, http_step
-from rival_workers.definition.workflow import define_workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.predefined.http import parse_url
 from rival_workers.predefined.templates import parse
 

@@ -7,7 +7,8 @@ import re
 import pytest
 from sqlalchemy import CheckConstraint, Table
 
-from rival_client.db.tables import RUN_STATUSES, RUN_TERMINAL, STEP_STATUSES, STEP_TERMINAL, runs, steps
+from rival_client.db.run_tables import runs, steps
+from rival_client.model.statuses import RUN_STATUSES, RUN_TERMINAL, STEP_STATUSES, STEP_TERMINAL
 from rival_client.model.transitions import (
     OPEN,
     OPERATORS,
@@ -54,12 +55,13 @@ def test_every_open_status_can_be_cancelled_and_every_terminal_one_reached(
 def test_every_verb_is_guarded_by_a_token(
     table: dict[str, Transition], statuses: tuple[str, ...], terminal: tuple[str, ...], rows: object
 ) -> None:
-    # A composite moves within the finish of a step below it, under that step's token. Pausing changes no status, under
-    # the exclusive lock of the run.
+    # A composite moves within the finish of a step below it, under that step's token. Pausing changes no status, and
+    # the deadline of a run ends all of it, under the exclusive lock of the run.
     tokens = {"execution_token", "timeout_token", "token", "child", "completion_token"}
     for verb, transition in table.items():
         assert transition.verb == verb
-        assert transition.guard in tokens or (transition.guard, transition.sources) == ("lock", transition.targets)
+        changes_status = transition.sources != transition.targets and verb != "expire_run"
+        assert transition.guard in tokens or (transition.guard, changes_status) == ("lock", False)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +85,14 @@ def test_a_running_step_leaves_by_what_is_listed_here_and_by_nothing_else() -> N
     assert verbs == {
         "finish_step",
         "retry_step",
+        "postpone_step",
+        "fall_back",
+        "time_out_fall_back",
         "time_out_finish",
         "time_out_retry",
-        "release_step",
+        "take_over_step",
+        "hand_back_step",
+        "suspend_external_step",
         "suspend_step",
         "answer_step",
         "beat_step",
@@ -93,5 +100,6 @@ def test_a_running_step_leaves_by_what_is_listed_here_and_by_nothing_else() -> N
         "cancel_below",
         "cancel_run",
         "settle_step",
+        "apply_policy",
     }
     assert run_sources("begin_run") == {"pending"}

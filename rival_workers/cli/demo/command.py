@@ -20,7 +20,7 @@ from rival_workers.cli.demo.scenario import DEMO_RUNS, DemoRun, Scenario, States
 from rival_workers.cli.demo.view import RunSteps, open_view
 from rival_workers.cli.output import console, json_option, print_json, seconds_text, status_text, table, took
 from rival_workers.cli.show import step_names
-from rival_workers.dev.locks import is_locked
+from rival_workers.dev.file_lock import is_locked
 from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
 from rival_workers.dev.stack_files import StackPaths
 from rival_workers.dev.waiting import wait_until

@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 
 from rival_client.api.client import Rival
 from rival_client.errors import RivalError
+from rival_client.model import statuses
 from rival_client.model.kinds import HANDLER
 from rival_client.model.records import RunState, Step
 from rival_workers.runtime.host import host_name
@@ -73,33 +74,33 @@ def _retried(state: RunState) -> bool:
     steps = _steps(state)
     outcomes = [attempt.outcome for attempt in state.attempts if attempt.path == "charge"]
     charged = steps["charge"].attempts == 3 and outcomes[:2] == ["failed", "failed"]
-    return state.status == "completed" and charged and steps["notify"].result["sent_to"] == "ada@example.com"
+    return state.status == statuses.COMPLETED and charged and steps["notify"].result["sent_to"] == "ada@example.com"
 
 
 def _skipped(state: RunState) -> bool:
-    return state.status == "completed" and _steps(state)["notify"].status == "skipped"
+    return state.status == statuses.COMPLETED and _steps(state)["notify"].status == statuses.SKIPPED
 
 
 def _timed_out(state: RunState) -> bool:
     outcomes = [attempt.outcome for attempt in state.attempts if attempt.path == "render"]
-    rendered = state.status == "completed" and _steps(state)["render"].result == {"pages": 12}
+    rendered = state.status == statuses.COMPLETED and _steps(state)["render"].result == {"pages": 12}
     return rendered and outcomes[0] == "timed_out" and _steps(state)["render"].attempts == 2
 
 
 def _taken_over(state: RunState) -> bool:
     encode = _steps(state)["encode"]
-    return state.status == "completed" and encode.lost == 1 and encode.attempts == 1
+    return state.status == statuses.COMPLETED and encode.lost == 1 and encode.attempts == 1
 
 
 def _handled(state: RunState) -> bool:
     """Failed at the charge; its own handler ran before the workflow's; no later step was started."""
-    failed = state.status == "failed" and state.failed_step == "charge_card"
-    handlers = [step.path for step in state.steps if step.kind == HANDLER and step.status == "completed"]
+    failed = state.status == statuses.FAILED and state.failed_step == "charge_card"
+    handlers = [step.path for step in state.steps if step.kind == HANDLER and step.status == statuses.COMPLETED]
     return failed and handlers == ["charge_card!on_error", "!on_error"] and "extend" not in _steps(state)
 
 
 def _cancelled(state: RunState) -> bool:
-    return state.status == "cancelled" and _steps(state)["await_answer"].status == "cancelled"
+    return state.status == statuses.CANCELLED and _steps(state)["await_answer"].status == statuses.CANCELLED
 
 
 KILLED, CANCELLED = "video", "quote"
@@ -155,13 +156,13 @@ class Scenario:
         if not self._has_killed and encode is not None and self._is_time_to_kill(encode, states):
             self._kill_worker_of(encode)
         waiting = _step(states[CANCELLED], "await_answer")
-        if not self._has_cancelled and waiting is not None and waiting.status == "waiting_retry":
+        if not self._has_cancelled and waiting is not None and waiting.status == statuses.WAITING_RETRY:
             self._cancel_if_old_enough(states[CANCELLED])
 
     def _is_time_to_kill(self, step: Step, states: States) -> bool:
         """In the middle of the step, and after the other runs if they are quick enough, so that the kill does not
         change what they show."""
-        if step.status != "running" or step.started_at is None:
+        if step.status != statuses.RUNNING or step.started_at is None:
             return False
         others = [state for name, state in states.items() if name not in (KILLED, CANCELLED)]
         soonest, latest = _KILL_AFTER

@@ -104,7 +104,7 @@ def _other(url: str) -> list[Check]:
 
 
 def _backlog(settings: WorkerSettings) -> Check:
-    doorbell = open_doorbell(settings.broker_url, settings.queue, settings.key_prefix)
+    doorbell = open_doorbell(settings.broker_url, settings.queue, settings.key_prefix, settings.priorities)
     try:
         waiting = doorbell.backlog()
     finally:

@@ -131,6 +131,8 @@ def check_fleet(database: Database) -> Iterator[Check]:
         yield Check("executors", "fail", problem, advice)
     yield from _stray_attempts(health.read_stray_attempts(database))
     yield _overdue(backlog)
+    if liveness.live:
+        yield from map(_unserved, health.read_unserved_queues(database))
     if backlog.parked:
         message = f"{backlog.parked} run(s) or step(s) are parked: {backlog.parked_why}"
         yield Check("parked", "warn", message, "start a worker that has that workflow at that version")
@@ -142,6 +144,11 @@ def _workers(liveness: health.Liveness, backlog: health.Backlog) -> Check:
     waiting = ", and runs are waiting" if backlog.open_runs else ""
     status: Status = "fail" if backlog.open_runs else "warn"
     return Check("workers", status, f"no live executor{waiting}", "start workers: `rival worker --workflows PATH`")
+
+
+def _unserved(found: health.UnservedQueue) -> Check:
+    message = f"no live worker serves queue {found.queue!r}, for which steps wait, such as {found.example}"
+    return Check("queues", "fail", message, f"start a worker for it: `rival worker -Q {found.queue} --workflows PATH`")
 
 
 def _stray_attempts(strays: health.StrayAttempts) -> Iterator[Check]:

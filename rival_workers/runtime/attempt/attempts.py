@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from rival_client.errors import InvalidInput
+from rival_client.model import statuses
 from rival_client.model.kinds import FLOW
 from rival_client.model.payload import copied, load
 from rival_client.model.records import Step
+from rival_client.model.run_policies import Rulebook
+from rival_client.model.step_config import StepConfig
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter, names, paths
-from rival_workers.engine.decisions import End
+from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import OpenRow
 from rival_workers.engine.names import NameScope
-from rival_workers.engine.paths import COMPENSATION, HANDLER
+from rival_workers.engine.paths import COMPENSATION
 from rival_workers.engine.plan import Plan
 from rival_workers.runtime.attempt.context import Context, Ended, RunInfo, Steps, StepState
-from rival_workers.runtime.attempt.step_transitions import Position
+from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.logs.stream import LogStream
-from rival_workers.store.interface import Claim, Claimed
+from rival_workers.store.claim_records import BeginResult, Claim, Claimed, RunFacts
 
 ReadStep = Callable[[str, str], Step | None]
 #: Reads the item of a row: an item of a for_each, a delivered event, or the input of a continued flow.
@@ -29,6 +32,14 @@ ReadItem = Callable[[str, str], Any]
 #: Reads the step that has failed a run, and its error.
 ReadRun = Callable[[str], tuple[str | None, dict[str, Any] | None]]
 View = Callable[[str], Step | None]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of the attempt that a message named. "stale" with an error: it ran, and its result came too late."""
+
+    what: Literal["completed", "skipped", "failed", "retried", "suspended", "stale"]
+    error: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,8 @@ class Attempt:
     position: Position
     #: Outcomes of earlier attempts of the same message, so that they need not be read back.
     ended: dict[str, Ended] = field(default_factory=dict)
+    #: When the deadline of the run passes, by the monotonic clock of this process.
+    expires: float | None = None
 
     @property
     def claim(self) -> Claim:
@@ -50,30 +63,43 @@ class Attempt:
         return self.claimed.run_id, self.claimed.path
 
 
-def attempt_of(claimed: Claimed, definition: WorkflowDefinition, ended: dict[str, Ended] | None = None) -> Attempt:
+def attempt_of(
+    claimed: Claimed, definition: WorkflowDefinition, book: Rulebook, ended: dict[str, Ended] | None = None
+) -> Attempt:
+    """Its options are those that the workflow, the run and the fleet (`book`) give at this moment."""
     claim = Claim(claimed.run_id, claimed.path, claimed.token)
-    position = Position(
-        claim, definition.name, definition.version, definition.plan, claimed.attempt, claimed.lost, claimed.kind
-    )
+    policies = definition.policies.over(claimed.facts.policies, book, claimed.facts.labels)
+    named = (definition.name, definition.version, policies)
+    position = Position(claim, *named, claimed.attempt, claimed.lost, claimed.kind, claimed.route, claimed.facts.level)
     return Attempt(claimed, definition, position, {} if ended is None else ended)
 
 
-def first_attempt(run_id: str, run_input: Any, opening: OpenRow, definition: WorkflowDefinition, token: int) -> Attempt:
+def first_attempt(
+    run_id: str, started: BeginResult, opening: OpenRow, definition: WorkflowDefinition, book: Rulebook
+) -> Attempt:
     """The attempt of a run's first step, claimed by the statement that started the run."""
-    return attempt_of(_first_claim(run_id, opening, run_input, token), definition)
+    config = definition.policies.over(started.facts.policies, book, started.facts.labels).at(opening.path)
+    claimed = _first_claim(run_id, opening, config, started.input, started.finished.token, started.facts)
+    return attempt_of(claimed, definition, book)
 
 
-def next_attempt(attempt: Attempt, end: End, opening: OpenRow, token: int) -> Attempt:
+def next_attempt(attempt: Attempt, end: End | FallBack, opening: OpenRow, token: int, book: Rulebook) -> Attempt:
     """The attempt of the next step, claimed by the commit that finished this one."""
     claimed = attempt.claimed
-    attempt.ended[claimed.path] = Ended(end.status, end.result, end.state)
-    first = _first_claim(claimed.run_id, opening, claimed.input, token)
-    return attempt_of(first, attempt.definition, attempt.ended)
+    if isinstance(end, End):
+        attempt.ended[claimed.path] = Ended(end.status, end.result, end.state)
+    config = attempt.position.policies.under(book).at(opening.path)
+    first = _first_claim(claimed.run_id, opening, config, claimed.input, token, claimed.facts)
+    return replace(attempt_of(first, attempt.definition, book, attempt.ended), expires=attempt.expires)
 
 
-def _first_claim(run_id: str, opening: OpenRow, run_input: Any, token: int) -> Claimed:
+def _first_claim(
+    run_id: str, opening: OpenRow, config: StepConfig, run_input: Any, token: int, facts: RunFacts
+) -> Claimed:
     """The claim of a step's first attempt, after an insert whose tokens begin at `token`."""
-    return Claimed(run_id, opening.path, token + 1, token + 1, attempt=1, lost=0, input=run_input, kind=opening.kind)
+    tokens = (token + 1, token + 1)
+    route, left = opening.route or config.route(facts.level), config.step_deadline
+    return Claimed(run_id, opening.path, *tokens, 1, 0, run_input, opening.kind, facts=facts, route=route, left=left)
 
 
 def context_of(
@@ -85,7 +111,15 @@ def context_of(
     reacts = paths.is_reaction(path)
     failure = _failure(attempt, view, read_run) if reacts else NO_FAILURE
     return Context(
-        run=RunInfo(claimed.run_id, definition.name, definition.version, path, claimed.attempt),
+        run=RunInfo(
+            claimed.run_id,
+            definition.name,
+            definition.version,
+            path,
+            claimed.attempt,
+            dict(claimed.facts.labels or {}),
+            claimed.facts.deadline_at,
+        ),
         steps=Steps(NameScope(plan, path), view, attempt.ended, definition.returns_at),
         log=logs.open(claimed.run_id, definition.name, path, claimed.attempt),
         state=StepState(),
@@ -98,6 +132,7 @@ def context_of(
         failed_step_name=failure.step,
         run_continues=paths.is_handler(path) and names.run_continues(plan, path, claimed.kind),
         undoes=path.removesuffix(COMPENSATION) if paths.is_compensation(path) else None,
+        read_overrides=lambda: _overrides(claimed, view),
     )
 
 
@@ -117,7 +152,7 @@ def _failure(attempt: Attempt, view: View, read_run: ReadRun) -> FailureSeen:
     run. A compensation receives the failure of the scope that is being compensated.
     """
     path = attempt.claimed.path
-    of = _compensated_scope(attempt, view) if paths.is_compensation(path) else path.removesuffix(HANDLER)
+    of = _compensated_scope(attempt, view) if paths.is_compensation(path) else paths.role_of(path)[0]
     if not of:
         return FailureSeen(*read_run(attempt.claimed.run_id))
     step = view(of)
@@ -130,9 +165,16 @@ def _compensated_scope(attempt: Attempt, view: View) -> str:
     """The path of the nested workflow that is being compensated, or "" for the whole run."""
     for scope in interpreter.absorbing(attempt.definition.plan, attempt.claimed.path):
         compensating = view(scope + COMPENSATION)
-        if compensating is not None and compensating.status == "waiting":
+        if compensating is not None and compensating.status == statuses.WAITING:
             return scope
     return ""
+
+
+def _overrides(claimed: Claimed, view: View) -> dict[str, Any]:
+    """A step falls back after an attempt of its own, so the first one has none."""
+    row = None if claimed.attempt == 1 else view(claimed.path)
+    found: dict[str, Any] = {} if row is None or row.fallback is None else row.fallback.get("overrides", {})
+    return found
 
 
 def _item(plan: Plan, path: str, read: Callable[[str], Any]) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal, Protocol
 
 from rival_client.errors import RivalError
+from rival_client.model import statuses
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.payload import Json, load
 from rival_client.model.records import Step
@@ -28,6 +30,10 @@ class RunInfo:
     version: str
     step: str
     attempt: int
+    #: The labels of the run, such as `run.labels["tenant"]`.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: By when the run must have ended.
+    deadline_at: dt.datetime | None = None
 
     @property
     def id(self) -> str:
@@ -154,10 +160,16 @@ class Context:
     failed_step_name: str | None = None
     #: Only in `on_error` handlers: True if the run continues despite the failure.
     run_continues: bool = False
+    #: The option `metadata` of the step.
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    #: Reads the values of the attempt that follows a fallback.
+    read_overrides: Callable[[], dict[str, Any]] = dict
     #: Whether steps of this worker may start commands (RIVAL_ALLOW_SHELL).
     allow_shell: bool = False
     #: Reads whether the run has gone on without this attempt: cancelled, timed out, taken over.
     is_over: Callable[[], bool] = lambda: False
+    #: Reads the seconds that are left.
+    read_remaining: Callable[[], float | None] = lambda: None
     #: Writes the heartbeats.
     beats: Beats | None = None
     #: Only of external steps: names this attempt for the external system.
@@ -166,6 +178,11 @@ class Context:
     def call_function(self, injection: Injection) -> Any:
         """Overridden by the contexts of flows, which can suspend the function."""
         return injection.call(self)
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline of the run; None if it has none. 0 when it has passed."""
+        return self.read_remaining()
 
     def heartbeat(self, progress: Any = None) -> None:
         """Report that the step is alive, and optionally its progress: any small JSON. A step with the option
@@ -200,6 +217,11 @@ class Context:
         return self.read_event()
 
     @cached_property
+    def overrides(self) -> dict[str, Any]:
+        """What `fallback=retry_with(…)` gives to the attempt after the last failure; {} in other attempts."""
+        return self.read_overrides()
+
+    @cached_property
     def last_step(self) -> StepView:
         return self._at(self.previous)
 
@@ -220,7 +242,7 @@ class Context:
 
     @cached_property
     def workflow_state(self) -> WorkflowState:
-        status: Literal["failing", "running"] = "running" if self.run_continues else "failing"
+        status: Literal["failing", "running"] = statuses.RUNNING if self.run_continues else "failing"
         return WorkflowState(self.run.run_id, self.run.workflow, self.input, self.steps, status)
 
 

@@ -11,15 +11,25 @@ from contextlib import suppress
 from functools import cached_property
 
 from rival_client.broker.message import StepMessage
-from rival_client.model.timers import is_near
+from rival_client.model.queues import Route
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
+from rival_workers.engine.policies import Policies
 from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, first_attempt
+from rival_workers.runtime.attempt.attempts import Verdict as Verdict
 from rival_workers.runtime.attempt.pipeline import AttemptPipeline
-from rival_workers.runtime.attempt.pipeline import Verdict as Verdict
 from rival_workers.runtime.attempt.telemetry import counters
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.store.interface import BeginResult, Claim, ClaimBy, Claimed, Delivered, NotYet, WorkflowVersion
+from rival_workers.store.claim_records import (
+    BeginResult,
+    Claim,
+    ClaimBy,
+    Delivered,
+    Expired,
+    NotYet,
+    Queued,
+    WorkflowVersion,
+)
 
 log = logging.getLogger("rival.coordinator")
 
@@ -96,28 +106,51 @@ class Coordinator(AttemptPipeline):
             return self._park(run_id, None, token, named)
         claim_for = self.executor.id if self._may_continue(self._deadline()) else None
         with self.executor.claiming():
-            plan = interpreter.first(definition.plan)
-            started = self.store.begin_run(run_id, token, plan, claim_for=claim_for, of=named)
-            first = self._first(run_id, started, definition)
+            book = self.transitions.options.book()
+            policies = definition.policies.over(None, book, None)
+            advance = interpreter.first(definition.plan).with_options(policies.at, policies.recorded)
+            started = self.store.begin_run(
+                run_id, token, advance, claim_for=claim_for, of=named, limits=definition.limits
+            )
+            first = self._first(run_id, started, definition, policies)
         if not isinstance(started, BeginResult):
-            log.debug("run %s: stale start", run_id)
-            return self._mismatches.report(run_id, None, named, started)
+            return self._not_begun(run_id, token, named, started)
         finished = started.finished
+        step = (finished.token, workflow, version)
         messages = [
-            StepMessage(run_id, opening.path, finished.token, workflow, version, countdown=opening.delay)
-            for opening in finished.opened
+            StepMessage(
+                run_id, one.path, *step, countdown=one.delay, route=one.route or Route(None, started.facts.level)
+            )
+            for one in finished.opened
         ]
+        if claim_for is not None and len(messages) == 1 and policies.at(finished.opened[0].path).limits:
+            first = self._take(messages.pop())
         self.doorbell.publish(messages)
         if first is not None:
             self._run_all(first, self._deadline(), observed=True)
         return None
 
+    def _not_begun(
+        self, run_id: str, token: int, named: WorkflowVersion, found: NotYet | Queued | Expired | WorkflowVersion | None
+    ) -> None:
+        match found:
+            case NotYet():
+                self._come_again(StepMessage(run_id, None, token, named.workflow, named.version), found)
+            case Queued():
+                log.debug("run %s: waits for limit %s", run_id, found.limit)
+            case Expired():
+                self.transitions.expire(run_id, named.workflow, named.version)
+            case _:
+                log.debug("run %s: stale start", run_id)
+                self._mismatches.report(run_id, None, named, found)
+
     def _first(
-        self, run_id: str, started: BeginResult | WorkflowVersion | None, definition: WorkflowDefinition
+        self, run_id: str, started: object, definition: WorkflowDefinition, policies: Policies
     ) -> Attempt | None:
         if not isinstance(started, BeginResult) or (opening := started.finished.claimed) is None:
             return None
-        return self._added(first_attempt(run_id, started.input, opening, definition, started.finished.token))
+        attempt = first_attempt(run_id, started, opening, definition, policies.book)
+        return self._ruled(self._added(attempt), policies)
 
     def _attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         named = WorkflowVersion(workflow, version)
@@ -128,18 +161,10 @@ class Coordinator(AttemptPipeline):
         if definition.call_at(path) is None:
             log.warning("run %s: a message names %r, which is not a step of %s; it is ignored", run_id, path, workflow)
             return Verdict("stale")
-        timeout = interpreter.config_of(definition.plan, path).limit
-        with self.executor.claiming():
-            claimed = self.store.claim_step(Claim(run_id, path, token), timeout, self.executor.id, of=named)
-            attempt = self._added(attempt_of(claimed, definition)) if isinstance(claimed, Claimed) else None
-        if isinstance(claimed, NotYet):
-            # A heartbeat has postponed the deadline. If it is far now, the keeper publishes a message in time.
-            if is_near(claimed.seconds, self.settings.near):
-                self.doorbell.publish([StepMessage(run_id, path, token, workflow, version, countdown=claimed.seconds)])
-            return Verdict("stale")
-        if attempt is None:
-            log.debug("run %s step %s: stale message (token %d)", run_id, path, token)
-            self._mismatches.report(run_id, path, named, None if isinstance(claimed, Claimed) else claimed)
+        attempt = self._claim(definition, Claim(run_id, path, token), named)
+        if not isinstance(attempt, Attempt):
+            log.debug("run %s step %s: not started (token %d)", run_id, path, token)
+            self._mismatches.report(run_id, path, named, attempt)
             return Verdict("stale")
         failpoint("after_claim_commit")
         return self._run_all(attempt, self._deadline(), observed=False)
@@ -154,33 +179,29 @@ class Coordinator(AttemptPipeline):
         if first_ready is not None:
             self._run_all(first_ready, deadline, observed=True)
             return
-        step_messages = [one.message for one in delivered.ready]
-        if step_messages and not self.stopping:
-            self.doorbell.publish(step_messages[1:])
-            first = delivered.ready[0]
+        served = self.settings.served
+        first = next((one for one in delivered.ready if one.route.queue in served and not self.stopping), None)
+        if others := [one.message for one in delivered.ready if one is not first]:
+            self.doorbell.publish(others)
+        if first is not None:
             self.attempt(first.run_id, first.path, first.token, first.workflow, first.version)
-        elif step_messages:
-            self.doorbell.publish(step_messages)
 
     def _first_ready(self, delivered: Delivered) -> Attempt | None:
         if delivered.claimed is None:
             return None
         definition = self._definition(delivered.workflow, delivered.version)
         assert definition is not None, "a claim is only made for a workflow that is known"
-        return self._added(attempt_of(delivered.claimed, definition))
-
-    def _definition(self, workflow: str, version: str) -> WorkflowDefinition | None:
-        found = self.registry.find(workflow, version)
-        if found is None:
-            self.registry.look_again()
-        return found or self.registry.find(workflow, version)
+        return self._added(attempt_of(delivered.claimed, definition, self.transitions.options.book()))
 
     def _park(self, run_id: str, path: str | None, token: int, named: WorkflowVersion) -> None:
         reason = f"worker does not have workflow {named.workflow!r}"
         known = [w.version for w in self.registry if w.name == named.workflow]
         if known:
             reason = f"worker has {named.workflow!r} at version {known[0]}, not {named.version}"
-        parked = self.store.park(run_id, path, token, reason, PARK_SECONDS, of=named)
+        if path is None:
+            parked = self.store.park_run(run_id, token, reason, PARK_SECONDS, of=named)
+        else:
+            parked = self.store.park_step(Claim(run_id, path, token), reason, PARK_SECONDS, of=named)
         if parked is not True:
             self._mismatches.report(run_id, path, named, parked or None)
             return

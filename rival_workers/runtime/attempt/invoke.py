@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rival_client.model import arguments, kinds
+from rival_client.model.error_names import names_of
+from rival_client.model.fallback_option import RetryWith
 from rival_client.model.masking import storable_error
 from rival_client.model.payload import Json, dump
 from rival_workers.definition.inject import Injection
@@ -45,6 +47,8 @@ def _called(
         if inspect.isawaitable(value):
             value = async_steps.run(value)
         skipped = bool(context.state.get("skipped"))
+        if kind == kinds.FALLBACK and isinstance(value, RetryWith):
+            return Success(dump(None, what=""), overrides=value.checked(where))
         if kind == kinds.EXTERNAL:
             # The declared result type applies to the answer of the external system.
             value = None
@@ -108,15 +112,23 @@ def failure(error: BaseException, attempt: int, state: Json | None = None, funct
     record = error_record(error, attempt, function)
     # type(error), since __class__ may be wrong or may raise.
     if not issubclass(type(error), StepError):
-        return Failure(record, state=state)
+        return Failure(record, state=state, kinds=_names(error, None))
     behavior, most, backoff = (_tried(getattr, error, name) for name in ("behavior", "max_attempts", "backoff"))
+    after, code = (_tried(getattr, error, name) for name in ("retry_after", "code"))
     return Failure(
-        record,
+        {**record, **({"code": _clean(code, MAX_NAME)} if isinstance(code, str) and code else {})},
         behavior if behavior in BEHAVIORS else "stop",
         most if type(most) is int else None,
         backoff if backoff in BACKOFFS else None,
         state,
+        kinds=_names(error, code if isinstance(code, str) and code else None),
+        retry_after=float(after) if type(after) in (int, float) else None,
     )
+
+
+def _names(error: BaseException, code: str | None) -> tuple[str, ...]:
+    found = _tried(names_of, type(error), code)
+    return found if isinstance(found, tuple) else ()
 
 
 def error_record(error: BaseException, attempt: int, function: Any = None) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_client.model.records import Step
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.flow.signals import OutOfReach
-from rival_workers.store.interface import Claim, Store
+from rival_workers.store.claim_records import Claim
+from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.outage")
 
@@ -64,7 +65,7 @@ class OutageRetry:
         if seen is None or seen[:2] != (status, claim.token + 1):
             return False
         # The first commit may have claimed the next step for this executor, which does not run it.
-        self._executor.release_strays()
+        self._executor.hand_back_strays()
         self._executor.compare_soon()
         return True
 

@@ -15,7 +15,7 @@ from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import error_record
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.executor import Executor
-from rival_workers.store.interface import RunningAttempt
+from rival_workers.store.sweep_records import RunningAttempt
 
 log = logging.getLogger("rival.coordinator")
 
@@ -47,7 +47,7 @@ class AttemptRelease:
         executor, number, lost = self._executor.id, claimed.attempt, claimed.lost
         running = RunningAttempt(attempt.claim, number, lost, executor, workflow.name, workflow.version, claimed.kind)
         if _is_temporary(error):
-            self._transitions.release(running, "handed_back")
+            self._transitions.hand_back(running)
         else:
             record = error_record(error, claimed.attempt)
             self._transitions.take_over(

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rival_client.broker.doorbell import Doorbell
+from rival_client.model import statuses
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.host import host_name
-from rival_workers.store.interface import Claim, Claimed, NamedAttempt, Store
+from rival_workers.store.claim_records import Claim, Claimed
+from rival_workers.store.interface import Store
+from rival_workers.store.sweep_records import NamedAttempt
 
 log = logging.getLogger("rival.revoke")
 
@@ -68,8 +71,8 @@ class Revocations:
             return None
         attempt, lost = int(named[2]), int(named[3] or 0)
         for found in self._store.attempts_named(_readings(named[1])):
-            if found.lost == lost and found.attempts + (found.status != "running") == attempt:
-                is_terminated = found.status == "running" and terminate
+            if found.lost == lost and found.attempts + (found.status != statuses.RUNNING) == attempt:
+                is_terminated = found.status == statuses.RUNNING and terminate
                 return self._revoke_running(found, task_id) if is_terminated else self._revoke_waiting(found, task_id)
         return None
 
@@ -85,7 +88,7 @@ class Revocations:
         """An attempt whose message is published: claim it, so that the message becomes stale, and fail it. A running
         attempt is not touched, as in Celery without `terminate`; neither is one that is due later.
         """
-        if found.status == "running":
+        if found.status == statuses.RUNNING:
             return None
         claimed = self._store.claim_step(found.claim, None, self._executor(), within=self._near)
         if not isinstance(claimed, Claimed):

@@ -7,70 +7,104 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
+from rival_client.model.history_entries import EXPIRED
+from rival_client.model.kinds import STEP
 from rival_client.model.payload import Json
+from rival_client.model.step_config import shortest
 from rival_client.model.timers import is_near
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter
-from rival_workers.engine.decisions import End, Failure, Retry, decide, decide_lost, revoked, timed_out
-from rival_workers.engine.effects import Advance
+from rival_workers.engine.deadlines import deadline_exceeded, expiry_error
+from rival_workers.engine.decisions import (
+    Decision,
+    End,
+    Failure,
+    FallBack,
+    Retry,
+    Success,
+    decide,
+    final,
+    revoked,
+    timed_out,
+)
 from rival_workers.engine.heartbeat_limits import timeout_error
-from rival_workers.engine.plan import Plan, StepConfig
+from rival_workers.runtime.attempt.position import Position
+from rival_workers.runtime.attempt.run_options import RunOptions
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.logs.failure_log import FailureLog, failed_attempt, log_failed_run
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.tracebacks import function_location
 from rival_workers.settings import WorkerSettings
-from rival_workers.store.interface import Claim, Due, FinishResult, ReleaseReason, RunningAttempt, Store
+from rival_workers.signals import breaker_moved
+from rival_workers.store.claim_records import BudgetSpent, Claim, FinishResult
+from rival_workers.store.interface import Store
+from rival_workers.store.sweep_records import Due, RunningAttempt
 
 log = logging.getLogger("rival.transitions")
 
+TIMER = "timer"  # the executor of failures that no attempt reports
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A step before a transition: its claim, and its place in the plan."""
-
-    claim: Claim
-    workflow: str
-    version: str
-    plan: Plan
-    attempt: int
-    lost: int
-    #: The kind of its row. It decides, for example, whether the run continues after a handler.
-    kind: str
-
-    @property
-    def config(self) -> StepConfig:
-        return interpreter.config_of(self.plan, self.claim.path)
-
-    def advance(self, end: End) -> Advance:
-        return interpreter.advance(self.plan, self.claim.path, end, self.kind)
-
-    def message(self, path: str, token: int, *, attempt: int = 1, lost: int = 0, countdown: float = 0.0) -> StepMessage:
-        return StepMessage(self.claim.run_id, path, token, self.workflow, self.version, attempt, lost, countdown)
+#: Seconds by which the timer of a deadline may be early.
+_AT_ONCE = 0.05
 
 
 class StepTransitions:
     def __init__(self, settings: WorkerSettings, store: Store, registry: Registry, doorbell: Doorbell) -> None:
         self._settings, self._store, self._registry, self._doorbell = settings, store, registry, doorbell
         self.failures = FailureLog(store.append_logs, Redaction.of(settings.redact))
-        self._plans: dict[tuple[str, str], Plan] = {}
+        self.options = RunOptions(store, registry)
+        self._served = settings.served
+        #: A monotonic clock; the testing kit replaces it.
+        self.clock: Callable[[], float] = time.monotonic
 
-    def finish(self, position: Position, end: End, *, claim_for: str | None) -> FinishResult | None:
-        """End the step. The next step is claimed for `claim_for`, or published. None: the step had moved on before."""
-        finished = self._store.finish_step(position.claim, end, position.advance(end), claim_for=claim_for)
+    def decide(self, position: Position, outcome: Success | Failure, left: float | None = None) -> Decision:
+        """What follows from the outcome. What a decision depends on is only read if the step has such an option.
+        `left`: seconds until the deadline of the run."""
+        config, failed, run_id = position.config, isinstance(outcome, Failure), position.claim.run_id
+        return decide(
+            config,
+            position.attempt,
+            outcome,
+            random.random(),
+            has_fallen_back=failed and config.fallback is not None and self.has_fallen_back(position),
+            retries=self._store.retries_of(run_id) if failed and config.retry_budget is not None else 0,
+            left=shortest(left, self.left(position)),
+        )
+
+    def has_fallen_back(self, position: Position) -> bool:
+        return self._store.has_fallen_back(position.claim.run_id, position.claim.path)
+
+    def finish(self, position: Position, end: End | FallBack, *, claim_for: str | None) -> FinishResult | None:
+        """End the step, or let it wait for its fallback. The next step is claimed for `claim_for`, or published. None:
+        the step had moved on before.
+        """
+        advance = position.advance(end, position.policies.under(self.options.book()))
+        finished = self._store.finish_step(position.claim, end, advance, claim_for=claim_for)
         if finished is None:
             return None
         failpoint("after_finish_commit")
         if finished.ready is not None:
             failpoint("after_child_end_commit")
-        self.publish(position, finished)
+        self.publish(position, finished, keep=self.in_place(position, finished) if claim_for else None)
         return finished
+
+    def in_place(self, position: Position, finished: FinishResult) -> StepMessage | None:
+        """The message of the step that the process goes on with, if the commit has claimed none: the next step, if it
+        has limits, or the first that has waited for a slot of this one."""
+        if finished.claimed is not None:
+            return None
+        opened = [one for one in finished.opened if position.policies.at(one.path).limits and not one.delay]
+        granted = (one.message for one in finished.grants if one.path and not one.countdown)
+        own = (position.message_to(one, finished) for one in opened)
+        return next((one for one in chain(own, granted) if one.route.queue in self._served), None)
 
     def log_end(self, position: Position, finished: FinishResult | None) -> None:
         """Log the run if the commit has failed it."""
@@ -82,48 +116,70 @@ class StepTransitions:
         except DatabaseError as error:
             log.error("run %s of %s failed; its error could not be read: %s", run_id, position.workflow, error)
 
-    def publish(self, position: Position, finished: FinishResult) -> None:
-        """Publish messages for the rows that a commit has opened and not claimed."""
-        messages = [position.message(one.path, finished.token_of(one), countdown=one.delay) for one in finished.opened]
+    def publish(self, position: Position, finished: FinishResult, keep: StepMessage | None = None) -> None:
+        """Publish messages for the rows that a commit has opened and not claimed, and for what it has given slots to.
+        `keep`: but not this one."""
+        messages = [position.message_to(one, finished) for one in finished.opened]
+        messages += [one.message for one in finished.grants]
+        messages = [one for one in messages if one != keep] if keep else messages
         if finished.ready is not None:
             messages.append(finished.ready.message)
         if messages or finished.run_ended:
             self._doorbell.publish(messages, changed=[position.claim.run_id] if finished.run_ended else [])
 
-    def retry(self, position: Position, retry: Retry) -> bool:
-        """Schedule the next attempt: by a countdown if it is near, else by the keeper."""
+    def retry(self, position: Position, retry: Retry) -> bool | BudgetSpent:
+        """Schedule the next attempt: by a countdown if it is near, else by the keeper. BudgetSpent: not scheduled."""
         near = is_near(retry.delay, self._settings.near)
         token = self._store.retry_step(position.claim, retry, rung=near)
+        if isinstance(token, BudgetSpent):
+            return token
         if token is None:
             return False
         failpoint("after_retry_commit")
         if near:
-            message = position.message(
-                position.claim.path, token, attempt=position.attempt + 1, lost=position.lost, countdown=retry.delay
-            )
-            self._doorbell.publish([message])
+            number, lost = position.attempt + 1, position.lost
+            self._doorbell.publish([position.message(token, attempt=number, lost=lost, countdown=retry.delay)])
         return True
+
+    def postpone(self, position: Position, seconds: float, breaker: str) -> None:
+        """The step waits until its circuit breaker may have closed. If it has moved on, nothing is left to do."""
+        near = is_near(seconds, self._settings.near)
+        token = self._store.postpone_step(position.claim, seconds, breaker, rung=near)
+        if token is not None and near:
+            self._doorbell.publish([position.message(token, attempt=position.attempt, countdown=seconds)])
+
+    def count_failure(self, position: Position, outcome: Failure, executor: str) -> None:
+        """Count the failure for the step's circuit breaker, if that counts such errors."""
+        breaker = position.config.circuit_breaker
+        if breaker is None or not breaker.counts_error((*outcome.kinds, str(outcome.error.get("type")))):
+            return
+        moved = self._store.breaker_failed(breaker, position.claim, executor)
+        if moved is not None:
+            log.warning("circuit breaker %s is %s: %s", breaker.name, moved, outcome.error.get("message"))
+            claim = position.claim
+            breaker_moved.send(name=breaker.name, state=moved, run_id=claim.run_id, step=claim.path)
 
     def wait_external(self, position: Position, state: Json | None) -> bool:
         """Let an external step wait for its answer. False: the step has moved on."""
         claim, config = position.claim, position.config
-        token = self._store.suspend_outside(claim, position.attempt, config, state)
+        token = self._store.suspend_external_step(claim, position.attempt, config, state)
         if token is None:
             return False
         failpoint("after_suspend_commit")
         if is_near(config.patience, self._settings.near):
             countdown = config.patience or 0.0
-            self._doorbell.publish([position.message(claim.path, token, attempt=position.attempt, countdown=countdown)])
+            self._doorbell.publish([position.message(token, attempt=position.attempt, countdown=countdown)])
         return True
 
-    def release(self, running: RunningAttempt, reason: ReleaseReason) -> None:
-        """Release an attempt, so that it starts again."""
+    def hand_back(self, running: RunningAttempt) -> None:
+        """The attempt starts again, elsewhere or here; it does not count as lost."""
+        self._publish_again(running, self._store.hand_back_step(running.claim), running.lost)
+
+    def _publish_again(self, running: RunningAttempt, token: int | None, lost: int) -> None:
         claim, workflow, version = running.claim, running.workflow, running.version
-        token = self._store.release_step(claim, reason)
         if token is not None:
-            lost = running.lost + (reason == "lost")
-            message = StepMessage(claim.run_id, claim.path, token, workflow, version, running.attempts, lost)
-            self._doorbell.publish([message])
+            step = (claim.run_id, claim.path, token, workflow, version)
+            self._doorbell.publish([StepMessage(*step, running.attempts, lost, route=running.route)])
 
     def time_out(self, position: Position) -> bool:
         """Apply a timeout. False: the step has moved on, or a heartbeat has extended its limit."""
@@ -133,26 +189,33 @@ class StepTransitions:
         heartbeat = None if config.heartbeat is None else self._store.pulse_of(claim.run_id, claim.path)
         if heartbeat is not None and not heartbeat.is_over:
             return False
+        left = self.left(position)
+        if left is not None and left <= _AT_ONCE:
+            exceeded = deadline_exceeded(config, position.attempt) | self._written_at(position)
+            return self._apply(position, Failure(exceeded, outcome="timed_out"))
         error = timeout_error(config, position.attempt, heartbeat) | self._written_at(position)
         return self._apply(position, timed_out(config, error))
 
+    def left(self, position: Position) -> float | None:
+        """Seconds until the deadline of the step."""
+        return None if position.until is None else position.until - self.clock()
+
     def revoke(self, running: RunningAttempt, task_id: str) -> bool:
         """Apply an operator's revoke of the attempt's task. False: the step has moved on."""
-        plan = self._plan(running.workflow, running.version)
-        if plan is None:
-            return False
-        attempt, lost = running.attempts, running.lost
-        position = Position(running.claim, running.workflow, running.version, plan, attempt, lost, running.kind)
-        return self._apply(position, revoked(task_id, attempt))
+        position = self._position(running)
+        return position is not None and self._apply(position, revoked(task_id, running.attempts))
 
     def _apply(self, position: Position, outcome: Failure) -> bool:
         """Commit a failure that the step did not raise. False: the step has moved on."""
-        config = position.config
-        decision = decide(config, position.attempt, outcome, random.random())
+        decision = self.decide(position, outcome)
         finished = None if isinstance(decision, Retry) else self.finish(position, decision, claim_for=None)
         done = self.retry(position, decision) if isinstance(decision, Retry) else finished is not None
+        if isinstance(done, BudgetSpent):
+            return self._apply(position, outcome)
         if not done:
             return False
+        if outcome.outcome == "timed_out":
+            self.count_failure(position, outcome, TIMER)
         failed = failed_attempt(position, outcome, decision)
         self.failures.store(failed)
         self.failures.log_attempt(failed)
@@ -166,43 +229,79 @@ class StepTransitions:
         found = None if call is None else function_location(call.injection.function)
         return {} if found is None else {"location": found}
 
+    def expire(self, run_id: str, workflow: str, version: str) -> bool:
+        """Fail a run whose deadline has passed. False: it has ended, or fails already."""
+        policies = self.options.of(workflow, version, run_id)
+        if policies is None:
+            return False
+        advance = interpreter.expired(policies.plan).with_options(policies.at)
+        finished = self._store.expire_run(run_id, advance)
+        if finished is None:
+            return False
+        failpoint("after_expire_commit")
+        position = Position(Claim(run_id, "", 0), workflow, version, policies, 1, 0, STEP)
+        self.publish(position, finished)
+        self.log_end(position, finished)
+        return True
+
     # -- called by the keeper -----------------------------------------------------------------------------
 
     def time_out_due(self, due: Due) -> None:
-        plan = self._plan(due.workflow, due.version)
-        if plan is None or due.path is None:
-            return
+        position = self._position_of(due)
+        if position is not None:
+            self.time_out(position)
+
+    def expire_due(self, due: Due) -> bool:
+        """Fail a step that has waited for too long to start. False: it has time left, or has moved on."""
+        position = self._position_of(due)
+        if position is None:
+            return False
+        error = expiry_error(position.config, due.attempts, due.start_in, due.left)
+        if error is None:
+            return False
+        return self._apply(position, Failure(error | self._written_at(position), outcome=EXPIRED))
+
+    def _position_of(self, due: Due) -> Position | None:
+        policies = self.options.of(due.workflow, due.version, due.run_id)
+        if policies is None or due.path is None:
+            return None
         claim = Claim(due.run_id, due.path, due.timeout_token, "timeout_token")
-        self.time_out(Position(claim, due.workflow, due.version, plan, due.attempts, due.lost, due.kind))
+        until = None if due.left is None else self.clock() + due.left
+        step = (due.workflow, due.version, policies, due.attempts, due.lost, due.kind)
+        return Position(claim, *step, due.route, until=until)
 
     def take_over(self, lost: RunningAttempt, error: dict[str, Any] | None = None) -> None:
         """Start a lost attempt again, or fail its step when it was lost more than `max_lost` times. `error`: why its
         outcome could not be committed; None: its executor is dead.
         """
-        most = self._settings.max_lost
-        end = decide_lost(lost.lost, most, error or _lost_error(lost, most))
+        again = lost.lost < self._settings.max_lost
         why = "no outcome" if error else f"its executor {lost.executor} is gone"
-        effect = "failed" if end else "started again"
+        effect = "started again" if again else "failed"
         log.warning("run %s step %s: %s; %s", lost.claim.run_id, lost.claim.path, why, effect)
-        if end is None:
-            return self.release(lost, "lost")
-        plan = self._plan(lost.workflow, lost.version)
-        if plan is not None:
-            position = Position(lost.claim, lost.workflow, lost.version, plan, lost.attempts, lost.lost, lost.kind)
-            self.log_end(position, self.finish(position, end, claim_for=None))
+        if again:
+            return self._publish_again(lost, self._store.take_over_step(lost.claim), lost.lost + 1)
+        position = self._position(lost)
+        if position is not None:
+            self._fail_lost(position, error or _lost_error(lost, self._settings.max_lost))
         return None
 
-    def _plan(self, workflow: str, version: str) -> Plan | None:
-        """The plan of any version. Decisions need only the plan, not the code, which this worker may not have."""
-        key = (workflow, version)
-        if key not in self._plans:
-            definition = self._registry.find(workflow, version)
-            info = None if definition else self._store.load_workflow(workflow, version)
-            if definition is None and info is None:
-                log.error("workflow %s version %s is not in the database: its runs cannot continue", *key)
-                return None
-            self._plans[key] = definition.plan if definition else Plan.load(info.plan)  # type: ignore[union-attr]
-        return self._plans[key]
+    def _fail_lost(self, position: Position, error: dict[str, Any]) -> None:
+        config = position.config
+        has_fallen_back = config.fallback is not None and self.has_fallen_back(position)
+        decision = final(config, Failure(error, outcome="lost"), has_fallen_back=has_fallen_back)
+        if isinstance(decision, Retry):
+            self.retry(position, decision)
+        else:
+            self.log_end(position, self.finish(position, decision, claim_for=None))
+
+    def _position(self, running: RunningAttempt) -> Position | None:
+        workflow, version = running.workflow, running.version
+        policies = self.options.of(workflow, version, running.claim.run_id)
+        if policies is None:
+            return None
+        until = None if running.left is None else self.clock() + running.left
+        step = (workflow, version, policies, running.attempts, running.lost, running.kind)
+        return Position(running.claim, *step, running.route, until=until)
 
 
 def _lost_error(lost: RunningAttempt, max_lost: int) -> dict[str, Any]:

@@ -13,18 +13,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
 from rival_client.errors import DatabaseError
 from rival_client.model.payload import Json, dump
 from rival_client.model.records import Step
-from rival_workers.engine.plan import StepConfig, shortest
+from rival_client.model.step_config import StepConfig, shortest
 from rival_workers.errors import StepMovedOn
 from rival_workers.runtime.attempt.timers import AttemptTimers, Timer, Timers
 from rival_workers.runtime.flow.signals import OutOfReach
-from rival_workers.store.interface import Claim, Store
+from rival_workers.store.claim_records import Claim
+from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.heartbeats")
 
@@ -44,13 +45,34 @@ class TimeLimits:
         self.may_kill = False
 
     @contextmanager
-    def kept(self, config: StepConfig, when_over: Callable[[], bool]) -> Iterator[Timer]:
-        """Call `when_over` if the block takes too long. It returns False if the attempt has just ended."""
+    def kept(self, config: StepConfig, when_over: Callable[[], bool], left: float | None = None) -> Iterator[Timer]:
+        """Call `when_over` if the block takes too long. It returns False if the attempt has just ended. `left`: seconds
+        until the deadline of the step."""
         kills = self.may_kill and config.kill_on_timeout
-        kill = _Kill(when_over, self._before_kill)
         within = config.timeout + KILL_SLACK if kills and config.timeout else None
+        with self._limited(shortest(config.limit, left), kills, when_over) as timer, self._watchdog.watching(within):
+            yield timer
+
+    def remaining(
+        self, timeout: float | None, until_deadline: Callable[[], float | None]
+    ) -> Callable[[], float | None]:
+        """Seconds until the first limit of an attempt that begins now: its timeout, or a deadline."""
+        began = self.clock()
+        return lambda: shortest(None if timeout is None else began + timeout - self.clock(), until_deadline())
+
+    def until(
+        self, left: float | None, config: StepConfig, when_over: Callable[[], bool]
+    ) -> AbstractContextManager[Timer | None]:
+        """Call `when_over` when the deadline of the run passes in the block. No time `left`: it has none."""
+        if left is None:
+            return nullcontext()
+        return self._limited(left, self.may_kill and config.kill_on_timeout, when_over)
+
+    @contextmanager
+    def _limited(self, seconds: float | None, kills: bool, when_over: Callable[[], bool]) -> Iterator[Timer]:
+        kill = _Kill(when_over, self._before_kill)
         over = kill.over if kills else lambda: _ignored(when_over())
-        with self.timers.after(config.limit, over) as timer, self._watchdog.watching(within):
+        with self.timers.after(seconds, over) as timer:
             try:
                 yield timer
             finally:

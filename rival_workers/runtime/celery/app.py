@@ -8,6 +8,7 @@ from typing import Any
 from celery import Celery
 from celery.exceptions import Ignore, Retry
 
+from rival_client.broker.doorbell import LIST_NUMBERS
 from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyMessage, EventMessage, StepMessage
 from rival_client.errors import RivalError
 from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
@@ -84,8 +85,8 @@ def _transport_options(settings: WorkerSettings, concurrency: int) -> dict[str, 
         "global_keyprefix": settings.key_prefix,
         # Every message can be published again, so Redis need not keep unacknowledged ones.
         "ack_emulation": False,
-        # One list per queue instead of four: messages have no priority.
-        "priority_steps": [0],
+        # The lists of a queue, the first one first.
+        "priority_steps": sorted(LIST_NUMBERS.values()) if settings.priorities else [0],
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from celery import Celery, signals
 from celery.concurrency import get_implementation
 
 from rival_client.errors import ConfigurationError, RivalError
+from rival_client.model.queues import DEFAULT_QUEUE, broker_queue, is_queue, split_queues
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import default_registry
 from rival_workers.settings import WorkerSettings, masked
@@ -82,9 +83,9 @@ class InstalledWorker:
             raise SystemExit(f"rival: {error}") from error
 
     def _start(self, worker: Any) -> None:
-        settings = self._settings()
-        if settings.queue not in self._app.amqp.queues.consume_from:
-            text = f"this worker does not listen to queue {settings.queue!r}: it runs no workflows"
+        settings = _served(self._settings(), self._app.amqp.queues.consume_from)
+        if settings is None:
+            text = f"this worker does not listen to queue {self._settings().queue!r}: it runs no workflows"
             signals.worker_ready.connect(lambda **_: log.info(text), weak=False)
             return
         _check_app(self._app)
@@ -113,6 +114,16 @@ class InstalledWorker:
         prefix = (self._app.conf.broker_transport_options or {}).get("global_keyprefix", "")
         paths = os.pathsep.join(map(str, self._workflows)) or found.workflows
         return found.with_(broker_url=url, key_prefix=prefix, workflows=paths)
+
+
+def _served(settings: WorkerSettings, consumed: Collection[str]) -> WorkerSettings | None:
+    """With the queues that the worker consumes and RIVAL_QUEUES names, or that it consumes beside RIVAL_QUEUE. None: it
+    consumes none of them."""
+    wanted = split_queues(settings.queues)
+    named = wanted if wanted else (DEFAULT_QUEUE, *filter(is_queue, sorted(consumed)))
+    served = [name for name in named if broker_queue(name, settings.queue) in consumed]
+    is_there = served if wanted else settings.queue in consumed
+    return settings.with_(queues=",".join(served)) if is_there else None
 
 
 def _broker(app: Celery) -> str:

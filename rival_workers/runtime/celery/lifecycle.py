@@ -20,7 +20,8 @@ from rival_workers.runtime.celery.app import Tasks
 from rival_workers.runtime.celery.revoke_commands import RevokeCommands
 from rival_workers.runtime.celery.task_events import AttemptEvents, ChildEvents, ConsumerEvents, SharedSwitch
 from rival_workers.runtime.celery.untrusted_messages import Garbage, read_call
-from rival_workers.runtime.keeper import Round
+from rival_workers.runtime.fleet_rules import SharedNumber
+from rival_workers.runtime.overdue_rows import Round
 from rival_workers.runtime.process import Process
 from rival_workers.settings import WorkerSettings
 
@@ -46,11 +47,14 @@ class WorkerLifecycle:
         self.when_forked: Callable[[], None] = lambda: None
         self._events_wanted = SharedSwitch()
         self._stopping = SharedSwitch()
+        self._rules_version = SharedNumber()
 
     def start(self) -> None:
         """Call it before the worker creates its pool. Raises the errors of the database and of its schema."""
         self.process.wait_for_database()
         if self.forks:
+            self.process.rules.shared = self._rules_version
+            self.process.rules.publish()
             # Children must not inherit open connections.
             self.process.store.database.dispose()
         else:
@@ -78,6 +82,7 @@ class WorkerLifecycle:
         self.process = Process(self.settings, self.registry, self.name, observer=events)
         self.process.coordinator.limits.may_kill = True
         self.process.coordinator.stopping = self._stopping
+        self.process.rules.shared = self._rules_version
         self._start_executor()
         self.when_forked()
 

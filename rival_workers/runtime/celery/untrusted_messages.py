@@ -24,6 +24,7 @@ from rival_client.broker.message import (
     celery_body,
     celery_headers,
 )
+from rival_client.model.queues import LEVELS, Route, is_queue
 from rival_workers.runtime.attempt.telemetry import counters
 
 log = logging.getLogger("rival.celery")
@@ -153,17 +154,23 @@ def read_call(task: str, body: Any, headers: Mapping[str, Any]) -> AnyMessage:
 
 
 def _read_step(task: str, args: list[Any], headers: Mapping[str, Any]) -> StepMessage:
-    if len(args) != 5:
-        raise Garbage(f"{len(args)} arguments instead of 5")
-    run_id, path, token, workflow, version = args
+    if len(args) not in (5, 7):
+        raise Garbage(f"{len(args)} arguments instead of 5 or 7")
+    run_id, path, token, workflow, version, queue, level = args if len(args) == 7 else [*args, None, 0]
     if not all(_is_name(value) for value in (run_id, workflow, version)) or type(token) is not int:
         raise Garbage("arguments of the wrong form")
     if not 0 <= token <= MAX_TOKEN or (path is not None and not _is_name(path)):
         raise Garbage("arguments of the wrong form")
     if (path is None) != (task == RUN_TASK):
         raise Garbage("an attempt without a step" if task == ATTEMPT_TASK else "the start of a step")
-    step_message = StepMessage(run_id, path, token, workflow, version)
+    step_message = StepMessage(run_id, path, token, workflow, version, route=_read_route(queue, level))
     return step_message if path is None else _numbered(step_message, headers.get("id"))
+
+
+def _read_route(queue: Any, level: Any) -> Route:
+    if not (queue is None or is_queue(queue)) or type(level) is not int or level not in LEVELS.values():
+        raise Garbage("arguments of the wrong form")
+    return Route(queue, level)
 
 
 def _numbered(step_message: StepMessage, task_id: Any) -> StepMessage:

@@ -25,8 +25,8 @@ from rival_workers.runtime.celery.app import make_app
 from rival_workers.runtime.celery.broker_access import require_access
 from rival_workers.runtime.celery.lifecycle import WorkerLifecycle
 from rival_workers.runtime.celery.threads_pool import DaemonThreadPool
-from rival_workers.runtime.keeper import Round
 from rival_workers.runtime.logs.process_log import start_logging
+from rival_workers.runtime.overdue_rows import Round
 from rival_workers.runtime.reloading import Reloader
 from rival_workers.settings import WorkerSettings
 
@@ -82,7 +82,7 @@ class Worker:
             pool_cls=POOLS[self.pool],
             concurrency=self.concurrency,
             loglevel=loglevel,
-            queues=self.settings.queue,
+            queues=list(self.settings.served.in_broker),
             task_events=events,
             quiet=True,
             without_gossip=True,
@@ -107,10 +107,15 @@ class Worker:
     def _leave_if_stalled(self, _: Round) -> None:
         busy = len(state.active_requests) >= self.concurrency
         # Celery's own count, since Rival's tasks do not run in a prefork parent.
-        if self._watch.is_stalled(state.all_total_count[0], busy, self._lifecycle.process.doorbell.backlog):
+        if self._watch.is_stalled(state.all_total_count[0], busy, self._backlog):
             stalled = "consumer stalled: the queue has messages and none arrived for %g s; leaving to be restarted"
             log.critical(stalled, self.settings.stalled_after)
             os._exit(3)
+
+    def _backlog(self) -> int:
+        """Messages in the queues that this worker serves."""
+        doorbell = self._lifecycle.process.doorbell
+        return sum(doorbell.backlog(queue) or 0 for queue in self.settings.served.names)
 
     def _leave_in_time(self) -> None:
         if self._reloader is not None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast
 
 from pydantic import BaseModel
 
+from rival_client.model.start_options import RunOptions
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
@@ -22,7 +23,7 @@ from rival_workers.runtime.flow.calls import Callee, Named, Received, Topic
 from rival_workers.runtime.flow.context import BaseFlowContext, check_first, is_decided
 from rival_workers.runtime.flow.handles import ChildHandle, First, Handle
 from rival_workers.runtime.flow.loop import FlowLoop
-from rival_workers.runtime.flow.operations import Operation
+from rival_workers.runtime.flow.pending_operations import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -164,22 +165,28 @@ class AsyncFlowContext(BaseFlowContext):
         return self.calls.await_event(topic, key=key, where=where, timeout=timeout)
 
     @overload
-    def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> Call[T]: ...
+    def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None, **options: Unpack[RunOptions]) -> Call[T]: ...
     @overload
-    def call(self, workflow: Flow[..., T], input: Any = None) -> Call[T]: ...
+    def call(self, workflow: Flow[..., T], input: Any = None, **options: Unpack[RunOptions]) -> Call[T]: ...
     @overload
-    def call(self, workflow: str | Named, input: Any = None) -> Call[Any]: ...
-    def call(self, workflow: Any, input: Any = None) -> Any:
-        return self.calls.call(workflow, input)
+    def call(self, workflow: str | Named, input: Any = None, **options: Unpack[RunOptions]) -> Call[Any]: ...
+    def call(self, workflow: Any, input: Any = None, **options: Unpack[RunOptions]) -> Any:
+        return self.calls.call(workflow, input, **options)
 
     @overload
-    async def spawn(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> ChildHandle[T]: ...
+    async def spawn(
+        self, workflow: Flow[..., Awaitable[T]], input: Any = None, **options: Unpack[RunOptions]
+    ) -> ChildHandle[T]: ...
     @overload
-    async def spawn(self, workflow: Flow[..., T], input: Any = None) -> ChildHandle[T]: ...
+    async def spawn(
+        self, workflow: Flow[..., T], input: Any = None, **options: Unpack[RunOptions]
+    ) -> ChildHandle[T]: ...
     @overload
-    async def spawn(self, workflow: str | Named, input: Any = None) -> ChildHandle[Any]: ...
-    async def spawn(self, workflow: Any, input: Any = None) -> ChildHandle[Any]:
-        return self._spawn(workflow, input)
+    async def spawn(
+        self, workflow: str | Named, input: Any = None, **options: Unpack[RunOptions]
+    ) -> ChildHandle[Any]: ...
+    async def spawn(self, workflow: Any, input: Any = None, **options: Unpack[RunOptions]) -> ChildHandle[Any]:
+        return self._spawn(workflow, input, options)
 
     async def now(self) -> dt.datetime:
         return self._now()

@@ -9,25 +9,26 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Unpack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from pydantic import BaseModel
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
 from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
+from rival_client.model.labels import merged
 from rival_client.model.payload import Json, dump
+from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.step_config import StepConfig
 from rival_client.model.topics import topic_of
 from rival_workers.definition.options import Duration, SleepUnits
-from rival_workers.definition.policies import Rule, ruled
 from rival_workers.definition.returns import Returns, returns_of_model
 from rival_workers.definition.steps import StepSpec, name_of
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.effects import WaitFor
-from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import CheckpointRef
-from rival_workers.runtime.flow.operations import (
+from rival_workers.runtime.flow.pending_operations import (
     ChildOperation,
     EventOperation,
     Operation,
@@ -36,8 +37,11 @@ from rival_workers.runtime.flow.operations import (
 )
 from rival_workers.runtime.flow.scheduler import FlowScheduler
 from rival_workers.runtime.flow.step import FlowStep
-from rival_workers.runtime.flow.step_options import NOT_IN_FLOWS, StepCall, checked_options, step_call
+from rival_workers.runtime.flow.step_options import FlowPolicies, StepCall, checked_options, step_call
 from rival_workers.runtime.logs.failure_log import FlowFailures
+
+if TYPE_CHECKING:
+    from rival_workers.store.flow_records import ChildRun
 
 #: The longest name of a checkpoint that waits for many topics.
 MAX_CHECKPOINT = 400
@@ -70,21 +74,30 @@ class Received:
     payload: Any
 
 
+def child_run(run_id: str, workflow: str, payload: Json, options: StartOptions) -> ChildRun:
+    # Imported when a flow runs: a workflow file can be imported without SQL.
+    from rival_workers.store.flow_records import ChildRun
+
+    return ChildRun(run_id, workflow, payload, options)
+
+
 class FlowCalls:
     def __init__(
         self,
         scheduler: FlowScheduler,
         flow: str,
         run_id: str,
-        rules: Sequence[Rule],
+        policies: FlowPolicies,
         max_payload: int,
         failures: FlowFailures,
         find_workflow: FindWorkflow = lambda name: None,
+        labels: Mapping[str, str] | None = None,
+        deadline: dt.datetime | None = None,
     ) -> None:
-        """`rules`: the policies of the workflow, which apply to the flow's steps, too."""
+        """`policies`: the rules of the workflow apply to the flow's steps, too. `labels`, `deadline`: of the run."""
         self.scheduler, self._flow, self._run_id = scheduler, flow, run_id
-        self._rules, self._max_payload, self._failures = rules, max_payload, failures
-        self._find_workflow = find_workflow
+        self._policies, self._max_payload, self._failures = policies, max_payload, failures
+        self._find_workflow, self._labels, self._deadline = find_workflow, labels, deadline
         #: Of steps without options of their own, by name: a flow calls them again and again.
         self._configs: dict[str, StepConfig] = {}
 
@@ -104,7 +117,7 @@ class FlowCalls:
         given = options.pop("name", None)
         name = name_of(call.function) if given is None else _step_name(given)
         try:
-            config = self._config(name, options) if options else self._config_of(name)
+            config = self._config(name, options, call.function) if options else self._config_of(name, call.function)
         except ValueError as error:
             raise ValueError(f"{call.origin}{error}") from None
         ref = self.scheduler.come_to(name, "step")
@@ -121,15 +134,15 @@ class FlowCalls:
     ) -> StepOperation:
         return self._step(step_call(function, args, keywords, options, gathered), args)
 
-    def _config_of(self, name: str) -> StepConfig:
+    def _config_of(self, name: str, function: Any) -> StepConfig:
         if name not in self._configs:
-            self._configs[name] = self._config(name, {})
+            self._configs[name] = self._config(name, {}, function)
         return self._configs[name]
 
-    def _config(self, name: str, options: Mapping[str, Any]) -> StepConfig:
+    def _config(self, name: str, options: Mapping[str, Any], function: Any = None) -> StepConfig:
         """Options of a rule that a flow's step cannot have are for other steps, and are left out."""
-        rule = ruled(self._rules, name, "step", options)
-        return checked_options({key: value for key, value in rule.items() if key in options or key not in NOT_IN_FLOWS})
+        own, tags = checked_options(options)
+        return self._policies.of_step(name, own, tags, function)
 
     def sleep(self, duration: Duration = 0.0, **units: Unpack[SleepUnits]) -> SleepOperation:
         length = sleep_length(duration, units)
@@ -160,10 +173,19 @@ class FlowCalls:
         ref = self.scheduler.come_to(bounded(f"event:{'|'.join(topics)}", MAX_CHECKPOINT), FLOW_WAIT)
         return EventOperation(self.scheduler, ref, waits, limit, functools.partial(_read_event, models, several))
 
-    def call(self, workflow: Any, input: Any = None) -> ChildOperation:
-        name, payload = workflow_name(workflow), self.payload(input)
+    def call(self, workflow: Any, input: Any = None, **options: Unpack[RunOptions]) -> ChildOperation:
+        name, payload, how = workflow_name(workflow), self.payload(input), self.child_options(options)
         ref = self.scheduler.come_to(f"call:{name}", CHILD)
-        return ChildOperation(self.scheduler, ref, self.child_id(ref), name, payload, returns=self.returns_of(workflow))
+        child = child_run(self.child_id(ref), name, payload, how)
+        return ChildOperation(self.scheduler, ref, child.run_id, child, returns=self.returns_of(workflow))
+
+    def child_options(self, given: RunOptions) -> StartOptions:
+        """A child has the labels of its parent, and its own over them; and the time that its parent has left."""
+        options = StartOptions.of(given)
+        options.refuse_gathering("of a child run: start it with Rival.run in a step")
+        if options.singleton is not None:
+            raise InvalidArgument("singleton", "not of a child run: start it with Rival.run in a step.")
+        return replace(options, labels=merged(self._labels, options.labels), until=self._deadline)
 
     def returns_of(self, workflow: Any) -> Returns | None:
         """The type of a workflow's result: of the workflow itself, or of the one that this worker has by its name."""

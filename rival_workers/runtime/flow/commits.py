@@ -9,17 +9,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn, TypeVar
 
 from rival_client.broker.doorbell import Doorbell
-from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
+from rival_client.model import statuses
 from rival_client.model.payload import Json, dump, serialise
+from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import is_near
-from rival_workers.engine.plan import StepConfig
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.runtime.attempt.outage import OutageRetry
-from rival_workers.runtime.attempt.step_transitions import Position
+from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.flow.operations import ChildOperation, EventOperation, Operation, SleepOperation
+from rival_workers.runtime.flow.pending_operations import ChildOperation, EventOperation, Operation, SleepOperation
 from rival_workers.runtime.flow.signals import Again, Moved, OutOfReach, Suspend
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FailureLog, FlowFailures
@@ -179,14 +179,12 @@ class FlowCommits:
             raise Moved
         failpoint("after_suspend_commit")
         if is_near(seconds, self._settings.near):
-            self._doorbell.publish(
-                [self._position.message(self._position.claim.path, token, countdown=max(0.0, seconds or 0.0))]
-            )
+            self._doorbell.publish([self._position.message(token, countdown=max(0.0, seconds or 0.0))])
 
     def _ring_run(self, run_id: str) -> None:
-        started = self._kept(lambda: self._store.started_run(run_id))
-        if started is not None:
-            self._doorbell.publish([StepMessage(run_id, None, *started)])
+        message = self._kept(lambda: self._store.started_run(run_id))
+        if message is not None and is_near(message.countdown, self._settings.near):
+            self._doorbell.publish([message])
 
 
 def _begun(new: Sequence[Operation]) -> dict[str, list[Any]]:
@@ -194,15 +192,13 @@ def _begun(new: Sequence[Operation]) -> dict[str, list[Any]]:
     children = [one for one in new if isinstance(one, ChildOperation)]
     return {
         "sleeps": [
-            CheckpointWrite(one.ref, "waiting", delay=one.seconds) for one in new if isinstance(one, SleepOperation)
+            CheckpointWrite(one.ref, statuses.WAITING, delay=one.seconds)
+            for one in new
+            if isinstance(one, SleepOperation)
         ],
         "waits": [EventWait(one.ref, one.waits_for, one.timeout) for one in new if isinstance(one, EventOperation)],
-        "children": [
-            ChildStart(one.ref, ChildRun(one.run_id, one.workflow, one.input))
-            for one in children
-            if one.workflow is not None and one.input is not None
-        ],
-        "child_waits": [ChildWait(one.ref, one.run_id) for one in children if one.workflow is None],
+        "children": [ChildStart(one.ref, one.child) for one in children if one.child is not None],
+        "child_waits": [ChildWait(one.ref, one.run_id) for one in children if one.child is None],
     }
 
 

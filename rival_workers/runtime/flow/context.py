@@ -18,19 +18,20 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
+from rival_client.model import arguments, statuses
 from rival_client.model.kinds import CHILD, VALUE
 from rival_client.model.payload import dump
+from rival_client.model.start_options import RunOptions
 from rival_workers.definition.inject import Injection
-from rival_workers.definition.policies import Rule
 from rival_workers.engine.replay import CheckpointWrite, Replay
 from rival_workers.errors import ChildFailed, NotInFlows
 from rival_workers.runtime.attempt.context import Context
 from rival_workers.runtime.flow import step_limit
-from rival_workers.runtime.flow.calls import FindWorkflow, FlowCalls, workflow_name
+from rival_workers.runtime.flow.calls import FindWorkflow, FlowCalls, child_run, workflow_name
 from rival_workers.runtime.flow.handles import ChildHandle, First, Handle, Start
-from rival_workers.runtime.flow.operations import Operation, State, StepOperation
+from rival_workers.runtime.flow.pending_operations import Operation, State, StepOperation
 from rival_workers.runtime.flow.scheduler import FlowScheduler
+from rival_workers.runtime.flow.step_options import NO_FLOW_POLICIES, FlowPolicies
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
@@ -44,7 +45,7 @@ class BaseFlowContext(Context):
     _is_async: ClassVar[bool] = False
     commits: FlowCommits = field(kw_only=True)
     #: The policies of the workflow, which apply to the flow's steps, too.
-    rules: Sequence[Rule] = ()
+    policies: FlowPolicies = NO_FLOW_POLICIES
     find_workflow: FindWorkflow = lambda name: None
     #: The thread that runs the flow's function.
     _thread: int = field(default=0, init=False)
@@ -74,10 +75,12 @@ class BaseFlowContext(Context):
             self.scheduler,
             self.run.step,
             self.run.run_id,
-            self.rules,
+            self.policies,
             self.commits.max_payload,
             self.commits.failures,
             self.find_workflow,
+            self.run.labels,
+            self.run.deadline_at,
         )
 
     @classmethod
@@ -85,12 +88,19 @@ class BaseFlowContext(Context):
         cls,
         context: Context,
         commits: FlowCommits,
-        rules: Sequence[Rule] = (),
+        policies: FlowPolicies = NO_FLOW_POLICIES,
         find_workflow: FindWorkflow = lambda name: None,
     ) -> Self:
-        """A flow's context, made of that of a step; `rules`: the workflow's policies."""
+        """A flow's context, made of that of a step; `policies`: the options of its steps."""
         values = {one.name: getattr(context, one.name) for one in fields(Context)}
-        return cls(**values, commits=commits, rules=rules, find_workflow=find_workflow)
+        return cls(**values, commits=commits, policies=policies, find_workflow=find_workflow)
+
+    @property
+    def remaining(self) -> float | None:
+        """Refused: a replay would get another value than the first execution."""
+        raise NotInFlows(
+            f"flow {self.run.step!r}: ctx.remaining changes with each replay; compare ctx.run.deadline_at and ctx.now()"
+        )
 
     def call_function(self, injection: Injection) -> Any:
         """A flow that was suspended has no result, also if its `finally` or `except` blocks return one."""
@@ -153,19 +163,19 @@ class BaseFlowContext(Context):
         if ref.found is not None:
             return ref.found.result
         value = make()
-        self.scheduler.guarded(lambda: self.commits.record(CheckpointWrite(ref, "completed", dump(value, what=name))))
+        self.scheduler.guarded(
+            lambda: self.commits.record(CheckpointWrite(ref, statuses.COMPLETED, dump(value, what=name)))
+        )
         return value
 
-    def _spawn(self, workflow: Any, input: Any) -> ChildHandle:
-        from rival_workers.store.flow_records import ChildRun
-
+    def _spawn(self, workflow: Any, input: Any, options: RunOptions) -> ChildHandle:
         calls, name = self.calls, workflow_name(workflow)
-        payload = calls.payload(input)
+        payload, how = calls.payload(input), calls.child_options(options)
         ref = self.scheduler.come_to(f"spawn:{name}", CHILD)
         if ref.found is not None:
             run_id, error = ref.found.result, ref.found.error
         else:
-            child = ChildRun(calls.child_id(ref), name, payload)
+            child = child_run(calls.child_id(ref), name, payload, how)
             spawned = self.scheduler.guarded(lambda: self.commits.spawn(ref, child))
             run_id, error = spawned.run_id, spawned.error
         if error is not None:

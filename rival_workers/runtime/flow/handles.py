@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVarTuple, Unpack
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from rival_client.model.start_options import RunOptions
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
 from rival_workers.definition.returns import Returns
@@ -17,7 +18,7 @@ from rival_workers.definition.steps import StepSpec
 from rival_workers.engine.replay import CheckpointRef
 from rival_workers.errors import NotInFlows
 from rival_workers.runtime.flow.calls import FlowCalls, Named, Received, Topic
-from rival_workers.runtime.flow.operations import Operation, State
+from rival_workers.runtime.flow.pending_operations import Operation, State
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -147,13 +148,15 @@ class Start:
         return self._begun(self._calls.step(function, *args, name=name, options=options, **keywords))
 
     @overload
-    def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> Handle[T]: ...
+    def call(
+        self, workflow: Flow[..., Awaitable[T]], input: Any = None, **options: Unpack[RunOptions]
+    ) -> Handle[T]: ...
     @overload
-    def call(self, workflow: Flow[..., T], input: Any = None) -> Handle[T]: ...
+    def call(self, workflow: Flow[..., T], input: Any = None, **options: Unpack[RunOptions]) -> Handle[T]: ...
     @overload
-    def call(self, workflow: str | Named, input: Any = None) -> Handle: ...
-    def call(self, workflow: Any, input: Any = None) -> Handle:
-        return self._begun(self._calls.call(workflow, input))
+    def call(self, workflow: str | Named, input: Any = None, **options: Unpack[RunOptions]) -> Handle: ...
+    def call(self, workflow: Any, input: Any = None, **options: Unpack[RunOptions]) -> Handle:
+        return self._begun(self._calls.call(workflow, input, **options))
 
     def sleep(self, duration: Duration = 0.0, **units: Unpack[SleepUnits]) -> Handle[None]:
         return self._begun(self._calls.sleep(duration, **units))

@@ -17,7 +17,7 @@ from typing import Any
 
 from rival_client.model.kinds import SLEEP
 from rival_workers.errors import NotInFlows
-from rival_workers.runtime.flow.operations import Operation, SleepOperation
+from rival_workers.runtime.flow.pending_operations import Operation, SleepOperation
 from rival_workers.runtime.flow.scheduler import FlowScheduler
 from rival_workers.runtime.flow.tasks import FlowFuture, LaneTask, OperationFuture
 

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rival_client.model import statuses
 from rival_client.model.timers import EARLY
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite, Replay
 from rival_workers.errors import FlowStuck, NotInFlows
 from rival_workers.runtime.failpoints import asks_to_stop
 from rival_workers.runtime.flow.guard import FlowGuard
-from rival_workers.runtime.flow.operations import Operation, SleepOperation, State, StepOperation
+from rival_workers.runtime.flow.pending_operations import Operation, SleepOperation, State, StepOperation
 from rival_workers.runtime.flow.signals import Suspend
 from rival_workers.runtime.flow.step_threads import StepThreads, call_here
 
@@ -178,7 +179,7 @@ class FlowScheduler(FlowGuard):
         if self._is_alone():
             return self._call_here(self._to_run.popleft())
         if (nap := self._only_nap()) is not None:
-            return self._end_here(CheckpointWrite(nap.ref, "completed"))
+            return self._end_here(CheckpointWrite(nap.ref, statuses.COMPLETED))
         writes = self._ended_steps()
         idle = not (self._to_run or self._threads or writes)
         if idle and not self.open:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rival_client.model import statuses
 from rival_client.model.payload import dump
+from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import is_due
 from rival_workers.definition.returns import known_returns_of
 from rival_workers.definition.steps import name_of
-from rival_workers.engine.decisions import Failure, Retry, Success, decide, timed_out
-from rival_workers.engine.plan import StepConfig
+from rival_workers.engine.decisions import Failure, FallBack, Retry, Success, decide, timed_out
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.errors import StepFailed
 from rival_workers.runtime.attempt.async_loop import async_steps
@@ -57,7 +58,7 @@ class FlowStep:
 
     def result_of(self, end: Checkpoint) -> Any:
         """Its result; StepFailed if it has finally failed."""
-        if end.status != "failed" or end.error is None:
+        if end.status != statuses.FAILED or end.error is None:
             return self._restored(end.result)
         if end.error.get("soft"):
             return None
@@ -91,7 +92,13 @@ class FlowStep:
             self.failures.report(self.ref.path, self.attempt, self.config, outcome, decision)
         if isinstance(decision, Retry):
             return CheckpointWrite(
-                self.ref, "waiting_retry", error=decision.error, attempts=self.attempt, delay=decision.delay
+                self.ref, statuses.WAITING_RETRY, error=decision.error, attempts=self.attempt, delay=decision.delay
+            )
+        assert not isinstance(decision, FallBack), "a flow's step has no fallback function"
+        if decision.status == statuses.SKIPPED:
+            # As in a plan, the flow continues without a result.
+            return CheckpointWrite(
+                self.ref, statuses.FAILED, None, {**(decision.error or {}), "soft": True}, self.attempt
             )
         error = None if decision.error is None else {**decision.error, "soft": not decision.hard}
         return CheckpointWrite(self.ref, decision.status, decision.result, error, self.attempt)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from rival_client.model.step_config import StepConfig, shortest
 from rival_workers.engine.heartbeat_limits import HeartbeatState, timeout_error
-from rival_workers.engine.plan import StepConfig, shortest
 from rival_workers.runtime.attempt.timers import Timer
 
 _current: ContextVar[FlowStepLimit | None] = ContextVar("rival_flow_step_limit", default=None)

@@ -6,24 +6,65 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model import arguments
+from rival_client.model.matchers import Node
+from rival_client.model.policy_options import checked_options as checked_fields
+from rival_client.model.policy_options import conflicts
+from rival_client.model.policy_rules import DEFAULTS, overridden
+from rival_client.model.step_config import StepConfig
+from rival_workers.definition.rules import Predicate, RuleSet
 from rival_workers.definition.steps import (
     OPTIONS,
     StepSpec,
-    checked_config,
     decorator_options,
     flattened,
     location,
     name_of,
-    overridden,
+    options_for,
 )
-from rival_workers.engine.plan import StepConfig
+from rival_workers.engine.policies import Policies
 
-#: Options of a step that is part of a plan.
-NOT_IN_FLOWS = ("name", "on_error", "compensate", "deadline")
+#: Options of a step that is part of a plan, where None means none.
+_OF_PLANS = (
+    "name",
+    "on_error",
+    "compensate",
+    "deadline",
+    "delay",
+    "scheduled_at",
+    "queue_timeout",
+    "queue",
+    "priority",
+)
+
+
+@dataclass(frozen=True)
+class FlowPolicies:
+    """The options of the steps that one flow calls."""
+
+    policies: Policies | None
+    flow: str
+    predicates: Mapping[str, Predicate] = field(default_factory=dict)
+
+    def of_step(self, name: str, own: Mapping[str, Any], tags: Sequence[str], function: Any) -> StepConfig:
+        """ValueError when the options make no sense together."""
+        if self.policies is None:
+            return StepConfig(**own) if own else DEFAULTS
+        if self.predicates:
+            node = Node(name, "step", f"{self.flow}/{name}", tags=tuple(tags), target="flow_step", function=function)
+            tags = (*tags, *RuleSet(predicates=self.predicates).tags(node))
+        config = self.policies.of_flow_step(self.flow, name, own, tags).config
+        problems = conflicts(config)
+        if problems:
+            raise ValueError("; ".join(problems))
+        return config
+
+
+#: Of a flow without a workflow, in tests.
+NO_FLOW_POLICIES = FlowPolicies(None, "")
 
 
 @dataclass(frozen=True)
@@ -60,7 +101,7 @@ def step_call(
     decorated = decorator_options(spec.function)
     merged = overridden(overridden(overridden(decorated, gathered), spec.options), chosen)
     # None in place of a handler means none: so a call can do without that of the decorator.
-    merged = {key: value for key, value in merged.items() if value is not None or key not in NOT_IN_FLOWS}
+    merged = {key: value for key, value in merged.items() if value is not None or key not in _OF_PLANS}
     return StepCall(spec.function, merged, its_own)
 
 
@@ -74,25 +115,42 @@ def _spec(given: Any) -> StepSpec:
     return spec
 
 
-def checked_options(options: Mapping[str, Any]) -> StepConfig:
-    """ValueError when a flow's step cannot have them."""
+def checked_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The options as fields of a policy, and the tags. ValueError when a flow's step cannot have them."""
     problems: list[str] = []
     others = {key: value for key, value in options.items() if key not in _INSTEAD}
-    config = checked_config(others, problems, not_known=NOT_IN_FLOWS)
-    if config is not None and config.is_external:
+    own = checked_fields(others, options_for("flow_step"), problems)
+    tags = options.get("tags", ())
+    if (own.get("fallback") or {}).get("shape", "value") != "value":
         problems.append(
-            "a flow waits for an external system with ctx.await_event(…); an external step is part of a workflow of "
-            "steps, which a flow can ctx.call(…)"
+            "in a flow only value(…) can be a fallback: else try: ctx.step(…) except StepFailed: ctx.step(…)"
         )
+    if (instead := own.get("on_failure")) in ("compensate", "dead_letter"):
+        problems.append(f"on_failure={instead!r} is an option of the flow as a step, not of its own steps")
     problems += [instead for key, instead in _INSTEAD.items() if key in options]
-    if problems or config is None:
+    if problems:
         raise ValueError("; ".join(problems))
-    return config
+    return own, (tags,) if isinstance(tags, str) else tuple(tags)
 
 
+_ONLY_IN_PLANS = (
+    "a limit is an option of the whole flow, as step(flow, concurrency_limit=…) in a list of steps, or of a step in a "
+    "workflow that the flow can ctx.call(…)"
+)
 _INSTEAD = {
+    "concurrency_limit": _ONLY_IN_PLANS,
+    "rate_limit": _ONLY_IN_PLANS,
     "compensate": "a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise",
+    "retry_budget": "the steps of a flow have no retry_budget: give the step max_attempts, or the budget to the flow",
+    "execution_mode": "a flow waits for an external system with ctx.await_event(…); an external step is part of a "
+    "workflow of steps, which a flow can ctx.call(…)",
     "on_error": "a flow handles the failure of a step by itself: try: ctx.step(…) except StepFailed: …",
+    "deadline": "a step of a flow has no deadline over its attempts: give it a timeout and max_attempts",
+    "delay": "a flow waits before a step with ctx.sleep(…)",
+    "scheduled_at": "a flow waits for a time with ctx.sleep_until(…)",
+    "queue_timeout": "a step of a flow starts at once, in the flow's own process",
+    "queue": "a step of a flow runs in the flow's process: give the flow a queue, or ctx.call(…) another workflow",
+    "priority": "a step of a flow starts at once: give the flow a priority",
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rival_client.model.payload import Json
 from rival_workers.engine.replay import CheckpointWrite
-from rival_workers.runtime.flow.operations import StepOperation
+from rival_workers.runtime.flow.pending_operations import StepOperation
 from rival_workers.runtime.flow.signals import Moved
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
 

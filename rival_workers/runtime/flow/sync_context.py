@@ -13,6 +13,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, Unpack, over
 
 from pydantic import BaseModel
 
+from rival_client.model.start_options import RunOptions
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.options import Duration, EventFilter, FlowStepOptions, SleepUnits
@@ -142,25 +143,27 @@ class FlowContext(BaseFlowContext):
         return self.scheduler.wait_here(self.calls.await_event(topic, key=key, where=where, timeout=timeout))
 
     @overload
-    def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> T: ...
+    def call(self, workflow: Flow[..., Awaitable[T]], input: Any = None, **options: Unpack[RunOptions]) -> T: ...
     @overload
-    def call(self, workflow: Flow[..., T], input: Any = None) -> T: ...
+    def call(self, workflow: Flow[..., T], input: Any = None, **options: Unpack[RunOptions]) -> T: ...
     @overload
-    def call(self, workflow: str | Named, input: Any = None) -> Any: ...
-    def call(self, workflow: Any, input: Any = None) -> Any:
+    def call(self, workflow: str | Named, input: Any = None, **options: Unpack[RunOptions]) -> Any: ...
+    def call(self, workflow: Any, input: Any = None, **options: Unpack[RunOptions]) -> Any:
         """Start a child run and wait for it; returns its result. ChildFailed when it failed or was cancelled."""
-        return self.scheduler.wait_here(self.calls.call(workflow, input))
+        return self.scheduler.wait_here(self.calls.call(workflow, input, **options))
 
     @overload
-    def spawn(self, workflow: Flow[..., Awaitable[T]], input: Any = None) -> ChildHandle[T]: ...
+    def spawn(
+        self, workflow: Flow[..., Awaitable[T]], input: Any = None, **options: Unpack[RunOptions]
+    ) -> ChildHandle[T]: ...
     @overload
-    def spawn(self, workflow: Flow[..., T], input: Any = None) -> ChildHandle[T]: ...
+    def spawn(self, workflow: Flow[..., T], input: Any = None, **options: Unpack[RunOptions]) -> ChildHandle[T]: ...
     @overload
-    def spawn(self, workflow: str | Named, input: Any = None) -> ChildHandle[Any]: ...
-    def spawn(self, workflow: Any, input: Any = None) -> ChildHandle[Any]:
+    def spawn(self, workflow: str | Named, input: Any = None, **options: Unpack[RunOptions]) -> ChildHandle[Any]: ...
+    def spawn(self, workflow: Any, input: Any = None, **options: Unpack[RunOptions]) -> ChildHandle[Any]:
         """Start a child run without waiting for it. Returns its run id, which is also a handle: `result()` waits for
         it."""
-        return self._spawn(workflow, input)
+        return self._spawn(workflow, input, options)
 
     def now(self) -> dt.datetime:
         """The time at which the flow first reached this call."""

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rival_workers.runtime.flow.operations import Operation, State
+from rival_workers.runtime.flow.pending_operations import Operation, State
 
 if TYPE_CHECKING:
     from rival_workers.runtime.flow.loop import FlowLoop

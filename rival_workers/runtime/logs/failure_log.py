@@ -10,16 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rival_client.model import statuses
 from rival_client.model.records import LogEntry
+from rival_client.model.step_config import StepConfig
 from rival_workers.engine import paths
-from rival_workers.engine.decisions import End, Failure, Retry, effective_max
-from rival_workers.engine.plan import StepConfig
+from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry
+from rival_workers.engine.retries import configured_max, effective_max, why_not_retried
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.step_log import Append
 from rival_workers.runtime.logs.tracebacks import shortened
 
 if TYPE_CHECKING:
-    from rival_workers.runtime.attempt.step_transitions import Position
+    from rival_workers.runtime.attempt.position import Position
 
 steps_log = logging.getLogger("rival.steps")
 runs_log = logging.getLogger("rival.runs")
@@ -71,15 +73,15 @@ class Failing:
     config: StepConfig
 
 
-def failed_attempt(position: Position, outcome: Failure, decision: End | Retry) -> FailedAttempt:
+def failed_attempt(position: Position, outcome: Failure, decision: Decision) -> FailedAttempt:
     claim = position.claim
     failing = Failing(position.workflow, claim.run_id, claim.path, position.attempt, position.config)
     return describe(failing, outcome, decision)
 
 
-def describe(one: Failing, outcome: Failure, decision: End | Retry, *, in_flow: bool = False) -> FailedAttempt:
+def describe(one: Failing, outcome: Failure, decision: Decision, *, in_flow: bool = False) -> FailedAttempt:
     """`in_flow`: the flow may catch the failure, so it is only a warning."""
-    most = effective_max(one.config.max_attempts, outcome.max_attempts if outcome.behavior == "retry" else None)
+    most = effective_max(configured_max(one.config), outcome.max_attempts if outcome.behavior == "retry" else None)
     what = {"timed_out": "timed out", "revoked": "was revoked"}.get(outcome.outcome, "failed")
     after = _next(one, outcome, decision)
     follows = f"attempt {one.attempt} of {max(most, one.attempt)} {what}, {after}"
@@ -87,18 +89,27 @@ def describe(one: Failing, outcome: Failure, decision: End | Retry, *, in_flow: 
     return FailedAttempt(one.workflow, one.run_id, one.path, one.attempt, outcome.error, follows, level)
 
 
-def _next(one: Failing, outcome: Failure, decision: End | Retry) -> str:
+def _next(one: Failing, outcome: Failure, decision: Decision) -> str:
+    if isinstance(decision, FallBack) or decision.fallback is not None:
+        return "the step falls back"
     if isinstance(decision, Retry):
         return f"next attempt in {decision.delay:.3g} s"
     if paths.is_reaction(one.path):
-        return "the outcome of the run does not change" if paths.is_handler(one.path) else "so this step is not undone"
+        return _WITHOUT[paths.role_of(one.path)[1]]
+    if decision.status == statuses.SKIPPED:
+        return "the step is skipped"
     if not decision.hard:
         return "the run continues"
-    tries_left = (one.config.max_attempts or 1) > one.attempt
-    if not tries_left or outcome.behavior == "retry":
+    if one.attempt >= (configured_max(one.config) or 1):
         return "no retry"
-    asks = "on_timeout='retry'" if outcome.outcome == "timed_out" else "StepError(behavior='retry')"
-    return f"not retried: that takes {asks}"
+    return f"not retried: {why_not_retried(one.config, one.attempt, outcome)}"
+
+
+_WITHOUT = {
+    "on_error": "the outcome of the run does not change",
+    "compensate": "so this step is not undone",
+    "fallback": "so the step fails with its own error",
+}
 
 
 def error_line(error: dict[str, Any] | None, limit: int = MAX_MESSAGE) -> str:
@@ -148,7 +159,7 @@ class FlowFailures:
     def redacted(self, outcome: Failure) -> Failure:
         return self.log.redacted(outcome)
 
-    def report(self, path: str, attempt: int, config: StepConfig, outcome: Failure, decision: End | Retry) -> None:
+    def report(self, path: str, attempt: int, config: StepConfig, outcome: Failure, decision: Decision) -> None:
         failed = describe(Failing(self.workflow, self.run_id, path, attempt, config), outcome, decision, in_flow=True)
         self.log.store(failed, self.keep)
         self.log.log_attempt(failed)

@@ -29,6 +29,8 @@ class Redaction:
         words = [*WORDS, *(word.strip() for word in more if _letters(word))]
         self._words = tuple(_letters(word) for word in words)
         named = "|".join(r"[\W_]?".join(map(re.escape, re.findall(r"[^\W_]+", word))) for word in words)
+        #: A pattern of the secret words.
+        self.names = named
         # password=hunter2, "password": "hunter2", Authorization: Bearer hunter2. A plain colon is too common in prose.
         # Bounded repeats only, so that no message makes the match slow.
         self._assigned = re.compile(

@@ -22,6 +22,7 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_MESSAGE = 4000
 MAX_FIELDS = 16 * 1024
 _MAX_NAME = 200
+_LEVELS = ("debug", "info", "warning", "error")
 _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -58,6 +59,8 @@ class StepLog:
         self._last = _NEVER
         #: True while a flow suspends: entries of its `finally` blocks would repeat at each suspension.
         self.is_muted: Callable[[], bool] = lambda: False
+        #: The lowest level that is written.
+        self.level: str | None = None
 
     def debug(self, message: str, **fields: Any) -> None:
         self._write("debug", message, fields)
@@ -74,7 +77,7 @@ class StepLog:
     # -- writing ------------------------------------------------------------------------------------------
 
     def _write(self, level: str, message: object, fields: dict[str, Any]) -> None:
-        if self.is_muted():
+        if self.is_muted() or (self.level is not None and _LEVELS.index(level) < _LEVELS.index(self.level)):
             return
         text = self._redaction.text(_storable(message, str))
         shown = {name: self._redaction.value(name, value) for name, value in _plain(fields).items()}

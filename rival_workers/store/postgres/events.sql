@@ -22,9 +22,12 @@ WITH event AS (
     LIMIT 1
     FOR UPDATE OF e
 ), wait AS (
-    SELECT w.run_id, w.path, w.token, r.workflow, r.version, r.input,
+    SELECT w.run_id, w.path, w.token, r.workflow, r.version, r.input, r.labels, r.priority, r.policies,
+           CASE WHEN r.error IS NULL THEN r.deadline_at END AS deadline_at,
            :'executor'::text IS NOT NULL AND r.paused_at IS NULL
-             AND r.workflow || '@' || r.version = ANY(:'workflows'::text[]) AS claims
+             AND r.workflow || '@' || r.version = ANY(:'workflows'::text[])
+             AND (SELECT coalesce(s.queue, 'default') FROM rival_steps s WHERE s.run_id = w.run_id AND s.path = w.path)
+                 = ANY(:'queues'::text[]) AS claims
     FROM event e JOIN rival_waits w ON w.topic = e.topic AND w.key = e.key JOIN rival_runs r ON r.id = w.run_id
     WHERE e.delivery = 'one' AND w.created_at <= e.expires_at
       AND (e.run_id IS NULL OR e.run_id = w.run_id) AND (w.filter IS NULL OR e.payload::jsonb @> w.filter)
@@ -43,7 +46,8 @@ WITH event AS (
     WHERE s.run_id = wait.run_id AND s.path = wait.path AND s.execution_token = wait.token
       AND s.status = 'waiting' AND s.kind = 'wait' AND NOT s.paused
       AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(wait.run_id::text, 726356)) IS NOT NULL)
-    RETURNING s.run_id, s.path, s.execution_token, s.timeout_token, s.attempts, s.lost, s.item, event.id AS event_id
+    RETURNING s.run_id, s.path, s.execution_token, s.timeout_token, s.attempts, s.lost, s.item, event.id AS event_id,
+              s.queue, s.priority
 ), ended_wait AS (
     DELETE FROM rival_waits w USING step WHERE w.run_id = step.run_id AND w.path = step.path
 ), consumed AS (
@@ -55,7 +59,7 @@ WITH event AS (
     SELECT run_id, path, what, detail, CASE WHEN what = 'claimed' THEN :'executor' ELSE 'event ' || event_id END, now()
     FROM (SELECT step.*, wait.claims FROM step CROSS JOIN wait) AS ready, LATERAL (VALUES
         ('event', json_build_object('topic', item -> 'topic', 'key', item -> 'key')),
-        ('resumed', json_build_object('item', item)),
+        ('woken', json_build_object('item', item)),
         ('claimed', json_build_object('attempt', attempts))
     ) AS entry (what, detail)
     WHERE what <> 'claimed' OR claims
@@ -63,5 +67,7 @@ WITH event AS (
     UPDATE rival_runs r SET status = 'running' FROM step WHERE r.id = step.run_id AND r.status = 'suspended'
 )
 SELECT step.run_id, step.path, step.execution_token, wait.workflow, wait.version, wait.claims,
-       step.timeout_token, step.attempts, step.lost, wait.input, step.item
+       step.timeout_token, step.attempts, step.lost, wait.input, step.item, wait.labels,
+       extract(epoch FROM wait.deadline_at), extract(epoch FROM wait.deadline_at - now()), wait.priority, step.queue,
+       coalesce(step.priority, wait.priority), wait.policies
 FROM step CROSS JOIN wait;

@@ -11,9 +11,11 @@ from rival_client.db.prepared import Row, Value
 from rival_client.model.payload import Json, load, serialise
 from rival_client.sql.history import as_json
 from rival_workers.engine.replay import Checkpoint, CheckpointWrite
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import FlowCommit, FlowProgress, StoredFlow
-from rival_workers.store.interface import Claim
-from rival_workers.store.postgres.statements import FastPath, load_statements
+from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths, load_statements
+from rival_workers.store.sql.flow_commits import FlowCommitsSql
+from rival_workers.store.sql.flows import FlowsSql
 
 STATEMENTS = load_statements("flows.sql")
 
@@ -165,7 +167,7 @@ RECORD_CHECKPOINT: FastPath[RecordCall, float] = FastPath(
 COMMIT_FLOW: tuple[FastPath[CommitCall, FlowProgress], ...] = (
     FastPath(
         shortcuts="commit_flow",
-        statement=STATEMENTS["rival_end_steps"],
+        statement=STATEMENTS["rival_commit_flow_ends"],
         applies=lambda call: call.commit.only_ends_steps,
         because="Steps ended at their first attempt. If an earlier try wrote some, the portable path reads those.",
         values=_end_steps,
@@ -173,7 +175,7 @@ COMMIT_FLOW: tuple[FastPath[CommitCall, FlowProgress], ...] = (
     ),
     FastPath(
         shortcuts="commit_flow",
-        statement=STATEMENTS["rival_receive_end"],
+        statement=STATEMENTS["rival_commit_flow_receipt"],
         applies=lambda call: call.commit.only_open_path is not None,
         because="The flow waits for one checkpoint. No row means that it has not ended, or was received before.",
         values=_receive,
@@ -184,9 +186,26 @@ CONTINUE_FLOW: FastPath[ContinueCall, int] = FastPath(
     shortcuts="continue_flow",
     statement=STATEMENTS["rival_continue_flow"],
     applies=lambda call: True,
-    because="The exclusive lock of the run is taken first, as in the portable path.",
+    because="The exclusive lock of the run is taken first, as in the portable path. No row: stale, or it uses a slot.",
     values=_continue,
     result=lambda call, row: int(row[0] or 0),
     lock=STATEMENTS["rival_lock_run"],
-    decides=True,
 )
+
+
+class PostgresFlows(FastPaths, FlowsSql, FlowCommitsSql):
+    def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
+        done = self._fast(ReadCall(run_id, flow), READ_CHECKPOINTS)
+        return super().read_checkpoints(run_id, flow) if done is PORTABLE or done is None else done
+
+    def record_checkpoint(self, claim: Claim, write: CheckpointWrite, state: Json | None = None) -> float | None:
+        done = self._fast(RecordCall(claim, write, state), RECORD_CHECKPOINT)
+        return super().record_checkpoint(claim, write, state) if done is PORTABLE else done
+
+    def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
+        done = self._fast(CommitCall(claim, commit), *COMMIT_FLOW)
+        return super().commit_flow(claim, commit) if done is PORTABLE else done
+
+    def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
+        done = self._fast(ContinueCall(claim, its_input, state, self.ring_grace), CONTINUE_FLOW)
+        return super().continue_flow(claim, its_input, state) if done is PORTABLE else done

@@ -50,7 +50,7 @@ SELECT coalesce(extract(epoch FROM coalesce(
     (SELECT completed_at FROM rival_steps WHERE run_id = :'run_id' AND path = :'path')
 )), 0) FROM held;
 
--- name: rival_end_steps
+-- name: rival_commit_flow_ends
 -- shortcuts: commit_flow
 -- The same for several steps that ended in parallel. Rows that exist stay; the caller compares the count.
 WITH held AS (
@@ -86,7 +86,7 @@ WITH held AS (
 )
 SELECT extract(epoch FROM now()), (SELECT count(*) FROM written) FROM held;
 
--- name: rival_receive_end
+-- name: rival_commit_flow_receipt
 -- shortcuts: commit_flow
 -- A flow that waits for one checkpoint receives its end. The checkpoint is locked before the flow, see flow_commits.py.
 WITH leaf AS (
@@ -135,6 +135,7 @@ WITH step AS (
         timeout_at = NULL, attempts = 0, lost = 0, item = :'input'::json, due_at = NULL, rings = 0,
         ring_at = now() + make_interval(secs => :'grace'), state = coalesce(:'state'::json, state)
     WHERE run_id = :'run_id' AND path = :'flow' AND execution_token = :'token' AND status = 'running'
+      AND slots IS NULL
     RETURNING run_id, path, execution_token, executor_id, kind, state
 ), checkpoints AS (
     DELETE FROM rival_steps WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step)

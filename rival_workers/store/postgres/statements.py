@@ -7,12 +7,14 @@ replaces. Parameters are written as psql variables (`:'run_id'`), so that a stat
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 from importlib.resources import files
-from typing import Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from rival_client.db.prepared import PreparedPool, Row, Statement, Value
+from rival_client.model.queues import ServedQueues
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
@@ -31,6 +33,11 @@ def load_statements(file: str) -> dict[str, Statement]:
 def _statement(name: str, text: str) -> Statement:
     sql = _COMMENT.sub("", text).strip().removesuffix(";")
     return Statement.of(name, _PARAMETER.sub(r"%(\1)s", sql))
+
+
+def array_of(names: Iterable[str]) -> str:
+    """An array literal of Postgres. Names are quoted as in JSON."""
+    return "{" + ",".join('"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in names) + "}"
 
 
 @dataclass(frozen=True)
@@ -56,3 +63,33 @@ class FastPath(Generic[Call, Result]):
         if self.lock is None:
             return prepared.fetch(self.statement, self.values(call))
         return prepared.fetch_in_turn(self.lock, self.statement, self.values(call))
+
+
+class _Path(Enum):
+    PORTABLE = auto()
+
+
+PORTABLE: Final = _Path.PORTABLE
+
+
+class FastPaths:
+    """The base of the parts of `PostgresStore`: each tries the fast paths of an operation, then its portable part."""
+
+    _prepared: PreparedPool
+    ring_grace: float
+    served: ServedQueues
+    #: The names of the served queues, as an array of Postgres.
+    _queues: str
+
+    def _in_place(self, claim_for: str | None) -> str | None:
+        """The fast statements open steps of the fleet's own queue, which this worker may not serve."""
+        return claim_for if None in self.served else None
+
+    def _fast(self, call: Call, *paths: FastPath[Call, Result]) -> Result | Literal[_Path.PORTABLE] | None:
+        """The result of the first path that applies. PORTABLE: none does, or the guard of its statement did not fit."""
+        for path in paths:
+            if path.applies(call):
+                row = path.fetch(self._prepared, call)
+                result = None if row is None else path.result(call, row)
+                return _Path.PORTABLE if result is None and not path.decides else result
+        return _Path.PORTABLE

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rival_client.db.prepared import Row, Value
+from rival_client.model import statuses
+from rival_client.model.limits import Limit
 from rival_client.model.payload import load
-from rival_workers.engine.decisions import End
+from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance, Carried, Close, Join, OpenRow
 from rival_workers.engine.paths import is_handler
-from rival_workers.store.interface import BeginResult, Claim, Claimed, FinishResult, WorkflowVersion
-from rival_workers.store.postgres.statements import FastPath, load_statements
-
-STATEMENTS = load_statements("steps.sql")
+from rival_workers.store.claim_records import BeginResult, Claim, Expired, FinishResult, NotYet, Queued, WorkflowVersion
+from rival_workers.store.postgres.claims import STATEMENTS, claim_values, facts_of, version_values
+from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths
+from rival_workers.store.sql.step_transitions import StepTransitionsSql
 
 
 @dataclass(frozen=True)
@@ -26,21 +28,6 @@ class BeginCall:
 
 
 @dataclass(frozen=True)
-class ClaimCall:
-    claim: Claim
-    timeout: float | None
-    executor: str
-    of: WorkflowVersion | None
-    within: float | None
-
-
-@dataclass(frozen=True)
-class ItemCall:
-    run_id: str
-    path: str
-
-
-@dataclass(frozen=True)
 class FinishCall:
     claim: Claim
     end: End
@@ -49,74 +36,71 @@ class FinishCall:
     grace: float
 
     @property
+    def claimer(self) -> str | None:
+        """The executor that goes on with the next step. A step with limits is claimed by itself."""
+        opening = self.advance.next_leaf or (self.lane[2] if self.lane else None)
+        return self.claim_for if _at_once(self.advance, opening) else None
+
+    @property
     def succeeded(self) -> bool:
-        """A failed attempt is recorded with its error, and a handler's result is not the result of the run."""
+        """A failed attempt is recorded with its error, also if its step has not failed, and a handler's result is not
+        the result of the run.
+        """
         by_attempt = self.claim.guard == "execution_token"
-        return by_attempt and self.end.status != "failed" and not is_handler(self.claim.path)
+        has_succeeded = self.end.outcome == statuses.COMPLETED and self.end.status != statuses.FAILED
+        return by_attempt and has_succeeded and not is_handler(self.claim.path)
 
     @property
     def lane(self) -> tuple[str, str, OpenRow] | None:
         """The item that ends, its composite, and the one step that opens for the next item."""
         match self.advance.effects:
             case (Close(item, "completed", Carried()), Join(path=join, stops=False, each=(opening,))):
-                return (item, join, opening) if opening.starts_at_once else None
+                return (item, join, opening) if self.advance.opens_plainly(opening) else None
         return None
 
 
-# -- parameters and results -------------------------------------------------------------------------------
+def _at_once(advance: Advance, opening: OpenRow | None) -> bool:
+    return opening is not None and not advance.config_of(opening.path).limits
 
 
-def _version(of: WorkflowVersion | None) -> dict[str, Value]:
-    return {"workflow": None, "version": None} if of is None else {"workflow": of.workflow, "version": of.version}
-
-
-def _next(opening: OpenRow, executor: str | None) -> dict[str, Value]:
+def _next(advance: Advance, opening: OpenRow, executor: str | None) -> dict[str, Value]:
     return {
         "next_path": opening.path,
         "next_kind": opening.kind,
         "executor": executor,
-        "timeout": opening.config.limit,
+        "timeout": advance.config_of(opening.path).limit,
+        "policy": advance.policy_of(opening.path),
     }
 
 
 def _begin(call: BeginCall) -> dict[str, Value]:
     assert call.advance.next_leaf is not None
     own: dict[str, Value] = {"run_id": call.run_id, "token": call.token}
-    return {**own, **_version(call.of), **_next(call.advance.next_leaf, call.claim_for)}
+    return {**own, **version_values(call.of), **_next(call.advance, call.advance.next_leaf, call.claim_for)}
 
 
-def _begun(call: BeginCall, row: Row) -> BeginResult | WorkflowVersion:
-    if row[1] is not None and row[2] is not None:
-        return WorkflowVersion(row[1], row[2])
-    return BeginResult(load(row[0]), FinishResult(claimed=call.advance.next_leaf, token=call.token))
-
-
-def _claim(call: ClaimCall) -> dict[str, Value]:
-    row = _row(call.claim)
-    return {**row, "executor": call.executor, "timeout": call.timeout, **_version(call.of)}
-
-
-def _claimed(call: ClaimCall, row: Row) -> Claimed:
-    token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
-    run_id, path = call.claim.run_id, call.claim.path
-    return Claimed(run_id, path, token, timeout_token, attempt, lost, load(row[4]), row[5] or "")
-
-
-def _row(claim: Claim) -> dict[str, Value]:
-    return {"run_id": claim.run_id, "path": claim.path, "token": claim.token}
+def _begun(call: BeginCall, row: Row) -> BeginResult | NotYet | Expired | WorkflowVersion | None:
+    if row[1] is None or row[2] is None:
+        finished = FinishResult(claimed=call.advance.next_leaf, token=call.token)
+        return BeginResult(load(row[0]), finished, facts_of(row[3], row[4], row[5], row[6], row[8]))
+    found = WorkflowVersion(row[1], row[2])
+    if call.of not in (None, found):
+        return found
+    seconds = None if row[7] is None else float(row[7])
+    return None if seconds is None else Expired() if seconds < 0 else NotYet(seconds)
 
 
 def _finish(call: FinishCall) -> dict[str, Value]:
     end, opening = call.end, call.advance.next_leaf
     ended = {"status": end.status, "result": end.result, "state": end.state, "outcome": end.outcome}
-    following = {} if opening is None else _next(opening, call.claim_for)
-    return {**_row(call.claim), **ended, **following, "grace": call.grace}
+    following = {} if opening is None else _next(call.advance, opening, call.claimer)
+    return {**claim_values(call.claim), **ended, **following, "grace": call.grace}
 
 
 def _goes_on(call: FinishCall, row: Row) -> FinishResult:
     token, opening = int(row[0] or 0), call.advance.next_leaf
     assert opening is not None
-    if call.claim_for is None:
+    if call.claimer is None:
         return FinishResult(opened=(opening,), token=token)
     return FinishResult(claimed=opening, token=token)
 
@@ -124,7 +108,7 @@ def _goes_on(call: FinishCall, row: Row) -> FinishResult:
 def _finish_lane(call: FinishCall) -> dict[str, Value]:
     assert call.lane is not None
     item, join, opening = call.lane
-    following = _next(opening, call.claim_for) | {"next_path": opening.path.removeprefix(f"{join}[")}
+    following = _next(call.advance, opening, call.claimer) | {"next_path": opening.path.removeprefix(f"{join}[")}
     return {**_finish(call), **following, "item": item, "join": join}
 
 
@@ -134,59 +118,42 @@ def _lane_goes_on(call: FinishCall, row: Row) -> FinishResult:
     if row[0] is None:
         return FinishResult()
     begun, token = opening.at_item(join, int(row[0])), int(row[1] or 0)
-    if call.claim_for is None:
+    if call.claimer is None:
         return FinishResult(opened=(begun,), token=token)
     return FinishResult(claimed=begun, token=token)
 
 
 # -- the paths --------------------------------------------------------------------------------------------
 
-BEGIN_RUN: FastPath[BeginCall, BeginResult | WorkflowVersion] = FastPath(
+BEGIN_RUN: FastPath[BeginCall, BeginResult | NotYet | Expired | WorkflowVersion] = FastPath(
     shortcuts="begin_run",
     statement=STATEMENTS["rival_begin_run"],
-    applies=lambda call: call.claim_for is not None and call.advance.next_leaf is not None,
-    because="The run begins with one step, which the executor claims at once.",
+    applies=lambda call: call.claim_for is not None and _at_once(call.advance, call.advance.next_leaf),
+    because="The run begins with one step without limits, which the executor claims at once.",
     values=_begin,
     result=_begun,
-    decides=True,
-)
-CLAIM_STEP: FastPath[ClaimCall, Claimed] = FastPath(
-    shortcuts="claim_step",
-    statement=STATEMENTS["rival_claim_step"],
-    applies=lambda call: call.within is None,
-    because="No row means stale, too early, or a timer, with which the whole run may have waited.",
-    values=_claim,
-    result=_claimed,
-)
-READ_ITEM: FastPath[ItemCall, Any] = FastPath(
-    shortcuts="read_item",
-    statement=STATEMENTS["rival_read_item"],
-    applies=lambda call: True,
-    because="It is one read by primary key.",
-    values=lambda call: {"run_id": call.run_id, "path": call.path},
-    result=lambda call, row: load(row[0]),
     decides=True,
 )
 FINISH_STEP: tuple[FastPath[FinishCall, FinishResult], ...] = (
     FastPath(
         shortcuts="finish_step",
-        statement=STATEMENTS["rival_finish_and_claim"],
-        applies=lambda call: call.succeeded and call.advance.next_leaf is not None and call.claim_for is not None,
+        statement=STATEMENTS["rival_finish_step_and_claim"],
+        applies=lambda call: call.succeeded and call.advance.next_leaf is not None and call.claimer is not None,
         because="One step follows, and the same executor goes on with it. A paused run opens it without a claim.",
         values=_finish,
         result=_goes_on,
     ),
     FastPath(
         shortcuts="finish_step",
-        statement=STATEMENTS["rival_finish_and_open"],
-        applies=lambda call: call.succeeded and call.advance.next_leaf is not None and call.claim_for is None,
+        statement=STATEMENTS["rival_finish_step_and_open"],
+        applies=lambda call: call.succeeded and call.advance.next_leaf is not None and call.claimer is None,
         because="One step follows, and a message starts it.",
         values=_finish,
         result=_goes_on,
     ),
     FastPath(
         shortcuts="finish_step",
-        statement=STATEMENTS["rival_finish_and_complete"],
+        statement=STATEMENTS["rival_finish_step_and_complete"],
         applies=lambda call: call.succeeded and call.advance.completes_run,
         because="The result of the last step is the result of the run, and a run without a parent resumes no other.",
         values=_finish,
@@ -194,18 +161,44 @@ FINISH_STEP: tuple[FastPath[FinishCall, FinishResult], ...] = (
     ),
     FastPath(
         shortcuts="finish_step",
-        statement=STATEMENTS["rival_finish_lane_and_claim"],
-        applies=lambda call: call.succeeded and call.lane is not None and call.claim_for is not None,
+        statement=STATEMENTS["rival_finish_step_of_lane_and_claim"],
+        applies=lambda call: call.succeeded and call.lane is not None and call.claimer is not None,
         because="A lane of a for_each that is not the last one only counts down and opens the next item.",
         values=_finish_lane,
         result=_lane_goes_on,
     ),
     FastPath(
         shortcuts="finish_step",
-        statement=STATEMENTS["rival_finish_lane_and_open"],
-        applies=lambda call: call.succeeded and call.lane is not None and call.claim_for is None,
+        statement=STATEMENTS["rival_finish_step_of_lane_and_open"],
+        applies=lambda call: call.succeeded and call.lane is not None and call.claimer is None,
         because="As with a claim; a message starts the next item.",
         values=_finish_lane,
         result=_lane_goes_on,
     ),
 )
+
+
+class PostgresSteps(FastPaths, StepTransitionsSql):
+    def begin_run(
+        self,
+        run_id: str,
+        token: int,
+        advance: Advance,
+        *,
+        claim_for: str | None,
+        of: WorkflowVersion | None = None,
+        limits: Sequence[Limit] = (),
+    ) -> BeginResult | Queued | NotYet | Expired | WorkflowVersion | None:
+        if not limits:
+            done = self._fast(BeginCall(run_id, token, advance, self._in_place(claim_for), of), BEGIN_RUN)
+            if done is not PORTABLE:
+                return done
+        return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of, limits=limits)
+
+    def finish_step(
+        self, claim: Claim, end: End | FallBack, advance: Advance, *, claim_for: str | None
+    ) -> FinishResult | None:
+        if isinstance(end, FallBack):
+            return super().finish_step(claim, end, advance, claim_for=claim_for)
+        done = self._fast(FinishCall(claim, end, advance, self._in_place(claim_for), self.ring_grace), *FINISH_STEP)
+        return super().finish_step(claim, end, advance, claim_for=claim_for) if done is PORTABLE else done

@@ -13,29 +13,46 @@
 -- another, the second SELECT returns that one.
 WITH run AS (
     UPDATE rival_runs
-    SET status = 'running', started_at = now(), token = token + 1, ring_at = NULL, rings = 0, parked = NULL
+    SET status = 'running', started_at = now(), token = token + 1, ring_at = deadline_at, rings = 0, parked = NULL
     WHERE id = :'run_id' AND token = :'token' AND status = 'pending' AND paused_at IS NULL
+      AND (due_at IS NULL OR due_at <= now() + interval '0.005 s') AND (deadline_at IS NULL OR deadline_at > now())
       AND (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text))
-    RETURNING id, workflow, version, input, token
+    RETURNING id, workflow, version, input, token, labels, deadline_at, priority, policies
 ), step AS (
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
-                             created_at, started_at, timeout_at, ring_at)
+                             created_at, started_at, timeout_at, ring_at, policy)
     SELECT id, :'next_path', :'next_kind', 'running', 1, token, token, :'executor', now(), now(),
-           now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout')
+           now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout'),
+           :'policy'::json
     FROM run
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT id, entry.path, entry.what, entry.detail, :'executor', now()
     FROM run, LATERAL (VALUES
-        (NULL, 'started', json_build_object('workflow', workflow, 'version', version, 'input', input)),
+        (NULL, 'started', CASE WHEN labels IS NULL AND deadline_at IS NULL AND priority IS NULL AND policies IS NULL
+            THEN json_build_object('workflow', workflow, 'version', version, 'input', input)
+            ELSE json_build_object('workflow', workflow, 'version', version, 'input', input, 'options',
+                json_strip_nulls(json_build_object('labels', labels, 'policies', policies, 'deadline',
+                    to_char(deadline_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'), 'priority',
+                    CASE priority WHEN -1 THEN 'high' WHEN 0 THEN 'normal' WHEN 1 THEN 'low' END))) END),
         (:'next_path', 'claimed', json_build_object('kind', :'next_kind'::text, 'attempt', 1))
     ) AS entry (path, what, detail)
 )
-SELECT input, NULL, NULL FROM run
+SELECT input, NULL, NULL, labels, extract(epoch FROM deadline_at), extract(epoch FROM deadline_at - now()), priority,
+       NULL, policies
+FROM run
 UNION ALL
-SELECT NULL, workflow, version FROM rival_runs
+SELECT NULL, workflow, version, NULL, NULL, NULL, NULL,
+       -- Too early, or too late: the seconds until it is due, or -1 after its deadline. 0: this statement has read the
+       -- row as it was before a start that shares the run has changed it; the next message finds out.
+       CASE WHEN token = :'token' AND status = 'pending' AND paused_at IS NULL
+            THEN CASE WHEN deadline_at <= now() THEN -1
+                      ELSE greatest(0, coalesce(extract(epoch FROM due_at - now()), 0)) END END, NULL
+FROM rival_runs
 WHERE id = :'run_id' AND NOT EXISTS (SELECT FROM run)
-  AND NOT (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text));
+  AND (NOT (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text))
+       OR (token = :'token' AND status = 'pending' AND paused_at IS NULL
+           AND (due_at > now() OR deadline_at <= now() OR gather_key IS NOT NULL)));
 
 -- name: rival_claim_step
 -- shortcuts: claim_step
@@ -44,28 +61,38 @@ WITH claimed AS (
     UPDATE rival_steps step
     SET status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = now(),
         execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
-        timeout_at = now() + make_interval(secs => :'timeout'), ring_at = now() + make_interval(secs => :'timeout')
+        timeout_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at),
+        ring_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at), start_by = NULL,
+        policy = :'policy'::json
     FROM rival_runs run
     WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token'
       AND step.status IN ('pending', 'waiting_retry')
-      AND (due_at IS NULL OR due_at <= now() + interval '0.005 s')
+      AND (step.due_at IS NULL OR step.due_at <= now() + interval '0.005 s')
+      AND coalesce(step.queue, 'default') = ANY(:'queues'::text[])
+      AND (step.start_by IS NULL OR step.start_by > now()) AND (step.deadline_at IS NULL OR step.deadline_at > now())
       AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
       AND NOT step.paused AND run.paused_at IS NULL
       AND (:'workflow'::text IS NULL OR (run.workflow = :'workflow'::text AND run.version = :'version'::text))
-    RETURNING step.run_id, execution_token, timeout_token, attempts, lost, input, kind
+    RETURNING step.run_id, execution_token, timeout_token, attempts, lost, input, kind, labels,
+              CASE WHEN run.error IS NULL THEN run.deadline_at END AS run_deadline, run.priority AS run_level,
+              step.queue, coalesce(step.priority, run.priority) AS level, step.deadline_at, run.policies
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, :'path', 'claimed', json_build_object('attempt', attempts), :'executor', now() FROM claimed
 )
-SELECT execution_token, timeout_token, attempts, lost, input, kind FROM claimed;
+SELECT execution_token, timeout_token, attempts, lost, input, kind, labels, extract(epoch FROM run_deadline),
+       extract(epoch FROM run_deadline - now()), run_level, queue, level, extract(epoch FROM deadline_at - now()),
+       policies
+FROM claimed;
 
 -- name: rival_read_item
 -- shortcuts: read_item
 SELECT item FROM rival_steps WHERE run_id = :'run_id' AND path = :'path';
 
--- name: rival_finish_and_claim
+-- name: rival_finish_step_and_claim
 -- shortcuts: finish_step
--- A step ends, and its executor goes on with the next one. New rows begin with the token of their run: it is higher
+-- A step ends, and its executor goes on with the next one. A step that uses a slot of a limit takes the portable path,
+-- which gives the slot back. New rows begin with the token of their run: it is higher
 -- than any token of rows that a rewind deleted. A flow that left checkpoints open takes the portable path, which
 -- cancels them.
 WITH done AS (
@@ -74,7 +101,7 @@ WITH done AS (
         execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
     FROM rival_runs run
     WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND step.status = 'running'
-      AND NOT paused
+      AND NOT paused AND step.slots IS NULL
       AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
       AND run.id = step.run_id
       AND (kind <> 'flow' OR NOT EXISTS (
@@ -94,13 +121,14 @@ WITH done AS (
     ) AS entry (path, what, detail)
 )
 INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
-                         created_at, started_at, timeout_at, ring_at)
+                         created_at, started_at, timeout_at, ring_at, policy)
 SELECT run_id, :'next_path', :'next_kind', 'running', 1, token, token, :'executor', now(), now(),
-       now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout')
+       now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout'),
+           :'policy'::json
 FROM done
 RETURNING execution_token - 1;
 
--- name: rival_finish_and_open
+-- name: rival_finish_step_and_open
 -- shortcuts: finish_step
 -- A step ends, and the next one is left to a message.
 WITH done AS (
@@ -109,7 +137,7 @@ WITH done AS (
         execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
     FROM rival_runs run
     WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND step.status = 'running'
-      AND NOT paused
+      AND NOT paused AND step.slots IS NULL
       AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
       AND run.id = step.run_id
       AND (kind <> 'flow' OR NOT EXISTS (
@@ -134,7 +162,7 @@ SELECT run_id, :'next_path', :'next_kind', 'pending', token - 1, token - 1, now(
 FROM done
 RETURNING execution_token;
 
--- name: rival_finish_and_complete
+-- name: rival_finish_step_and_complete
 -- shortcuts: finish_step
 -- The last step ends, and its run with it. Not for a child: its end resumes the parent.
 WITH done AS (
@@ -143,9 +171,9 @@ WITH done AS (
         execution_token = execution_token + 1, timeout_token = timeout_token + 1, timeout_at = NULL, ring_at = NULL
     FROM rival_runs run
     WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND step.status = 'running'
-      AND NOT paused
+      AND NOT paused AND step.slots IS NULL
       AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
-      AND run.id = step.run_id AND run.parent_run_id IS NULL
+      AND run.id = step.run_id AND run.parent_run_id IS NULL AND run.slots IS NULL
       AND (kind <> 'flow' OR NOT EXISTS (
         SELECT FROM rival_steps open
         WHERE open.run_id = :'run_id' AND open.path >= :'path'::text || '/' AND open.path < :'path'::text || '0'
@@ -168,14 +196,14 @@ FROM done
 WHERE id = done.run_id AND status IN ('running', 'suspended')
 RETURNING 0;
 
--- name: rival_finish_lane_and_claim
+-- name: rival_finish_step_of_lane_and_claim
 -- shortcuts: finish_step
 -- A lane of a for_each ends and takes the next item. The composite is locked before anything is written, after the step
 -- itself: from the leaf up. The last lane takes the portable path, which ends the composite.
 WITH held AS (
     SELECT run_id, executor_id, attempts, started_at AS begun_at FROM rival_steps
     WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused
-      AND kind <> 'flow'
+      AND slots IS NULL AND kind <> 'flow'
       AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
     FOR UPDATE
 ), lane AS (
@@ -200,9 +228,10 @@ WITH held AS (
     SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM lane WHERE attempts > 1
 ), next AS (
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
-                             created_at, started_at, timeout_at, ring_at)
+                             created_at, started_at, timeout_at, ring_at, policy)
     SELECT run_id, :'join' || '[' || opened || :'next_path', :'next_kind', 'running', 1, token, token, :'executor',
-           now(), now(), now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout')
+           now(), now(), now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout'),
+           :'policy'::json
     FROM lane WHERE goes_on
 ), recorded AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
@@ -217,13 +246,13 @@ WITH held AS (
 )
 SELECT CASE WHEN goes_on THEN opened END, token - 1 FROM lane;
 
--- name: rival_finish_lane_and_open
+-- name: rival_finish_step_of_lane_and_open
 -- shortcuts: finish_step
--- As rival_finish_lane_and_claim; the next item is left to a message.
+-- As rival_finish_step_of_lane_and_claim; the next item is left to a message.
 WITH held AS (
     SELECT run_id, executor_id, attempts, started_at AS begun_at FROM rival_steps
     WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused
-      AND kind <> 'flow'
+      AND slots IS NULL AND kind <> 'flow'
       AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
     FOR UPDATE
 ), lane AS (

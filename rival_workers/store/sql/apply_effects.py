@@ -8,59 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, insert, select, update
 
 from rival_client.db.guards import run_can, step_can
-from rival_client.db.tables import after, now, runs, steps
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import now
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
 from rival_client.model.kinds import ITEM
 from rival_client.model.payload import NULL, Json
-from rival_client.model.timers import is_near, look_at
-from rival_client.sql.history import HistoryWriter
+from rival_client.sql.dead_letters import add_dead_letter
 from rival_client.sql.orphans import leave_awaited
-from rival_client.sql.wake import ReadyStep, suspend_run, wake_parent
+from rival_client.sql.wake import ReadyStep, wake_parent
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
-from rival_workers.store.interface import FinishResult
+from rival_workers.store.claim_records import FinishResult
 from rival_workers.store.sql.compensations import CompensationsSql
 from rival_workers.store.sql.composite_results import CompositeResults, Outcome, failed_with
-from rival_workers.store.sql.events import Waiting, begin_wait
-from rival_workers.store.sql.guards import after_or_never, next_look
 from rival_workers.store.sql.locks import RunNeeded
-from rival_workers.store.sql.scopes import begins, below, cancel_open
+from rival_workers.store.sql.open_rows import OpenRowsSql
+from rival_workers.store.sql.scopes import begins, below, cancel_below
+from rival_workers.store.sql.step_ends import end_fallback, retry_with
 
 
-@dataclass
-class EffectsSql:
+@dataclass(kw_only=True)
+class EffectsSql(OpenRowsSql):
     """Applies effects and collects what has opened."""
 
-    connection: Connection
-    run_id: str
-    claim_for: str | None
-    ring_grace: float
-    near: float
     max_payload: int
-    writer: HistoryWriter
     #: The exclusive lock of the run is held.
     alone: bool = False
-    #: Items of rows that are opened again, by path.
-    carried: dict[str, Any] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
-    opened: list[OpenRow] = field(default_factory=list)
-    claimed: OpenRow | None = None
     ended_as: str | None = None
     #: The flow that has waited for this run.
     ready: ReadyStep | None = None
-
-    @cached_property
-    def _run(self) -> tuple[int, bool]:
-        """The token that new rows begin with, and whether the run is paused. A path that a rewind deleted gets higher
-        tokens than before: the token of the run is above all of them.
-        """
-        row = self.connection.execute(select(runs.c.token, runs.c.paused_at).where(runs.c.id == self.run_id)).one()
-        return row.token - 1, row.paused_at is not None
 
     @property
     def _results(self) -> CompositeResults:
@@ -68,29 +51,28 @@ class EffectsSql:
 
     @property
     def _compensations(self) -> CompensationsSql:
-        return CompensationsSql(self.connection, self.run_id, self._run[0], self.writer)
-
-    def _token(self, opening: OpenRow) -> int:
-        return self._run[0] if opening.token is None else opening.token
+        return CompensationsSql(self.connection, self.run_id, self.first_token, self.writer)
 
     def apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             self._apply(effect)
 
     def conclude(self) -> FinishResult:
-        """Write the history, and return what has opened."""
-        self.writer.write()
-        token = self._run[0] if self.claimed or self.opened else 0
-        return FinishResult(
-            self.claimed, tuple(self.opened), self.ended_as is not None, self.ready, token, self.ended_as
-        )
+        opened, ended = super().conclude(), self.ended_as is not None
+        return replace(opened, run_ended=ended, ended_as=self.ended_as, ready=self.ready)
 
     def _apply(self, effect: Effect) -> None:
         match effect:
             case OpenRow():
-                self._open(effect)
+                self.open(effect)
             case fx.Close():
-                self._close(effect)
+                self._close_step(effect)
+            case fx.EndFallback():
+                self.outcome = end_fallback(self.connection, self.run_id, effect, self.outcome, self.writer)
+            case fx.RetryWith():
+                self.opened.append(retry_with(self.connection, self.run_id, effect, self.writer, self.ring_grace))
+            case fx.DeadLetter():
+                add_dead_letter(self.connection, self.run_id, effect.path, self.outcome.error, self.writer)
             case fx.Join():
                 self._join(effect)
             case fx.FanOut():
@@ -103,7 +85,7 @@ class EffectsSql:
                 self.outcome.error, self.outcome.step = effect.error, effect.step
             case fx.FailRun():
                 self._change_run(error=self.outcome.error, failed_step=self.outcome.step)
-                self.writer.add("failing", error=self.outcome.error, failed_step=self.outcome.step)
+                self.writer.add(entries.FAILING, error=self.outcome.error, failed_step=self.outcome.step)
             case fx.EndRun():
                 self._end_run(effect)
             case fx.Compensate():
@@ -114,8 +96,14 @@ class EffectsSql:
     # -- the run ------------------------------------------------------------------------------------------
 
     def _end_run(self, effect: fx.EndRun) -> None:
-        result = {"result": self.outcome.result} if effect.status == "completed" else {}
-        self._change_run(status=effect.status, completed_at=now(), ring_at=None, token=runs.c.token + 1, **result)
+        result = {"result": self.outcome.result} if effect.status == statuses.COMPLETED else {}
+        ended = {"status": effect.status, "completed_at": now(), "ring_at": None, "token": runs.c.token + 1, **result}
+        can_end = (runs.c.id == self.run_id, run_can("end_run"))
+        # The slots of a run that has any are read first.
+        if not self.connection.execute(update(runs).where(*can_end, runs.c.slots.is_(None)).values(ended)).rowcount:
+            its_own = select(runs.c.slots).where(*can_end).with_for_update()
+            self.slots += self.connection.scalar(its_own) or []
+            self._change_run(**ended, slots=None)
         self.writer.add(effect.status, **result)
         self.ended_as = effect.status
         self.ready = wake_parent(self.connection, self.run_id, self.ring_grace)
@@ -123,68 +111,7 @@ class EffectsSql:
     def _change_run(self, **changes: Any) -> None:
         self.connection.execute(update(runs).where(runs.c.id == self.run_id, run_can("end_run")).values(changes))
 
-    # -- opening ------------------------------------------------------------------------------------------
-
-    def _open(self, opening: OpenRow) -> None:
-        token = self._token(opening)
-        row = {
-            "run_id": self.run_id,
-            "path": opening.path,
-            "kind": opening.kind,
-            "created_at": now(),
-            "execution_token": token,
-            "timeout_token": token,
-        }
-        opened = self._opened_as(opening)
-        self.connection.execute(insert(steps).values({**row, **opened}))
-
-    def _opened_as(self, opening: OpenRow) -> dict[str, Any]:
-        if not opening.is_leaf:
-            lanes = opening.lanes
-            self.writer.add("opened", opening.path, kind=opening.kind)
-            return {"status": "waiting", "started_at": now(), "total": lanes, "opened": lanes, "remaining": lanes}
-        if opening.wait is not None:
-            waiting = Waiting(self.run_id, opening.path, self._run[0])
-            event = begin_wait(self.connection, waiting, [opening.wait], self.writer)
-            if event is None:
-                return self._until(opening, opening.wait.timeout)
-            return {**self._starting(opening, item=event), "item": event}
-        item = {"item": self.carried[opening.path]} if opening.path in self.carried else {}
-        begin = self._starting(opening, **item) if opening.delay <= 0 else self._until(opening, opening.delay, **item)
-        return {**begin, **item}
-
-    def _until(self, opening: OpenRow, seconds: float | None, **item: Any) -> dict[str, Any]:
-        """Waits for a time; `seconds` None: for something that has no timeout."""
-        stopped = suspend_run(self.connection, self.run_id, opening.path)
-        self.writer.add("waiting", opening.path, kind=opening.kind, seconds=seconds, run=stopped, **item)
-        if seconds is None:
-            return {"status": "waiting"}
-        near = is_near(seconds, self.near)
-        if near:
-            self.opened.append(replace(opening, delay=seconds))
-        look = next_look(look_at(seconds, near, self.ring_grace))
-        return {"status": "waiting", "due_at": after(seconds), **look}
-
-    def _starting(self, opening: OpenRow, **item: Any) -> dict[str, Any]:
-        """Claimed for `claim_for`, if that is given and nothing else was claimed; otherwise left to a message."""
-        token, paused = self._token(opening), self._run[1]
-        if self.claim_for is None or self.claimed is not None or paused:
-            self.opened.append(opening)
-            self.writer.add("scheduled", opening.path, kind=opening.kind, **item)
-            return {"status": "pending", "ring_at": after(self.ring_grace)}
-        self.claimed = opening
-        self.writer.add("claimed", opening.path, kind=opening.kind, attempt=1, **item)
-        timeout = after_or_never(opening.config.limit)
-        return {
-            "status": "running",
-            "attempts": 1,
-            "execution_token": token + 1,
-            "timeout_token": token + 1,
-            "executor_id": self.claim_for,
-            "started_at": now(),
-            "timeout_at": timeout,
-            "ring_at": timeout,
-        }
+    # -- lanes ---------------------------------------------------------------------------------------------
 
     def _fan_out(self, effect: fx.FanOut) -> None:
         items = self.outcome.items
@@ -192,14 +119,14 @@ class EffectsSql:
             run_id=self.run_id,
             path=bindparam("its_path"),
             kind=ITEM,
-            status="waiting",
+            status=statuses.WAITING,
             item=bindparam("its_item"),
             created_at=now(),
         )
         self.connection.execute(
             rows, [{"its_path": f"{effect.path}[{n}]", "its_item": item} for n, item in enumerate(items)]
         )
-        self.writer.add("fanned_out", effect.path, items=Json("[" + ",".join(items) + "]"))
+        self.writer.add(entries.FANNED_OUT, effect.path, items=Json("[" + ",".join(items) + "]"))
         lanes = min(effect.concurrency, len(items))
         self.connection.execute(
             update(steps).where(self._waits(effect.path)).values(total=len(items), opened=lanes, remaining=len(items))
@@ -209,7 +136,7 @@ class EffectsSql:
 
     def _open_item(self, path: str, each: tuple[OpenRow, ...], index: int) -> None:
         for opening in each:
-            self._open(opening.at_item(path, index))
+            self.open(opening.at_item(path, index))
 
     # -- joining ------------------------------------------------------------------------------------------
 
@@ -256,8 +183,8 @@ class EffectsSql:
 
     # -- closing ------------------------------------------------------------------------------------------
 
-    def _close(self, effect: fx.Close) -> None:
-        if effect.status == "failed":
+    def _close_step(self, effect: fx.Close) -> None:
+        if effect.status == statuses.FAILED:
             self.outcome.result = NULL
             values: dict[str, Any] = {"error": self._blamed()}
         else:
@@ -301,8 +228,10 @@ class EffectsSql:
 
     def cancel(self, path: str, which: ColumnElement[bool]) -> None:
         """Cancel the open steps among these; the history entry has the given path."""
-        if paths := cancel_open(self.connection, self.run_id, which):
-            self.writer.add("cancelled", path, open=paths)
+        paths, slots = cancel_below(self.connection, self.run_id, which)
+        self.slots += slots
+        if paths:
+            self.writer.add(entries.CANCELLED, path, open=paths)
 
     def _need_run(self) -> None:
         if not self.alone:

@@ -7,27 +7,25 @@ be locked in another order than from the leaf up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, true, update
 
 from rival_client.db.guards import step_can
-from rival_client.db.tables import now, steps
-from rival_client.model import kinds
+from rival_client.db.run_tables import steps
+from rival_client.db.types import now
+from rival_client.model import history_entries as entries
+from rival_client.model import kinds, statuses
 from rival_client.model.payload import Json, serialise
 from rival_client.sql.history import HistoryWriter
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
 from rival_workers.engine.paths import COMPENSATION, place_of
-from rival_workers.engine.plan import StepConfig
 from rival_workers.store.sql.scopes import begins
 
 #: Steps that the row stores; after the last of them the next ones are read.
 AT_ONCE = 500
-
-Compensations = Mapping[str, StepConfig]
 
 
 @dataclass
@@ -50,7 +48,7 @@ class CompensationsSql:
                 run_id=self.run_id,
                 path=path,
                 kind=kinds.COMPENSATING,
-                status="waiting",
+                status=statuses.WAITING,
                 created_at=now(),
                 started_at=now(),
                 execution_token=self.token,
@@ -61,8 +59,8 @@ class CompensationsSql:
                 remaining=len(done),
             )
         )
-        self.writer.add("compensating", path, kind=kinds.COMPENSATING, item=item)
-        return (self._next_compensation(done[0], effect.compensations),)
+        self.writer.add(entries.COMPENSATING, path, kind=kinds.COMPENSATING, item=item)
+        return (self._next_compensation(done[0]),)
 
     def go_on(self, effect: fx.CompensationEnded) -> tuple[Effect, ...]:
         """A compensation has ended. Returns the next one, or the effects after the last one."""
@@ -71,18 +69,18 @@ class CompensationsSql:
         values: dict[str, Any] = {"remaining": left, "opened": row.opened + (left > 0)}
         if left == 0:
             self._update(row.path, values)
-            return fx.Close(row.path, "completed", fx.Nothing()), *effect.then[row.path]
+            return fx.Close(row.path, statuses.COMPLETED, fx.Nothing()), *effect.then[row.path]
         steps_kept = row.item
         if row.opened % AT_ONCE == 0:
             steps_kept = self._to_undo(row.path.removesuffix(COMPENSATION), effect.compensations)[:AT_ONCE]
             values["item"] = _as_item(steps_kept)
-            self.writer.add("compensating", row.path, item=values["item"])
+            self.writer.add(entries.COMPENSATING, row.path, item=values["item"])
         self._update(row.path, values)
-        return (self._next_compensation(steps_kept[row.opened % AT_ONCE], effect.compensations),)
+        return (self._next_compensation(steps_kept[row.opened % AT_ONCE]),)
 
-    def _next_compensation(self, step: str, compensations: Compensations) -> OpenRow:
+    def _next_compensation(self, step: str) -> OpenRow:
         path = step + COMPENSATION
-        return OpenRow(path, kinds.COMPENSATION, compensations[place_of(step)], token=self._delete_cancelled(path))
+        return OpenRow(path, kinds.COMPENSATION, token=self._delete_cancelled(path))
 
     def _delete_cancelled(self, path: str) -> int | None:
         """Delete the row of a compensation that was cancelled with its workflow: the run repeats it. Returns a token
@@ -90,27 +88,33 @@ class CompensationsSql:
         """
         was = self.connection.execute(
             delete(steps)
-            .where(steps.c.run_id == self.run_id, steps.c.path == path, steps.c.status == "cancelled")
+            .where(steps.c.run_id == self.run_id, steps.c.path == path, steps.c.status == statuses.CANCELLED)
             .returning(steps.c.execution_token, steps.c.timeout_token)
         ).first()
         return None if was is None else max(was.execution_token, was.timeout_token, self.token) + 1
 
     # -- which rows ---------------------------------------------------------------------------------------
 
-    def _to_undo(self, scope: str, compensations: Compensations) -> list[str]:
-        """The completed steps of the scope that can be undone and have not been, the last one first."""
-        found = self.connection.scalars(
-            select(steps.c.path)
+    def _to_undo(self, scope: str, compensations: frozenset[str]) -> list[str]:
+        """The completed steps of the scope that can be undone and have not been, the last one first. A step that has
+        fallen back to a value has done nothing.
+        """
+        found = self.connection.execute(
+            select(steps.c.path, steps.c.fallback)
             .where(
                 steps.c.run_id == self.run_id,
                 steps.c.kind.in_(kinds.COMPENSABLE),
-                steps.c.status == "completed",
+                steps.c.status == statuses.COMPLETED,
                 begins(f"{scope}/") if scope else true(),
                 ~_is_undone(),
             )
             .order_by(steps.c.completed_at.desc(), steps.c.path.desc())
         )
-        return [path for path in found if place_of(path) in compensations]
+        return [
+            row.path
+            for row in found
+            if place_of(row.path) in compensations and (row.fallback or {}).get("shape") != "value"
+        ]
 
     def _under_way(self, effect: fx.CompensationEnded) -> Any:
         return self.connection.execute(
@@ -131,7 +135,7 @@ def _is_undone() -> ColumnElement[bool]:
     return exists().where(
         compensation.c.run_id == steps.c.run_id,
         compensation.c.path == steps.c.path + COMPENSATION,
-        compensation.c.status.in_(("completed", "skipped", "failed")),
+        compensation.c.status.in_((statuses.COMPLETED, statuses.SKIPPED, statuses.FAILED)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Text, and_, cast, func, select
 
-from rival_client.db.tables import steps
+from rival_client.db.run_tables import steps
 from rival_client.model.kinds import ITEM
 from rival_client.model.payload import NULL, Json, serialise
 from rival_workers.engine import effects as fx
@@ -21,11 +21,11 @@ class Outcome:
 
     result: Json = NULL
     error: dict[str, Any] | None = None
-    step: str = ""
+    step: str | None = ""
     items: tuple[Json, ...] = ()
 
 
-def failed_with(error: dict[str, Any], path: str) -> Outcome:
+def failed_with(error: dict[str, Any], path: str | None) -> Outcome:
     blamed = dict(error)
     step = blamed.pop("step", path)
     return Outcome(error=blamed, step=step)

@@ -4,30 +4,28 @@ one of the two sees the other: an event sent just before, during or after the be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, or_, select, true, tuple_, update
 
 from rival_client.db.database import Database
+from rival_client.db.event_tables import deliveries, events, waits
 from rival_client.db.guards import step_can
 from rival_client.db.locks import share_run
-from rival_client.db.tables import deliveries, events, now, steps, waits
+from rival_client.db.run_tables import steps
+from rival_client.db.types import now
 from rival_client.model.json_match import contains
 from rival_client.model.kinds import FLOW_WAIT
 from rival_client.sql.history import HistoryWriter
-from rival_client.sql.wake import Arrival, ReadyStep, end_checkpoint, wake
+from rival_client.sql.wake import Arrival, ReadyStep, end_checkpoint, wake_step
 from rival_workers.engine.effects import WaitFor
-from rival_workers.store.interface import ClaimBy, Delivered, DueEvent, SweepOptions
+from rival_workers.store.claim_records import ClaimBy, Delivered
+from rival_workers.store.sql.event_waits import Waiting, by_event, fitting_events, hand_over, sending_order
 from rival_workers.store.sql.guards import any_is_past, backed_off, chosen
-from rival_workers.store.sql.locks import BETWEEN as BETWEEN
-from rival_workers.store.sql.locks import KEYS as KEYS
-from rival_workers.store.sql.locks import TOPICS as TOPICS
-from rival_workers.store.sql.locks import lock_topics as lock_topics
-from rival_workers.store.sql.locks import need_topic
-from rival_workers.store.sql.sent_events import Waiting as Waiting
-from rival_workers.store.sql.sent_events import fitting_events, sending_order
+from rival_workers.store.sql.locks import lock_topics
+from rival_workers.store.sweep_records import DueEvent, SweepOptions
 
 _BATCH = 100
 #: Waits that are read for each one that is woken: more only where a filter leaves some out.
@@ -41,40 +39,6 @@ class TopicsNeeded(Exception):
     def __init__(self, waits_for: set[WaitFor]) -> None:
         super().__init__(", ".join(sorted(wait.topic for wait in waits_for)))
         self.waits_for = waits_for
-
-
-def begin_wait(
-    connection: Connection, waiting: Waiting, waits_for: Sequence[WaitFor], writer: HistoryWriter
-) -> dict[str, Any] | None:
-    """Of the events that are there already and fit one of these, the one sent first: it is this step's from now on.
-    None: the step is entered as waiting. TopicNeeded: the lock of a topic is taken by another transaction, and must be
-    waited for first.
-    """
-    for wait in waits_for:
-        need_topic(connection, wait)
-    event = next(fitting_events(connection, waiting, waits_for), None)
-    if event is not None:
-        return _hand_over(connection, event, waiting, writer)
-    same = {"run_id": waiting.run_id, "path": waiting.path, "token": waiting.token, "created_at": now()}
-    rows = [{"topic": wait.topic, "key": wait.key, "filter": wait.where} for wait in waits_for]
-    connection.execute(insert(waits).values(same), rows)
-    return None
-
-
-def _hand_over(connection: Connection, event: Row[Any], waiting: Waiting, writer: HistoryWriter) -> dict[str, Any]:
-    if event.delivery == "one":
-        connection.execute(
-            update(events)
-            .where(events.c.id == event.id, events.c.status != "consumed")
-            .values(status="consumed", ring_at=None)
-        )
-    connection.execute(insert(deliveries).values(event_id=event.id, run_id=waiting.run_id, path=waiting.path, at=now()))
-    writer.add("event", waiting.path, by=by_event(event.id), topic=event.topic, key=event.key)
-    return {"id": event.id, "topic": event.topic, "key": event.key, "payload": event.payload}
-
-
-def by_event(event_id: str) -> str:
-    return f"event {event_id}"
 
 
 class EventsSql:
@@ -122,11 +86,11 @@ class EventsSql:
         """Give the event to the wait. None: no message is needed; a flow that its timeout has resumed runs already and
         reads the event."""
         writer, by = HistoryWriter(connection, row.run_id), by_event(event.id)
-        delivered = _hand_over(connection, event, Waiting(row.run_id, row.path), writer)
+        delivered = hand_over(connection, event, Waiting(row.run_id, row.path), writer)
         writer.write()
         if kind == FLOW_WAIT:
             return end_checkpoint(connection, row.run_id, row.path, self.ring_grace, Arrival(by, delivered))
-        return wake(connection, row.run_id, row.path, self.ring_grace, by, item=delivered)
+        return wake_step(connection, row.run_id, row.path, self.ring_grace, by, item=delivered)
 
     def due_events(self, options: SweepOptions) -> list[DueEvent]:
         """Undelivered events that are due. Each is postponed by a backoff at once, like any due row."""
@@ -214,7 +178,7 @@ def _to_deliver(connection: Connection, delivery: _Delivery) -> tuple[Row[Any] |
 
 
 def _next_wait(connection: Connection, event: Row[Any], last: Row[Any] | None) -> Row[Any] | None:
-    """The first wait after `last` that the event may be for. None: there is no other, so the event is kept."""
+    """The first wait after `last` that the event may be for. None: no other step waits, so the event is kept."""
     while True:
         found = connection.execute(_waiting_for(event, last)).all()
         for row in found:

@@ -8,16 +8,19 @@ from sqlalchemy import case, select, update
 
 from rival_client.db.database import Database
 from rival_client.db.locks import share_run
-from rival_client.db.tables import after, later, now, steps
+from rival_client.db.run_tables import steps
+from rival_client.db.types import after, later, now
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
 from rival_client.model.payload import Json
+from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import is_near, look_at
 from rival_client.sql.external_steps import ATTEMPT, HEARTBEAT
 from rival_client.sql.history import record
 from rival_client.sql.wake import suspend_run
 from rival_workers.engine.heartbeat_limits import HeartbeatState
-from rival_workers.engine.plan import StepConfig
-from rival_workers.store.interface import BeatResult, Claim
-from rival_workers.store.sql.guards import after_or_never, guard, next_look, step_leaves_running
+from rival_workers.store.claim_records import BeatResult, Claim
+from rival_workers.store.sql.guards import after_or_never, earliest, guard, next_look, step_leaves_running
 
 
 class ExternalStepsSql:
@@ -25,7 +28,7 @@ class ExternalStepsSql:
     ring_grace: float
     near: float
 
-    def suspend_outside(self, claim: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None:
+    def suspend_external_step(self, claim: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None:
         """The function has returned, and the step waits for its external system. Returns the new token; None: stale,
         for example because the external system answered first.
         """
@@ -33,7 +36,7 @@ class ExternalStepsSql:
             share_run(connection, claim.run_id)
             item = {ATTEMPT: attempt, HEARTBEAT: config.heartbeat}
             row = connection.execute(
-                step_leaves_running(claim, "suspend_step", "waiting")
+                step_leaves_running(claim, "suspend_external_step", statuses.WAITING)
                 .values(
                     attempts=steps.c.attempts - 1,
                     state=state,
@@ -51,7 +54,7 @@ class ExternalStepsSql:
                 connection,
                 claim.run_id,
                 claim.path,
-                "waits_for_external",
+                entries.WAITS_FOR_EXTERNAL,
                 by=row.executor_id,
                 state=state,
                 item=item,
@@ -71,7 +74,7 @@ class ExternalStepsSql:
         """The attempt lives, and has so long again. None: it has moved on, or its time was up: no beat revives it."""
         values: dict[str, Any] = {"heartbeat_at": now()} | ({} if progress is None else {"progress": progress})
         if config.heartbeat is not None and not config.is_external:
-            limit = _limit(config.heartbeat, config.timeout)
+            limit = earliest(_limit(config.heartbeat, config.timeout), steps.c.deadline_at)
             values |= {"timeout_at": limit, "ring_at": limit, "rings": 0}
         in_time = steps.c.timeout_at.is_(None) | (steps.c.timeout_at > now())
         statement = (

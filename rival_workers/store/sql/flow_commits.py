@@ -20,25 +20,22 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
 
-from rival_client.db.database import Database
+from rival_client.db.event_tables import deliveries, events
 from rival_client.db.locks import share_run
-from rival_client.db.tables import RUN_TERMINAL, STEP_TERMINAL, deliveries, events, now, runs, steps
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import now
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
 from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
 from rival_client.model.payload import Json, load, serialise
+from rival_client.model.statuses import RUN_TERMINAL, STEP_TERMINAL
 from rival_client.model.timers import is_due
 from rival_client.sql.orphans import leave_awaited
 from rival_client.sql.wake import child_error
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
-from rival_workers.store.flow_records import (
-    ChildStart,
-    ChildWait,
-    EventWait,
-    FlowCommit,
-    FlowPaused,
-    FlowProgress,
-)
-from rival_workers.store.interface import Claim
-from rival_workers.store.sql.events import Waiting, begin_wait
+from rival_workers.store.claim_records import Claim
+from rival_workers.store.flow_records import ChildStart, ChildWait, EventWait, FlowCommit, FlowPaused, FlowProgress
+from rival_workers.store.sql.event_waits import Waiting, begin_wait
 from rival_workers.store.sql.flow_rows import (
     CHECKPOINT_COLUMNS,
     CheckpointRow,
@@ -46,14 +43,13 @@ from rival_workers.store.sql.flow_rows import (
     FlowTransaction,
     RingTimes,
 )
+from rival_workers.store.sql.grants import GrantsSql
 from rival_workers.store.sql.locks import lock_topics
 
-_ENDED = ("completed", "skipped", "failed")
+_ENDED = (statuses.COMPLETED, statuses.SKIPPED, statuses.FAILED)
 
 
-class FlowCommitsSql:
-    database: Database
-    ring_grace: float
+class FlowCommitsSql(GrantsSql):
     near: float
 
     def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
@@ -67,6 +63,8 @@ class FlowCommitsSql:
             if flow is None:
                 return None
             progress = _Applying(flow, commit, rows, children).apply()
+            grants = self._leave(connection, flow.slots)
+        self._publish_grants(grants)
         if flow.is_paused and commit.may_stop and progress.token is None:
             raise FlowPaused
         return progress
@@ -175,38 +173,40 @@ class _Applying:
         waiting = Waiting(self._run_id, one.ref.path, token)
         event = begin_wait(self._connection, waiting, one.waits_for, self._flow.writer)
         if event is not None:
-            self._opened(CheckpointWrite(one.ref, "completed", Json(serialise(event))))
+            self._opened(CheckpointWrite(one.ref, statuses.COMPLETED, Json(serialise(event))))
         else:
-            self._opened(CheckpointWrite(one.ref, "waiting", delay=one.timeout))
+            self._opened(CheckpointWrite(one.ref, statuses.WAITING, delay=one.timeout))
 
     def _start(self, one: ChildStart) -> str | None:
         child = self._flow.start_child(one.ref, one.child, awaited=True)
         if child.error is not None:
-            failed = CheckpointRow(one.ref.path, one.ref.kind, "failed", one.ref.number, 1, error=child.error)
+            failed = CheckpointRow(one.ref.path, one.ref.kind, statuses.FAILED, one.ref.number, 1, error=child.error)
             self._open[one.ref.path] = replace(failed, completed_at=self._flow.now)
         return child.run_id
 
     def _wait_for_child(self, one: ChildWait) -> None:
         child = self._children.get(one.run_id)
         if child is not None and child.status not in RUN_TERMINAL:
-            self._opened(CheckpointWrite(one.ref, "waiting"), item=one.run_id)
+            self._opened(CheckpointWrite(one.ref, statuses.WAITING), item=one.run_id)
             return
         error = child_error(one.run_id, child)
         result = None if error or child is None else Json(serialise(child.result))
-        self._opened(CheckpointWrite(one.ref, "failed" if error else "completed", result, error), item=one.run_id)
+        self._opened(
+            CheckpointWrite(one.ref, statuses.FAILED if error else statuses.COMPLETED, result, error), item=one.run_id
+        )
 
     def _give_up(self, ref: CheckpointRef) -> None:
         """No lane waits for it any more. An event that it got, and that its lane has not seen, goes back."""
         row = self._rows.get(ref.path)
-        if row is None or row.status == "cancelled":
+        if row is None or row.status == statuses.CANCELLED:
             return
         if ref.kind == CHILD:
             leave_awaited(self._connection, self._run_id, steps.c.path == ref.path)
-        if ref.kind == FLOW_WAIT and row.status == "completed" and row.result is not None:
+        if ref.kind == FLOW_WAIT and row.status == statuses.COMPLETED and row.result is not None:
             self._give_back(row.result["id"])
         self._update(
             row,
-            status="cancelled",
+            status=statuses.CANCELLED,
             result=None,
             error=None,
             end_order=None,
@@ -214,7 +214,7 @@ class _Applying:
             completed_at=row.completed_at or self._flow.now,
             execution_token=steps.c.execution_token + 1,
         )
-        self._flow.record("given_up", ref.path, kind=ref.kind)
+        self._flow.record(entries.GIVEN_UP, ref.path, kind=ref.kind)
         if ref.kind == FLOW_WAIT:
             self._flow.forget_waits(ref.path)
 
@@ -239,7 +239,7 @@ class _Applying:
         for row in self._open.values():
             if row.status in _ENDED:
                 arrivals.append(EndedCheckpoint(row.completed_at or here, row))
-            elif row.status == "waiting" and row.due_at is not None:
+            elif row.status == statuses.WAITING and row.due_at is not None:
                 left = (row.due_at - here).total_seconds()
                 if is_due(left):
                     arrivals.append(EndedCheckpoint(row.due_at, row))
@@ -279,12 +279,12 @@ class _Applying:
         if write is not None:
             self._flow.write(replace(write, end_order=row.end_order))
             return row
-        if row.status != "waiting":
-            self._flow.record("received", row.path, end_order=row.end_order)
+        if row.status != statuses.WAITING:
+            self._flow.record(entries.RECEIVED, row.path, end_order=row.end_order)
             self._update(row, end_order=row.end_order)
             return row
         # Its time has come: a sleep is over, an event has not come.
-        status, here = "completed" if row.kind == SLEEP else "skipped", self._flow.now
+        status, here = statuses.COMPLETED if row.kind == SLEEP else statuses.SKIPPED, self._flow.now
         self._flow.record(status, row.path, end_order=row.end_order)
         self._update(
             row,

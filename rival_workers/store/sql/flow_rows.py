@@ -6,25 +6,31 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client.db.tables import STEP_TERMINAL, after, now, runs, steps, waits
+from rival_client.db.event_tables import waits
+from rival_client.db.run_tables import steps
+from rival_client.db.types import after, now
 from rival_client.errors import UnknownWorkflow
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
 from rival_client.model.kinds import FLOW_WAIT
 from rival_client.model.payload import Json, serialise
+from rival_client.model.starts import Start
+from rival_client.model.statuses import STEP_TERMINAL
 from rival_client.model.timers import NEVER_PUBLISHED, is_near, look_at
-from rival_client.sql import runs as run_statements
 from rival_client.sql.history import HistoryWriter
+from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.wake import suspend_run
 from rival_client.sql.workflows import current_workflow, workflow_names
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import ChildRun, SpawnedChild
-from rival_workers.store.interface import Claim
-from rival_workers.store.sql.guards import guard, next_look, step_leaves_running
+from rival_workers.store.sql.guards import guard, leave_running, next_look
 
 #: So many children of one name are numbered one after the other.
 _NUMBERED = 10
@@ -68,7 +74,7 @@ class CheckpointRow:
     @property
     def is_revived(self) -> bool:
         """A wait that a retry kept with its time: nothing is waited for until the flow reaches it again."""
-        return self.kind == FLOW_WAIT and self.status == "pending"
+        return self.kind == FLOW_WAIT and self.status == statuses.PENDING
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -115,6 +121,8 @@ class FlowTransaction:
     is_paused: bool = False
     #: The flow's new state, which is in its row; None when an entry of the history has it, or when it has not changed.
     state: Json | None = None
+    #: Slots of limits that it does not use any more; given back with `leave`, after all other locks.
+    slots: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, connection: Connection, claim: Claim, times: RingTimes, state: Json | None) -> Self | None:
@@ -199,24 +207,24 @@ class FlowTransaction:
 
     def suspend(self, seconds: float | None) -> int:
         """The flow waits. Its new token."""
-        left = leave(self.connection, self.claim, seconds, self.times)
+        left, self.slots = leave(self.connection, self.claim, seconds, self.times)
         assert left is not None, "its row is locked"
         self.record_suspended(seconds)
         return int(left.execution_token)
 
     def record_suspended(self, seconds: float | None) -> None:
         stopped = suspend_run(self.connection, self.claim.run_id, self.claim.path)
-        self.record("suspended", self.claim.path, seconds=seconds, run=stopped)
+        self.record(entries.SUSPENDED, self.claim.path, seconds=seconds, run=stopped)
         self.writer.write()
 
     def stop(self) -> None:
         """The run is paused: the flow waits to be resumed, and has not used up an attempt."""
-        self.connection.execute(
-            step_leaves_running(self.claim, "release_step", "pending").values(
-                attempts=steps.c.attempts - 1, due_at=None, ring_at=after(self.times.grace), rings=0
-            )
+        look = {"due_at": None, "ring_at": after(self.times.grace), "rings": 0}
+        waits = {"attempts": steps.c.attempts - 1, **look}
+        _, self.slots = leave_running(
+            self.connection, self.claim, "hand_back_step", statuses.PENDING, waits, steps.c.execution_token
         )
-        self.record("handed_back", self.claim.path, why="paused")
+        self.record(entries.HANDED_BACK, self.claim.path, why="paused")
 
     # -- children -----------------------------------------------------------------------------------------
 
@@ -225,19 +233,19 @@ class FlowTransaction:
         workflow = current_workflow(self.connection, child.workflow)
         if workflow is None:
             error = _error(UnknownWorkflow(child.workflow, workflow_names(self.connection)))
-            self.write(CheckpointWrite(ref, "failed", error=error))
+            self.write(CheckpointWrite(ref, statuses.FAILED, error=error))
             return SpawnedChild(None, error)
+        parent = (self.claim.run_id, ref.path)
         new = next(
             one
             for one in self._child_ids(child)
-            if run_statements.insert_runs(self.connection, workflow, {one: child.input}, self.times.grace)
+            if insert_runs(
+                self.connection, Start(workflow, {one: child.input}, child.options, parent), self.times.grace
+            )
         )
-        self.connection.execute(
-            update(runs).where(runs.c.id == new).values(parent_run_id=self.claim.run_id, parent_path=ref.path)
-        )
-        self.writer.add("child", ref.path, run_id=new, workflow=child.workflow, awaited=awaited)
+        self.writer.add(entries.CHILD, ref.path, run_id=new, workflow=child.workflow, awaited=awaited)
         result = None if awaited else Json(serialise(new))
-        write = CheckpointWrite(ref, "waiting" if awaited else "completed", result)
+        write = CheckpointWrite(ref, statuses.WAITING if awaited else statuses.COMPLETED, result)
         self.write(write, item=new if awaited else None)
         return SpawnedChild(new)
 
@@ -254,17 +262,16 @@ def new_state(state: Json | None) -> dict[str, Any]:
 
 def leave(
     connection: Connection, claim: Claim, seconds: float | None, times: RingTimes, state: Json | None = None
-) -> Row[Any] | None:
-    """The flow's step waits: for a time, or without one for something else. None: it has moved on."""
+) -> tuple[Row[Any] | None, list[int]]:
+    """The flow's step waits: for a time, or without one for something else. None: it has moved on. And the slots that
+    it has used."""
     due: dict[str, Any] = {"due_at": None, "ring_at": None, "rings": NEVER_PUBLISHED}
     if seconds is not None:
         look = look_at(seconds, is_near(seconds, times.near), times.grace)
         due = {"due_at": after(seconds), **next_look(look)}
-    return connection.execute(
-        step_leaves_running(claim, "suspend_step", "waiting")
-        .values(attempts=steps.c.attempts - 1, lost=0, **due, **new_state(state))
-        .returning(steps.c.execution_token, steps.c.executor_id, now().label("now"))
-    ).first()
+    waits = {"attempts": steps.c.attempts - 1, "lost": 0, **due, **new_state(state)}
+    columns = (steps.c.execution_token, steps.c.executor_id, now().label("now"))
+    return leave_running(connection, claim, "suspend_step", statuses.WAITING, waits, *columns)
 
 
 def lock_leaves(connection: Connection, claim: Claim, paths: list[str]) -> None:

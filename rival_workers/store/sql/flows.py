@@ -8,30 +8,26 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, or_, select, update
 
-from rival_client.db.database import Database
+from rival_client.broker.message import StepMessage
+from rival_client.db.event_tables import deliveries, events, waits
 from rival_client.db.locks import lock_run, share_run
-from rival_client.db.tables import (
-    RUN_TERMINAL,
-    after,
-    attempts,
-    deliveries,
-    events,
-    history,
-    logs,
-    now,
-    runs,
-    steps,
-    waits,
-)
+from rival_client.db.log_tables import history, logs
+from rival_client.db.run_tables import attempts, runs, steps
+from rival_client.db.types import after, now
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
 from rival_client.model.history_entries import REOPENINGS
 from rival_client.model.kinds import FLOW
 from rival_client.model.payload import Json
+from rival_client.model.queues import Route
+from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.sql.history import HistoryWriter, record
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
-from rival_workers.store.interface import Claim
 from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, new_state
-from rival_workers.store.sql.guards import chosen, step_leaves_running
+from rival_workers.store.sql.grants import GrantsSql
+from rival_workers.store.sql.guards import chosen, leave_running
 from rival_workers.store.sql.scopes import below
 
 #: Rows kept by continue_as: the flow's own row, deliveries of broadcast events, and history of the whole run.
@@ -41,6 +37,7 @@ _STAYS: dict[Table, ColumnElement[bool]] = {
     history: history.c.what.in_(REOPENINGS),
 }
 
+_STARTED = (runs.c.token, runs.c.workflow, runs.c.version, runs.c.due_at, runs.c.queue, runs.c.priority)
 _COLUMNS = (
     steps.c.path,
     steps.c.kind,
@@ -76,9 +73,7 @@ def checkpoint_of(row: Any) -> Checkpoint:
     )
 
 
-class FlowsSql:
-    database: Database
-    ring_grace: float
+class FlowsSql(GrantsSql):
     near: float
 
     @property
@@ -123,6 +118,8 @@ class FlowsSql:
             if flow.is_paused:
                 flow.stop()
             flow.close()
+            grants = self._leave(connection, flow.slots)
+        self._publish_grants(grants)
         if flow.is_paused:
             raise FlowPaused
         return float(ended_at.timestamp())
@@ -135,7 +132,7 @@ class FlowsSql:
             share_run(connection, claim.run_id)
             if write is not None:
                 lock_leaves(connection, claim, [write.ref.path])
-            left = leave(connection, claim, seconds, self.ring_times, state)
+            left, slots = leave(connection, claim, seconds, self.ring_times, state)
             if left is None:
                 return None
             writer = HistoryWriter(connection, claim.run_id, left.executor_id)
@@ -143,7 +140,9 @@ class FlowsSql:
             if write is not None:
                 flow.write(write)
             flow.record_suspended(seconds)
-            return int(left.execution_token)
+            grants = self._leave(connection, slots)
+        self._publish_grants(grants)
+        return int(left.execution_token)
 
     def spawn_child(
         self, claim: Claim, ref: CheckpointRef, child: ChildRun, state: Json | None = None
@@ -161,38 +160,33 @@ class FlowsSql:
             if flow.is_paused:
                 flow.stop()
             flow.close()
+            grants = self._leave(connection, flow.slots)
+        self._publish_grants(grants)
         if flow.is_paused:
             raise FlowPaused
         return done
 
-    def started_run(self, run_id: str) -> tuple[int, str, str] | None:
-        """(token, workflow, version) of a run that has not begun: the content of its message."""
+    def started_run(self, run_id: str) -> StepMessage | None:
+        """The message of a run that has not begun."""
         with self.database.autocommit() as connection:
             row = connection.execute(
-                select(runs.c.token, runs.c.workflow, runs.c.version).where(
-                    runs.c.id == run_id, runs.c.status == "pending"
-                )
+                select(*_STARTED, now().label("now")).where(runs.c.id == run_id, runs.c.status == statuses.PENDING)
             ).first()
-        return None if row is None else (row.token, row.workflow, row.version)
+        if row is None:
+            return None
+        seconds = 0.0 if row.due_at is None else max(0.0, (row.due_at - row.now).total_seconds())
+        route = Route(row.queue, row.priority or 0)
+        return StepMessage(run_id, None, row.token, row.workflow, row.version, countdown=seconds, route=route)
 
     def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
         """continue_as: the flow starts again with another input, and its checkpoints are deleted. Its state stays
         visible until its next checkpoint."""
         with self.database.transaction() as connection:
             lock_run(connection, claim.run_id)
-            row = connection.execute(
-                step_leaves_running(claim, "suspend_step", "pending")
-                .values(
-                    attempts=0,
-                    lost=0,
-                    item=its_input,
-                    due_at=None,
-                    ring_at=after(self.ring_grace),
-                    rings=0,
-                    **new_state(state),
-                )
-                .returning(steps.c.execution_token, steps.c.executor_id, steps.c.kind, steps.c.state)
-            ).first()
+            again = {"attempts": 0, "lost": 0, "item": its_input, "due_at": None, **new_state(state)}
+            look = {"ring_at": after(self.ring_grace), "rings": 0}
+            columns = (steps.c.execution_token, steps.c.executor_id, steps.c.kind, steps.c.state)
+            row, slots = leave_running(connection, claim, "suspend_step", statuses.PENDING, again | look, *columns)
             if row is None:
                 return None
             # Rows of other steps of the plan stay.
@@ -203,14 +197,16 @@ class FlowsSql:
                 connection,
                 claim.run_id,
                 claim.path,
-                "continued",
+                entries.CONTINUED,
                 by=row.executor_id,
                 kind=row.kind,
                 item=its_input,
                 state=row.state,
             )
             self._detach_ended_children(connection, claim)
-            return int(row.execution_token)
+            grants = self._leave(connection, slots)
+        self._publish_grants(grants)
+        return int(row.execution_token)
 
     def _detach_ended_children(self, connection: Connection, claim: Claim) -> None:
         """Detach ended children: a run that continues for ever must not keep them all."""

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func, insert, literal, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Update,
+    and_,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from rival_client.db.guards import run_can, step_can
-from rival_client.db.tables import RUN_TERMINAL, after, attempts, in_status, now, one_of, runs, steps
-from rival_client.model.timers import Look, backoff
+from rival_client.db.locks import share_run
+from rival_client.db.run_tables import attempts, in_status, runs, steps
+from rival_client.db.types import after, now, one_of
+from rival_client.model import statuses
+from rival_client.model.payload import Json
+from rival_client.model.queues import Route, ServedQueues
+from rival_client.model.statuses import RUN_TERMINAL
+from rival_client.model.timers import EARLY, Look, backoff
 from rival_client.sql.recovery import chosen as chosen
-from rival_workers.store.interface import Claim, Due, RunningAttempt, SweepOptions, WorkflowVersion
+from rival_workers.store.claim_records import NO_FACTS, Claim, RunFacts, WorkflowVersion
+from rival_workers.store.sweep_records import Due, RunningAttempt, SweepOptions
 
 ATTEMPT_COLUMNS = (
     steps.c.execution_token,
@@ -18,10 +40,16 @@ ATTEMPT_COLUMNS = (
     steps.c.lost,
     steps.c.executor_id,
     steps.c.started_at,
+    steps.c.policy,
 )
 
+#: Where the messages of a step go; of `runs`, joined, it inherits the level.
+STEP_ROUTE = (steps.c.queue, func.coalesce(steps.c.priority, runs.c.priority, 0).label("level"))
+
 #: An attempt in flight is found through the running runs: see the tables' indexes.
-IN_FLIGHT = and_(one_of(steps.c.run_id, select(runs.c.id).where(in_status("running"))), steps.c.status == "running")
+IN_FLIGHT = and_(
+    one_of(steps.c.run_id, select(runs.c.id).where(in_status(statuses.RUNNING))), steps.c.status == statuses.RUNNING
+)
 RUNNING = (
     select(
         steps.c.run_id,
@@ -33,6 +61,9 @@ RUNNING = (
         runs.c.workflow,
         runs.c.version,
         steps.c.kind,
+        *STEP_ROUTE,
+        steps.c.deadline_at,
+        now().label("now"),
     )
     .join(runs, runs.c.id == steps.c.run_id)
     .where(IN_FLIGHT)
@@ -41,7 +72,9 @@ RUNNING = (
 
 def running_of(row: Any) -> RunningAttempt:
     claim = Claim(row.run_id, row.path, row.execution_token)
-    return RunningAttempt(claim, row.attempts, row.lost, row.executor_id, row.workflow, row.version, row.kind)
+    named = (row.workflow, row.version, row.kind)
+    left = seconds_until(row.deadline_at, row.now)
+    return RunningAttempt(claim, row.attempts, row.lost, row.executor_id, *named, Route(row.queue, row.level), left)
 
 
 def guard(claim: Claim, verb: str) -> Any:
@@ -67,6 +100,50 @@ def step_leaves_running(claim: Claim, verb: str, status: str) -> Update:
     )
 
 
+def leave_running(
+    connection: Connection, claim: Claim, verb: str, status: str, values: Mapping[str, Any], *columns: Any
+) -> tuple[Row[Any] | None, list[int]]:
+    """The step leaves `running`. Its row, and the slots that it has used: the caller gives them back at the end of the
+    transaction (`rival_client.sql.gates`). None: stale. A step without slots costs no further statement."""
+    leaves = step_leaves_running(claim, verb, status).values(values)
+    if verb == "expire_step":
+        # A step of a paused run expires when the run is resumed.
+        leaves = leaves.where(~steps.c.paused)
+    row = connection.execute(leaves.where(steps.c.slots.is_(None)).returning(*columns)).first()
+    if row is not None:
+        return row, []
+    # Stale, or it has slots. Nothing is locked yet: the lock of the run may come now.
+    share_run(connection, claim.run_id)
+    used = connection.scalar(select(steps.c.slots).where(guard(claim, verb)).with_for_update())
+    if not used:
+        return None, []
+    return connection.execute(leaves.values(slots=None).returning(*columns)).one(), list(used)
+
+
+def step_starts(claim: Claim, executor: str, timeout: float | None, policy: str | None = None) -> Update:
+    """A new attempt of a step, under the guard of a claim. `policy`: what rules have changed of its options."""
+    # Without a timeout, the deadline is the only limit.
+    limit = steps.c.deadline_at if timeout is None else earliest(after(timeout), steps.c.deadline_at)
+    return (
+        update(steps)
+        .where(guard(claim, "claim_step"))
+        .values(
+            status=statuses.RUNNING,
+            attempts=steps.c.attempts + 1,
+            executor_id=executor,
+            started_at=now(),
+            execution_token=steps.c.execution_token + 1,
+            timeout_token=steps.c.timeout_token + 1,
+            timeout_at=limit,
+            ring_at=limit,
+            rings=0,
+            parked=None,
+            start_by=None,
+            policy=None if policy is None else Json(policy),
+        )
+    )
+
+
 def is_of(of: WorkflowVersion | None) -> ColumnElement[bool]:
     """The run is one of the workflow and version that a message names."""
     return true() if of is None else and_(runs.c.workflow == of.workflow, runs.c.version == of.version)
@@ -86,8 +163,15 @@ def run_leaves_pending(run_id: str, token: int, of: WorkflowVersion | None) -> U
         update(runs)
         .where(runs.c.id == run_id, runs.c.token == token, runs.c.paused_at.is_(None), is_of(of))
         .where(run_can("begin_run"))
-        .values(status="running", started_at=now(), token=runs.c.token + 1, ring_at=None, rings=0, parked=None)
+        .values(status=statuses.RUNNING, started_at=now(), token=runs.c.token + 1, ring_at=runs.c.deadline_at, rings=0)
+        .values(parked=None)
     )
+
+
+def may_begin_now() -> ColumnElement[bool]:
+    """A run is due, and its deadline has not passed."""
+    is_due = or_(runs.c.due_at.is_(None), runs.c.due_at <= after(EARLY))
+    return and_(is_due, or_(runs.c.deadline_at.is_(None), runs.c.deadline_at > now()))
 
 
 def run_goes_on(run_id: str, of: WorkflowVersion | None = None) -> Any:
@@ -112,14 +196,63 @@ def after_or_never(seconds: float | None) -> Any:
 
 
 def due_of(row: Row[Any]) -> Due:
-    due_in = 0.0 if row.due_at is None else (row.due_at - row.now).total_seconds()
-    fields: tuple[Any, ...] = (*tuple(row)[:-2], due_in)
+    """The last columns are its route, times, which become seconds from now, and whether it has expired."""
+    queue, level, due_at, start_by, deadline_at, at, expired = tuple(row)[-7:]
+    limits = (seconds_until(start_by, at), seconds_until(deadline_at, at))
+    due_in, route = seconds_until(due_at, at) or 0.0, Route(queue, level or 0)
+    fields: tuple[Any, ...] = (*tuple(row)[:-7], due_in, bool(expired), route, *limits)
     return Due(*fields)
 
 
-def next_look(look: Look) -> dict[str, Any]:
-    """The columns that say when the keeper looks at the row."""
-    return {"ring_at": after(look.seconds), "rings": look.rings}
+def route_of(step: Any, run_level: int) -> Route:
+    """`step`: queue and priority of its row."""
+    return Route(step.queue, run_level if step.priority is None else step.priority)
+
+
+def seconds_until(time: Any, at: Any) -> float | None:
+    return None if time is None else float((time - at).total_seconds())
+
+
+def earliest(time: Any, *limits: Any) -> Any:
+    """The earliest of a time and of limits that may be null. (A CASE: on SQLite, min() of a null is null.)"""
+    for limit in limits:
+        time = case((and_(limit.is_not(None), limit < time), limit), else_=time)
+    return time
+
+
+def earlier_limit() -> Any:
+    """When the first of the step's own limits is over; null if it has none."""
+    start_by, deadline = steps.c.start_by, steps.c.deadline_at
+    return case((start_by.is_(None), deadline), else_=earliest(start_by, deadline))
+
+
+def in_time() -> ColumnElement[bool]:
+    """The step may still start: neither the time of its first attempt nor its deadline is over."""
+    return and_(*(or_(limit.is_(None), limit > now()) for limit in (steps.c.start_by, steps.c.deadline_at)))
+
+
+def is_served(served: ServedQueues) -> ColumnElement[bool]:
+    """A worker that serves these queues may run the step."""
+    named = steps.c.queue.in_(served.names)
+    return or_(steps.c.queue.is_(None), named) if None in served else named
+
+
+def facts_of(run: Any) -> RunFacts:
+    """Of a row with labels, deadline_at, error, priority and the database's time."""
+    level = run.priority or 0
+    if run.deadline_at is None or run.error is not None:
+        plain = run.labels is None and run.policies is None and not level
+        return NO_FACTS if plain else RunFacts(run.labels, level=level, policies=run.policies)
+    left = (run.deadline_at - run.now).total_seconds()
+    return RunFacts(run.labels, run.deadline_at, left, level, run.policies)
+
+
+FACTS = (runs.c.labels, runs.c.deadline_at, runs.c.error, runs.c.priority, runs.c.policies, now().label("now"))
+
+
+def next_look(look: Look, *limits: Any) -> dict[str, Any]:
+    """The columns that say when the keeper looks at the row; not later than any of the limits."""
+    return {"ring_at": earliest(after(look.seconds), *limits), "rings": look.rings}
 
 
 def backed_off(rings: Any, options: SweepOptions) -> Any:
@@ -147,6 +280,7 @@ def record_attempt(
             error=error,
             executor_id=step.executor_id,
             started_at=step.started_at,
+            policy=step.policy,
             ended_at=now(),
         )
     )

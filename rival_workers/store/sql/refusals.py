@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rival_client.model import statuses
 from rival_workers.engine import paths
 
 
 def wrong_status(status: str, step: str | None) -> str:
     """Of a run that cannot be retried, or rewound to the step."""
-    if status == "pending":
+    if status == statuses.PENDING:
         begun = "no step has begun" if step is None else f"step {step!r} has not begun"
         return f"it is pending, and {begun}: wait for a worker, or cancel it"
-    if status == "completed":
+    if status == statuses.COMPLETED:
         return "it is completed: rewind it to the step from which it shall run again"
     return f"it is {status}, and only a failed or cancelled run can be retried: rewind it to a step, or cancel it first"
 

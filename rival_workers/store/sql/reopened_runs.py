@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select, update
+from sqlalchemy import Connection, Interval, and_, case, func, literal_column, select, update
 
 from rival_client.db.guards import run_can, step_can
-from rival_client.db.tables import runs, steps
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import now
+from rival_client.errors import NotPossible, RivalError
+from rival_client.model import statuses
 from rival_client.model.kinds import CHILD_RESULT, FLOW, FLOW_WAIT
 from rival_client.model.transitions import run_sources
-from rival_workers.engine.rewind import Revived, RewindPlan
+from rival_client.sql.workflows import workflow_version
+from rival_workers.engine.policies import Policies, load_policies
+from rival_workers.engine.rewind_flows import culprits_of
+from rival_workers.engine.rewind_records import Revived, RewindPlan, Row
 
 #: Paths in one statement.
 _CHUNK = 500
@@ -22,6 +28,24 @@ _CHUNK = 500
 
 #: A run that has ended is not paused any more when it is opened again.
 _STILL_PAUSED = case((runs.c.completed_at.is_(None), runs.c.paused_at), else_=None)
+
+
+#: A deadline that has passed is renewed: the run has as much time as it had at its start.
+RENEWED_DEADLINE = case(
+    (runs.c.deadline_at <= now(), now() + literal_column("(deadline_at - coalesce(due_at, created_at))", Interval())),
+    else_=runs.c.deadline_at,
+)
+
+
+def refuse_taken_place(connection: Connection, run_id: str, verb: str) -> None:
+    """Another open run has its singleton place."""
+    other: Any = runs.alias("other")
+    same = and_(other.c.workflow == runs.c.workflow, other.c.singleton == runs.c.singleton, other.c.id != runs.c.id)
+    is_it = (runs.c.id == run_id, same, other.c.completed_at.is_(None))
+    holder = connection.execute(select(other.c.id, runs.c.singleton).where(*is_it)).first()
+    if holder is not None:
+        why = f"run {holder.id!r} has its singleton place {holder.singleton!r}: wait for its end, or cancel it"
+        raise NotPossible(verb, run_id, why)
 
 
 def in_chunks(paths: Sequence[str]) -> Iterable[Sequence[str]]:
@@ -51,21 +75,23 @@ def open_run(connection: Connection, run_id: str, at_least: int) -> None:
         update(runs)
         .where(runs.c.id == run_id, runs.c.token == token, run_can("rewind_run"))
         .values(
-            status="running",
+            status=statuses.RUNNING,
             token=max(token + 1, at_least),
             result=None,
             error=None,
             failed_step=None,
             completed_at=None,
-            ring_at=None,
+            deadline_at=RENEWED_DEADLINE,
+            ring_at=RENEWED_DEADLINE,
             rings=0,
+            retries=0,
             parked=None,
             paused_at=_STILL_PAUSED,
         )
     )
 
 
-def revive_rows(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
+def revive_steps(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
     # A flow enters its wait for an event again when it reaches it: it knows the topics.
     status = case((steps.c.kind == FLOW_WAIT, "pending"), else_="waiting")
     again = {
@@ -115,14 +141,54 @@ def children_to_retry(connection: Connection, run: Any, undone: Sequence[str]) -
 
 def _was_cancelled_with(child: Any, run: Any) -> bool:
     """A parent's cancel comes first, and cancels its open children after its commit."""
-    return bool(run.status == child.status == "cancelled" and child.completed_at >= run.completed_at)
+    return bool(run.status == child.status == statuses.CANCELLED and child.completed_at >= run.completed_at)
 
 
 def _received_failures(connection: Connection, run_id: str, undone: set[str]) -> set[str]:
     """The children whose failures the undone checkpoints have received."""
     found = connection.execute(
         select(steps.c.path, steps.c.item).where(
-            steps.c.run_id == run_id, steps.c.kind == CHILD_RESULT, steps.c.status == "failed"
+            steps.c.run_id == run_id, steps.c.kind == CHILD_RESULT, steps.c.status == statuses.FAILED
         )
     )
     return {row.item for row in found if row.path in undone and isinstance(row.item, str)}
+
+
+# -- what it is planned from ----------------------------------------------------------------------------------
+
+
+def policies_of(connection: Connection, run: Any) -> Policies:
+    info = workflow_version(connection, run.workflow, run.version)
+    if info is None:
+        raise RivalError(f"Version {run.version} of workflow {run.workflow!r} is not in the database any more.")
+    return load_policies(info.name, info.plan, info.policies)
+
+
+def rows_of(connection: Connection, run_id: str) -> list[Row]:
+    columns = (
+        steps.c.path,
+        steps.c.kind,
+        steps.c.status,
+        steps.c.started_at,
+        steps.c.end_order,
+        steps.c.begun_after,
+        steps.c.opened,
+        case((steps.c.kind == FLOW, steps.c.error), else_=None).label("error"),
+    )
+    found = connection.execute(
+        select(*columns).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
+    )
+    return [_row(one) for one in found]
+
+
+def _row(row: Any) -> Row:
+    return Row(
+        row.path,
+        row.kind,
+        row.status,
+        row.started_at is not None,
+        row.end_order,
+        row.begun_after,
+        row.opened,
+        culprits_of(row.error),
+    )

@@ -12,8 +12,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from rival_client.db.database import Database
+from rival_client.db.event_tables import deliveries, waits
+from rival_client.db.failure_tables import dead_letters
 from rival_client.db.locks import try_lock_runs
-from rival_client.db.tables import after, attempts, deliveries, history, logs, runs, steps, waits, workflows
+from rival_client.db.log_tables import history, logs
+from rival_client.db.run_tables import attempts, labels, runs, steps, workflows
+from rival_client.db.types import after
 from rival_workers.store.sql.events import delete_deliveries
 from rival_workers.store.sql.guards import chosen
 
@@ -53,7 +57,10 @@ class RetentionSql:
 
 
 def _may_go(age: float, workflow: str) -> tuple[ColumnElement[bool], ...]:
-    return runs.c.workflow == workflow, runs.c.parent_run_id.is_(None), runs.c.completed_at < after(-age)
+    """A run with dead letters stays until they are redriven or dropped."""
+    has_dead_letters = select(dead_letters.c.run_id).where(dead_letters.c.run_id == runs.c.id).exists()
+    ended = runs.c.completed_at < after(-age)
+    return runs.c.workflow == workflow, runs.c.parent_run_id.is_(None), ended, ~has_dead_letters
 
 
 def _delete(connection: Connection, candidates: Sequence[str], may_go: tuple[ColumnElement[bool], ...]) -> int:
@@ -66,7 +73,7 @@ def _delete(connection: Connection, candidates: Sequence[str], may_go: tuple[Col
     chosen_ones = select(runs.c.id).where(runs.c.id.in_(candidates), *may_go, ~has_children)
     old = list(connection.scalars(chosen_ones.with_for_update(skip_locked=True)))
     delete_deliveries(connection, deliveries.c.run_id.in_(old))
-    for table in (logs, history, attempts, waits, steps):
+    for table in (logs, history, attempts, waits, steps, labels):
         connection.execute(delete(table).where(table.c.run_id.in_(old)))
     connection.execute(delete(runs).where(runs.c.id.in_(old)))
     return len(old)

@@ -12,16 +12,18 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rival_client.db.database import Database
 from rival_client.db.database_errors import translated
-from rival_client.db.tables import now, schedules
+from rival_client.db.fleet_tables import schedules
+from rival_client.db.types import now
 from rival_client.errors import DatabaseBusy, DatabaseUnavailable
 from rival_client.model.cron import Planned, Rule, run_id_at, ticks_to_run
-from rival_client.model.payload import Json, dump, load
-from rival_client.model.records import WorkflowInfo
-from rival_client.sql import runs as run_statements
+from rival_client.model.payload import dump, load
+from rival_client.model.start_options import StartOptions
+from rival_client.model.starts import Start
+from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.schedules import put_schedule, remove_own_schedule
 from rival_client.sql.workflows import current_workflow
-from rival_workers.store.interface import Fired
 from rival_workers.store.sql.guards import any_is_past
+from rival_workers.store.sweep_records import Fired
 
 log = logging.getLogger("rival.schedules")
 
@@ -35,6 +37,7 @@ _COLUMNS = (
     schedules.c.catch_up,
     schedules.c.next_at,
     schedules.c.error,
+    schedules.c.options,
     # As text: SQLite keeps what is not JSON, and one row that cannot be parsed would fail the whole select.
     cast(schedules.c.input, Text).label("input"),
     now().label("now"),
@@ -90,13 +93,16 @@ class SchedulesSql:
         moved = {"next_at": following, "error": None} | ({"last_at": ticks[-1]} if ticks else {})
         if not _move_on(connection, row, moved):
             return []
-        return self._start(connection, workflow, {run_id_at(row.name, tick): its_input for tick in ticks})
+        inputs = {run_id_at(row.name, tick): its_input for tick in ticks}
+        return self._start(connection, Start(workflow, inputs, StartOptions.of_schedule(row.options or {})))
 
-    def _start(self, connection: Connection, workflow: WorkflowInfo, inputs: dict[str, Json]) -> list[Fired]:
-        if not inputs:
+    def _start(self, connection: Connection, start: Start) -> list[Fired]:
+        if not start.inputs:
             return []
-        created = run_statements.insert_runs(connection, workflow, inputs, self.ring_grace)
-        return [Fired(run_id, workflow.name, workflow.version) for run_id in inputs if run_id in created]
+        created = insert_runs(connection, start, self.ring_grace)
+        workflow = start.workflow
+        named = (workflow.name, workflow.version, start.route)
+        return [Fired(run_id, *named) for run_id in start.inputs if run_id in created]
 
 
 def _due(limit: int) -> Select[Any]:

@@ -5,122 +5,113 @@ Lock order within a transaction: see `rival_client.db.locks`.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Update, and_, delete, or_, select, update
+from sqlalchemy import Connection, Row, select, update
 
-from rival_client.db.database import Database
 from rival_client.db.guards import run_can
-from rival_client.db.locks import share_run
-from rival_client.db.tables import after, now, runs, steps, waits
-from rival_client.model.kinds import FLOW, WAIT
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import after, now
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
+from rival_client.model.kinds import FLOW
+from rival_client.model.limits import Limit
 from rival_client.model.payload import NULL
-from rival_client.model.records import Step
-from rival_client.model.timers import EARLY, look_at
-from rival_client.sql import run_reads
+from rival_client.model.queues import ServedQueues, given_priority
+from rival_client.model.timers import look_at
+from rival_client.sql.gates import Grant, withdraw
 from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.wake import wake_run
-from rival_workers.engine.decisions import End, Retry
+from rival_workers.engine.decisions import End, FallBack, Retry
 from rival_workers.engine.effects import Advance
-from rival_workers.engine.paths import is_reaction
-from rival_workers.store.interface import (
+from rival_workers.engine.paths import is_fallback, is_reaction
+from rival_workers.store.claim_records import (
     BeginResult,
+    BudgetSpent,
     Claim,
-    Claimed,
+    Expired,
     FinishResult,
     NotYet,
-    ReleaseReason,
-    RunningAttempt,
+    Queued,
     WorkflowVersion,
 )
+from rival_workers.store.sql.admission import with_gates
 from rival_workers.store.sql.apply_effects import EffectsSql
 from rival_workers.store.sql.composite_results import Outcome
 from rival_workers.store.sql.guards import (
     ATTEMPT_COLUMNS,
-    RUNNING,
-    after_or_never,
-    guard,
+    FACTS,
+    earliest,
+    facts_of,
     is_of,
+    leave_running,
+    may_begin_now,
     next_look,
     other_than,
     record_attempt,
-    run_goes_on,
     run_leaves_pending,
-    running_of,
-    step_leaves_running,
 )
+from rival_workers.store.sql.limited_starts import LimitedStartsSql
 from rival_workers.store.sql.locks import in_lock_order
+from rival_workers.store.sql.step_ends import end_values, write_end
 
 #: Actors of history entries that no attempt and no operator has caused.
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
 
-#: What an attempt needs to know of its step's row.
-_CLAIM_COLUMNS = (steps.c.execution_token, steps.c.timeout_token, steps.c.attempts, steps.c.lost, steps.c.kind)
+
+Begun = BeginResult | Queued | NotYet | Expired | WorkflowVersion | None
 
 
-class StepTransitionsSql:
-    database: Database
-    ring_grace: float
+class StepTransitionsSql(LimitedStartsSql):
     near: float
     max_payload: int
+    served: ServedQueues
 
     def begin_run(
-        self, run_id: str, token: int, advance: Advance, *, claim_for: str | None, of: WorkflowVersion | None = None
-    ) -> BeginResult | WorkflowVersion | None:
-        """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message. A
-        WorkflowVersion, here and in `claim_step`: nothing was done, since the run is of this one and not `of` that."""
-
-        def once(connection: Connection, alone: bool) -> BeginResult | WorkflowVersion | None:
-            columns = (runs.c.workflow, runs.c.version, runs.c.input)
-            run = connection.execute(run_leaves_pending(run_id, token, of).returning(*columns)).first()
-            if run is None:
-                return other_than(connection, run_id, of)
-            following = self._following(connection, run_id, claim_for, alone, by=claim_for)
-            following.writer.add("started", workflow=run.workflow, version=run.version, input=run.input)
-            following.apply(advance.effects)
-            return BeginResult(run.input, following.conclude())
-
-        return in_lock_order(self.database, run_id, once)
-
-    def claim_step(
         self,
-        claim: Claim,
-        timeout: float | None,
-        executor: str,
+        run_id: str,
+        token: int,
+        advance: Advance,
         *,
+        claim_for: str | None,
         of: WorkflowVersion | None = None,
-        within: float | None = None,
-    ) -> Claimed | NotYet | WorkflowVersion | None:
-        """`within`: so many seconds before it is due."""
-        # What waits without a time is woken by what it waits for, never by a message.
-        startable = and_(steps.c.due_at.is_(None), steps.c.status != "waiting")
-        due = or_(startable, steps.c.due_at <= after(EARLY if within is None else within))
-        statement = _step_starts(claim, executor, timeout).where(due, run_goes_on(claim.run_id, of))
-        with self.database.transaction() as connection:
-            share_run(connection, claim.run_id)
-            step = connection.execute(statement.returning(*_CLAIM_COLUMNS)).first()
-            if step is None:
-                return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
-            # A timer's row is claimed as it waits; with it the whole run may have.
-            wake_run(connection, claim.run_id)
-            if step.kind == WAIT:
-                # Its time is up: no event is for it any more.
-                connection.execute(delete(waits).where(waits.c.run_id == claim.run_id, waits.c.path == claim.path))
-            record(connection, claim.run_id, claim.path, "claimed", by=executor, attempt=step.attempts)
-            run_input = connection.scalar(select(runs.c.input).where(runs.c.id == claim.run_id))
-            token, timeout_token, attempt, lost, kind = step
-            return Claimed(claim.run_id, claim.path, token, timeout_token, attempt, lost, run_input, kind)
+        limits: Sequence[Limit] = (),
+    ) -> Begun:
+        """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message. A
+        WorkflowVersion, here and in `claim_step`: nothing was done, since the run is of this one and not `of` that.
+        `limits`: of whole runs; Queued: it waits, since one of them is full."""
 
-    def _too_early(self, connection: Connection, claim: Claim, of: WorkflowVersion | None) -> NotYet | None:
-        row = connection.execute(
-            select(steps.c.due_at, now().label("now"))
-            .join(runs, runs.c.id == steps.c.run_id)
-            .where(guard(claim, "claim_step"), steps.c.due_at > now(), is_of(of))
-        ).first()
-        return None if row is None else NotYet((row.due_at - row.now).total_seconds())
+        grants: list[Grant] = []
 
-    def finish_step(self, claim: Claim, end: End, advance: Advance, *, claim_for: str | None) -> FinishResult | None:
-        """End the step and apply what follows. None: stale."""
+        def once(all_shards: bool) -> Begun:
+            grants.clear()
+            return in_lock_order(self.database, run_id, lambda connection, alone: begin(connection, alone, all_shards))
+
+        def begin(connection: Connection, alone: bool, all_shards: bool) -> Begun:
+            admitted = self._admit_run(connection, run_id, token, of, limits, all_shards, grants)
+            if isinstance(admitted, Queued | NotYet):
+                return admitted
+            columns = (runs.c.workflow, runs.c.version, runs.c.input, *FACTS)
+            begins = run_leaves_pending(run_id, token, of).where(may_begin_now())
+            begins = begins.values(slots=admitted.slots or None if admitted else None)
+            run = None if admitted is None else connection.execute(begins.returning(*columns)).first()
+            if run is None:
+                return _wrong_moment(connection, run_id, token, of) or other_than(connection, run_id, of)
+            following = self._following(connection, run_id, claim_for, advance, alone, by=claim_for)
+            following.writer.add(entries.STARTED, **started_detail(run))
+            following.apply(advance.effects)
+            return BeginResult(run.input, following.conclude(), facts_of(run))
+
+        begun = with_gates(self.database, once)
+        self._publish_grants(grants)
+        return begun
+
+    def finish_step(
+        self, claim: Claim, end: End | FallBack, advance: Advance, *, claim_for: str | None
+    ) -> FinishResult | None:
+        """End the step, or let it wait for its fallback, and apply what follows. None: stale."""
 
         def once(connection: Connection, alone: bool) -> FinishResult | None:
             return self._finish(connection, claim, end, advance, claim_for, alone)
@@ -128,132 +119,166 @@ class StepTransitionsSql:
         return in_lock_order(self.database, claim.run_id, once)
 
     def _finish(
-        self, connection: Connection, claim: Claim, end: End, advance: Advance, claim_for: str | None, alone: bool
+        self,
+        connection: Connection,
+        claim: Claim,
+        end: End | FallBack,
+        advance: Advance,
+        claim_for: str | None,
+        alone: bool,
     ) -> FinishResult | None:
-        verb = "finish_step" if claim.guard == "execution_token" else "time_out_finish"
-        step = connection.execute(
-            step_leaves_running(claim, verb, end.status)
-            .values(result=end.result, state=end.state, error=end.error, completed_at=now(), ring_at=None)
-            .returning(*ATTEMPT_COLUMNS, steps.c.kind)
-        ).first()
+        verb, values = end_values(claim, end)
+        step, slots = leave_running(connection, claim, verb, end.status, values, *ATTEMPT_COLUMNS, steps.c.kind)
         if step is None:
             return None
-        if end.status == "failed" or step.attempts > 1:
-            record_attempt(connection, claim, step, end.outcome, end.error)
-        following = self._following(connection, claim.run_id, claim_for, alone, by=_who(claim, step, end.outcome))
-        what = end.outcome if end.status == "failed" else end.status
-        following.writer.add(what, claim.path, result=end.result, state=end.state, error=end.error)
+        failed = end.outcome != "completed"
+        if end.outcome == entries.EXPIRED:
+            # It may have waited at the gate of a limit, and the whole run with it.
+            slots += withdraw(connection, claim.run_id, [claim.path])
+            wake_run(connection, claim.run_id)
+        elif failed or step.attempts > 1:
+            error = end.error if isinstance(end, FallBack) else end.attempt_error or end.error
+            record_attempt(connection, claim, step, end.outcome, error)
+        following = self._following(
+            connection, claim.run_id, claim_for, advance, alone, by=_who(claim, step, end.outcome)
+        )
+        following.slots += slots
+        write_end(following.writer, claim.path, end)
         if step.kind == FLOW:
             following.end_checkpoints(claim.path)
-        following.outcome = _outcome(claim.path, end)
+        if isinstance(end, End):
+            following.outcome = _outcome(claim.path, end)
         following.apply(advance.effects)
         return following.conclude()
 
     def _following(
-        self, connection: Connection, run_id: str, claim_for: str | None, alone: bool = False, *, by: str | None
+        self,
+        connection: Connection,
+        run_id: str,
+        claim_for: str | None,
+        advance: Advance,
+        alone: bool = False,
+        *,
+        by: str | None,
     ) -> EffectsSql:
-        limits = (self.ring_grace, self.near, self.max_payload)
-        return EffectsSql(connection, run_id, claim_for, *limits, HistoryWriter(connection, run_id, by), alone)
+        writer = HistoryWriter(connection, run_id, by)
+        limits = (self.ring_grace, self.near, writer, advance.config_of, advance.policy_of)
+        following = EffectsSql(connection, run_id, claim_for, *limits, max_payload=self.max_payload, alone=alone)
+        following.served = self.served
+        return following
 
-    def retry_step(self, claim: Claim, retry: Retry, *, rung: bool) -> int | None:
+    def retry_step(self, claim: Claim, retry: Retry, *, rung: bool) -> int | BudgetSpent | None:
         """`rung`: the caller publishes a message with a countdown. Otherwise the keeper does, just before it is due."""
         verb = "retry_step" if claim.guard == "execution_token" else "time_out_retry"
+        look = next_look(look_at(retry.delay, rung, self.ring_grace), steps.c.deadline_at)
+        waits = {"state": retry.state, "error": retry.error, "due_at": after(retry.delay), **look}
+        waits |= {} if retry.fallback is None else {"fallback": retry.fallback}
         with self.database.transaction() as connection:
-            step = connection.execute(
-                step_leaves_running(claim, verb, "waiting_retry")
-                .values(
-                    state=retry.state,
-                    error=retry.error,
-                    due_at=after(retry.delay),
-                    **next_look(look_at(retry.delay, rung, self.ring_grace)),
-                )
-                .returning(*ATTEMPT_COLUMNS)
-            ).first()
+            step, slots = leave_running(connection, claim, verb, statuses.WAITING_RETRY, waits, *ATTEMPT_COLUMNS)
             if step is None:
                 return None
+            left = None if retry.budget is None else _use_budget(connection, claim.run_id, retry.budget)
+            if left is not None and left < 0:
+                connection.rollback()
+                return BudgetSpent(retry.budget or 0)
             record_attempt(connection, claim, step, retry.outcome, retry.error)
             told = HistoryWriter(connection, claim.run_id, _who(claim, step, retry.outcome))
             if retry.outcome != "failed":
                 told.add(retry.outcome, claim.path, error=retry.error)
+            if retry.fallback is not None:
+                told.add(entries.FELL_BACK, claim.path, fallback=retry.fallback, error=retry.error, state=retry.state)
             told.add(
-                "retried", claim.path, attempt=step.attempts, delay=retry.delay, error=retry.error, state=retry.state
+                entries.RETRIED,
+                claim.path,
+                attempt=step.attempts,
+                delay=retry.delay,
+                error=retry.error,
+                state=retry.state,
+                budget_left=left,
             )
             told.write()
-            return int(step.execution_token)
+            grants = self._leave(connection, slots)
+        self._publish_grants(grants)
+        return int(step.execution_token)
 
-    def release_step(self, claim: Claim, reason: ReleaseReason) -> int | None:
-        """The attempt ends without using up an attempt: the step is pending again."""
-        lost = 1 if reason == "lost" else 0
+    def postpone_step(self, claim: Claim, seconds: float, breaker: str, *, rung: bool) -> int | None:
+        """Its circuit breaker is open: it was not called, and is claimed again in `seconds`. `rung`: as of a retry."""
+        look = next_look(look_at(seconds, rung, self.ring_grace), steps.c.deadline_at)
+        waits = {"attempts": steps.c.attempts - 1, "due_at": after(seconds), **look}
         with self.database.transaction() as connection:
-            step = connection.execute(
-                step_leaves_running(claim, "release_step", "pending")
-                .values(
-                    attempts=steps.c.attempts - 1,
-                    lost=steps.c.lost + lost,
-                    due_at=now(),
-                    ring_at=after(self.ring_grace),
-                    rings=0,
-                )
-                .returning(*ATTEMPT_COLUMNS)
-            ).first()
+            step, slots = leave_running(
+                connection, claim, "postpone_step", statuses.WAITING_RETRY, waits, *ATTEMPT_COLUMNS
+            )
             if step is None:
                 return None
-            record_attempt(connection, claim, step, reason, None, attempt=step.attempts + 1)
-            what, by = ("taken_over", KEEPER) if lost else (reason, step.executor_id)
-            record(connection, claim.run_id, claim.path, what, by=by, executor=step.executor_id)
-            return int(step.execution_token)
+            by = step.executor_id
+            record(connection, claim.run_id, claim.path, entries.POSTPONED, by=by, breaker=breaker, seconds=seconds)
+            grants = self._leave(connection, slots)
+        self._publish_grants(grants)
+        return int(step.execution_token)
 
-    def park(
-        self, run_id: str, path: str | None, token: int, reason: str, delay: float, *, of: WorkflowVersion | None = None
-    ) -> bool | WorkflowVersion:
-        """No worker here can run it: store the reason, and make it due again later. The token stays, so another worker
-        can claim it. False: stale. A WorkflowVersion: as in `begin_run`."""
-        if path is None:
-            statement = (
-                update(runs)
-                .where(runs.c.id == run_id, runs.c.token == token, run_can("park_run"), is_of(of))
-                .values(parked=reason, ring_at=after(delay))
-            )
-        else:
-            statement = (
-                update(steps)
-                .where(guard(Claim(run_id, path, token), "park_step"), run_goes_on(run_id, of))
-                .values(parked=reason, ring_at=after(delay))
-            )
+    def take_over_step(self, claim: Claim) -> int | None:
+        """The executor of the attempt is lost: the step is pending again, and the loss is counted."""
+        return self._start_again(claim, "take_over_step", "taken_over", lost=1)
+
+    def hand_back_step(self, claim: Claim) -> int | None:
+        """The executor cannot finish the attempt: the step is pending again."""
+        return self._start_again(claim, "hand_back_step", "handed_back", lost=0)
+
+    def _start_again(self, claim: Claim, verb: str, outcome: str, *, lost: int) -> int | None:
+        """Without using up an attempt."""
+        counts = {"attempts": steps.c.attempts - 1, "lost": steps.c.lost + lost}
+        again = {
+            **counts,
+            "due_at": now(),
+            "ring_at": earliest(after(self.ring_grace), steps.c.deadline_at),
+            "rings": 0,
+        }
         with self.database.transaction() as connection:
-            return connection.execute(statement).rowcount == 1 or other_than(connection, run_id, of) or False
+            step, slots = leave_running(connection, claim, verb, statuses.PENDING, again, *ATTEMPT_COLUMNS)
+            if step is None:
+                return None
+            record_attempt(connection, claim, step, outcome, None, attempt=step.attempts + 1)
+            by = KEEPER if lost else step.executor_id
+            record(connection, claim.run_id, claim.path, outcome, by=by, executor=step.executor_id)
+            grants = self._leave(connection, slots)
+        self._publish_grants(grants)
+        return int(step.execution_token)
 
-    # -- reading, for attempts ----------------------------------------------------------------------------
 
-    def read_step(self, run_id: str, path: str) -> Step | None:
-        with self.database.autocommit() as connection:
-            return run_reads.read_step(connection, run_id, path)
+def _use_budget(connection: Connection, run_id: str, budget: int) -> int:
+    """Count a retry of the run. Returns how many are left; -1: this one was too many. The step is locked already."""
+    counted = update(runs).where(runs.c.id == run_id, runs.c.retries < budget).values(retries=runs.c.retries + 1)
+    used = connection.scalar(counted.returning(runs.c.retries))
+    return -1 if used is None else budget - used
 
-    def read_item(self, run_id: str, path: str) -> Any:
-        """The item of a row."""
-        with self.database.autocommit() as connection:
-            return connection.scalar(select(steps.c.item).where(steps.c.run_id == run_id, steps.c.path == path))
 
-    def failure_of(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
-        """The step that has failed the run, and its error."""
-        with self.database.autocommit() as connection:
-            row = connection.execute(select(runs.c.failed_step, runs.c.error).where(runs.c.id == run_id)).one()
-        return row.failed_step, row.error
+def started_detail(run: Any) -> dict[str, Any]:
+    deadline = None if run.deadline_at is None else as_text(run.deadline_at)
+    given = {"labels": run.labels, "deadline": deadline, "priority": given_priority(run.priority)}
+    options = {name: value for name, value in given.items() if value is not None}
+    return {"workflow": run.workflow, "version": run.version, "input": run.input, "options": options or None}
 
-    def token_of(self, run_id: str, path: str) -> tuple[str, int, str | None] | None:
-        """(status, execution token, executor): what there is to know after a commit whose answer was lost."""
-        with self.database.autocommit() as connection:
-            row = connection.execute(
-                select(steps.c.status, steps.c.execution_token, steps.c.executor_id).where(
-                    steps.c.run_id == run_id, steps.c.path == path
-                )
-            ).first()
-        return None if row is None else (row.status, row.execution_token, row.executor_id)
 
-    def running_on(self, executor: str) -> list[RunningAttempt]:
-        with self.database.without_seqscan() as connection:
-            found = connection.execute(RUNNING.where(steps.c.executor_id == executor))
-            return [running_of(row) for row in found]
+def as_text(at: dt.datetime) -> str:
+    """As the fast path writes it."""
+    return at.astimezone(dt.UTC).isoformat(timespec="microseconds")
+
+
+def _wrong_moment(
+    connection: Connection, run_id: str, token: int, of: WorkflowVersion | None
+) -> NotYet | Expired | None:
+    """Of a run that could begin at another time."""
+    row = connection.execute(
+        select(runs.c.due_at, runs.c.deadline_at, now().label("now")).where(
+            runs.c.id == run_id, runs.c.token == token, run_can("begin_run"), runs.c.paused_at.is_(None), is_of(of)
+        )
+    ).first()
+    if row is None:
+        return None
+    if row.deadline_at is not None and row.deadline_at <= row.now:
+        return Expired()
+    return None if row.due_at is None else NotYet((row.due_at - row.now).total_seconds())
 
 
 def _who(claim: Claim, step: Row[Any], outcome: str) -> str | None:
@@ -265,26 +290,7 @@ def _who(claim: Claim, step: Row[Any], outcome: str) -> str | None:
 
 
 def _outcome(path: str, end: End) -> Outcome:
-    """The result of a handler or a compensation is not passed on."""
-    result = NULL if end.result is None or is_reaction(path) else end.result
+    """The result of a handler or a compensation is not passed on; that of a fallback is the step's."""
+    is_own = is_reaction(path) and not is_fallback(path)
+    result = NULL if end.result is None or is_own else end.result
     return Outcome(result, end.error, path, end.items)
-
-
-def _step_starts(claim: Claim, executor: str, timeout: float | None) -> Update:
-    """A new attempt of a step, under the guard of a claim."""
-    return (
-        update(steps)
-        .where(guard(claim, "claim_step"))
-        .values(
-            status="running",
-            attempts=steps.c.attempts + 1,
-            executor_id=executor,
-            started_at=now(),
-            execution_token=steps.c.execution_token + 1,
-            timeout_token=steps.c.timeout_token + 1,
-            timeout_at=after_or_never(timeout),
-            ring_at=after_or_never(timeout),
-            rings=0,
-            parked=None,
-        )
-    )

@@ -25,7 +25,7 @@ LOSSES = {
     "rewind_run": "an operator's rewind",
 }
 #: Entries after which a step may be claimed again.
-CAUSES = {*LOSSES, "retried", "resumed", "suspended", "completed_externally", "failed_externally", "continued"}
+CAUSES = {*LOSSES, "retried", "woken", "suspended", "completed_externally", "failed_externally", "continued"}
 #: Entries about the whole run.
 OF_THE_RUN = ("retry_run", "rewind_run")
 #: In an async flow a checkpoint's path names its task; the load gives each checkpoint a name of its own.

@@ -17,7 +17,9 @@ from typing import Any
 from sqlalchemy import func, select
 
 from rival_client import Rival, RivalError
-from rival_client.db.tables import RUN_TERMINAL, events, runs
+from rival_client.db.event_tables import events
+from rival_client.db.run_tables import runs
+from rival_client.model.statuses import RUN_TERMINAL
 from tests.chaos.storm.cases import CASES, Case, Input, amount
 from tests.chaos.storm.ledger import Ledger
 from tests.chaos.storm.operators import operate

@@ -15,8 +15,13 @@ from typing import Any
 from sqlalchemy import Row, select
 
 from rival_client.db.database import Database
-from rival_client.db.tables import RUN_TERMINAL, attempts, events, executors, history, now, orphans, runs, steps, waits
+from rival_client.db.event_tables import events, waits
+from rival_client.db.fleet_tables import executors
+from rival_client.db.log_tables import history
+from rival_client.db.run_tables import attempts, orphans, runs, steps
+from rival_client.db.types import now
 from rival_client.model.records import HistoryEntry
+from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.sql.history import as_entry
 from tests.chaos.storm.cases import CASES, CHILDREN, Expected, undone_steps
 from tests.chaos.storm.effects import OF_THE_RUN, Effects

@@ -11,15 +11,16 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rival_client.model import statuses
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import Checkpoint, CheckpointRef
 from rival_workers.errors import ChildFailed, NotInFlows
 from rival_workers.runtime.flow.step import FlowStep
 
 if TYPE_CHECKING:
-    from rival_client.model.payload import Json
     from rival_workers.definition.returns import Returns
     from rival_workers.runtime.flow.scheduler import FlowScheduler
+    from rival_workers.store.flow_records import ChildRun
 
 
 class State(enum.Enum):
@@ -72,7 +73,7 @@ class Operation:
     @property
     def was_given_up(self) -> bool:
         """In an earlier attempt."""
-        return self.ref.found is not None and self.ref.found.status == "cancelled"
+        return self.ref.found is not None and self.ref.found.status == statuses.CANCELLED
 
     def value(self) -> Any:
         """Its result for the flow. Raises if it has failed."""
@@ -135,28 +136,27 @@ class EventOperation(Operation):
         """`read` makes the flow's value from the event, or from None if it has not come in time."""
         super().__init__(scheduler, ref)
         # A retry keeps a wait and the time that is left: the flow waits again when it reaches it.
-        self.is_stored = ref.found is not None and ref.found.status != "pending"
+        self.is_stored = ref.found is not None and ref.found.status != statuses.PENDING
         self.waits_for, self.timeout, self._read_event = waits_for, timeout, read
 
     def _read(self, end: Checkpoint) -> Any:
-        return self._read_event(end.result if end.status == "completed" else None)
+        return self._read_event(end.result if end.status == statuses.COMPLETED else None)
 
 
 class ChildOperation(Operation):
-    """A child that is started and waited for; or, without `workflow`, one that was spawned earlier."""
+    """A child that is started and waited for; or, without `child`, one that was spawned earlier."""
 
     def __init__(
         self,
         scheduler: FlowScheduler,
         ref: CheckpointRef,
         run_id: str,
-        workflow: str | None = None,
-        input: Json | None = None,
+        child: ChildRun | None = None,
         returns: Returns | None = None,
     ) -> None:
         """`returns`: the type of the child's result."""
         super().__init__(scheduler, ref)
-        self.run_id, self.workflow, self.input, self._returns = run_id, workflow, input, returns
+        self.run_id, self.child, self._returns = run_id, child, returns
 
     def _read(self, end: Checkpoint) -> Any:
         if end.error is not None:

@@ -5,13 +5,14 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rival_workers.definition.inject import Injection
-from rival_workers.definition.policies import Rule
 from rival_workers.definition.returns import Returns
-from rival_workers.engine.plan import Body
+from rival_workers.definition.rules import Predicate
+from rival_workers.engine.nodes import Body
+from rival_workers.engine.policies import PolicyDocument
 
 ReadInput = Callable[[Any], Any]
 
@@ -23,8 +24,8 @@ class Call:
     injection: Injection
     #: Reads the input of the nested workflow that has the function; None: the input of the outer workflow.
     read_input: ReadInput | None = None
-    #: Of a flow: the policies for its steps.
-    rules: tuple[Rule, ...] = ()
+    #: Of a flow: the predicates of the workflow's policies, for the flow's steps.
+    predicates: Mapping[str, Predicate] = field(default_factory=dict)
 
 
 class Assembled(Protocol):
@@ -37,6 +38,8 @@ class Assembled(Protocol):
     def body(self) -> Body: ...
     @property
     def calls(self) -> Mapping[str, Call]: ...
+    @property
+    def document(self) -> PolicyDocument: ...
     @property
     def returns(self) -> Mapping[str, Returns]: ...
 

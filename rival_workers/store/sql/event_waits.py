@@ -1,4 +1,6 @@
-"""The events that a step may get, in the order in which they were sent. Only reads: the caller holds the locks."""
+"""A step that begins to wait: of the events that are there already it gets the one that was sent first and fits, or it
+is entered as waiting. The caller holds the locks of the topics.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, or_, select, true, tuple_
+from sqlalchemy import Connection, Row, Select, insert, or_, select, true, tuple_, update
 
-from rival_client.db.tables import deliveries, events, now
+from rival_client.db.event_tables import deliveries, events, waits
+from rival_client.db.types import now
+from rival_client.model import history_entries as entries
 from rival_client.model.json_match import contains
+from rival_client.sql.history import HistoryWriter
 from rival_workers.engine.effects import WaitFor
+from rival_workers.store.sql.locks import need_topic
 
 _BATCH = 100
 
@@ -84,3 +90,37 @@ def _open_events(
         .order_by(*order)
         .limit(_BATCH)
     )
+
+
+def begin_wait(
+    connection: Connection, waiting: Waiting, waits_for: Sequence[WaitFor], writer: HistoryWriter
+) -> dict[str, Any] | None:
+    """Of the events that are there already and fit one of these, the one sent first: it is this step's from now on.
+    None: the step is entered as waiting. TopicNeeded: the lock of a topic is taken by another transaction, and must be
+    waited for first.
+    """
+    for wait in waits_for:
+        need_topic(connection, wait)
+    event = next(fitting_events(connection, waiting, waits_for), None)
+    if event is not None:
+        return hand_over(connection, event, waiting, writer)
+    same = {"run_id": waiting.run_id, "path": waiting.path, "token": waiting.token, "created_at": now()}
+    rows = [{"topic": wait.topic, "key": wait.key, "filter": wait.where} for wait in waits_for]
+    connection.execute(insert(waits).values(same), rows)
+    return None
+
+
+def hand_over(connection: Connection, event: Row[Any], waiting: Waiting, writer: HistoryWriter) -> dict[str, Any]:
+    if event.delivery == "one":
+        connection.execute(
+            update(events)
+            .where(events.c.id == event.id, events.c.status != "consumed")
+            .values(status="consumed", ring_at=None)
+        )
+    connection.execute(insert(deliveries).values(event_id=event.id, run_id=waiting.run_id, path=waiting.path, at=now()))
+    writer.add(entries.EVENT, waiting.path, by=by_event(event.id), topic=event.topic, key=event.key)
+    return {"id": event.id, "topic": event.topic, "key": event.key, "payload": event.payload}
+
+
+def by_event(event_id: str) -> str:
+    return f"event {event_id}"

@@ -1,0 +1,30 @@
+"""What the parts of `AsyncRival` share: the client whose methods they call, and the threads on which they call them.
+
+Each part is in the module of the same part of `Rival`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from rival_client.settings import Settings
+
+if TYPE_CHECKING:
+    from rival_client.api.client import Rival
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncClientBase:
+    settings: Settings
+    _rival: Rival
+    _threads: ThreadPoolExecutor
+
+    async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))

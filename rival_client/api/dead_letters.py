@@ -1,0 +1,129 @@
+"""Dead letters, as operators handle them: the part of both clients that lists, redrives and drops them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.operations import RunOperations
+from rival_client.errors import NotPossible, RunNotFound
+from rival_client.model import arguments
+from rival_client.model.transitions import run_sources
+from rival_client.sql.dead_letters import (
+    DeadLetter,
+    DeadLetterFilter,
+    dead_letters_of,
+    drop_dead_letter,
+    list_dead_letters,
+)
+from rival_client.sql.run_reads import read_run
+
+#: Dead letters per call, unless the caller gives another limit.
+LIMIT = 100
+#: Runs per second that a redrive starts again, unless the caller gives another rate.
+RATE = 50.0
+
+
+@dataclass(frozen=True)
+class Redriven:
+    """The runs that continue, or would with `dry_run`; and those that cannot, with the reason."""
+
+    done: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+
+
+class DeadLetterOperations(RunOperations):
+    def dead_letters(
+        self, chosen: DeadLetterFilter | None = None, *, limit: int = LIMIT, after: DeadLetter | None = None
+    ) -> list[DeadLetter]:
+        """The steps that failed with `on_failure="dead_letter"` and were not run again since, the newest first.
+        `after`: continue behind this one.
+        """
+        which = DeadLetterFilter() if chosen is None else arguments.instance("chosen", chosen, DeadLetterFilter)
+        which, limit = which.checked(), arguments.limit(limit)
+        behind = None if after is None else arguments.instance("after", after, DeadLetter)
+        with self.database.autocommit() as connection:
+            return list_dead_letters(connection, which, limit, behind)
+
+    def redrive(
+        self,
+        chosen: DeadLetterFilter | Sequence[str],
+        *,
+        limit: int = LIMIT,
+        rate: float = RATE,
+        dry_run: bool = False,
+        by: str = "client",
+    ) -> Redriven:
+        """Retry the runs of dead letters: run ids, or the newest `limit` dead letters of a filter. The steps start at
+        most `rate` per second, and behind the limits of the fleet like any other.
+        """
+        by, dry_run = arguments.name("by", by), arguments.flag("dry_run", dry_run)
+        rate = arguments.seconds("rate", rate, least=0.001)
+        done: list[str] = []
+        refused: dict[str, str] = {}
+        for run_id in self._runs_of(chosen, limit):
+            try:
+                self._redrive(run_id, by, dry_run, len(done) / rate)
+                done.append(run_id)
+            except (NotPossible, RunNotFound) as error:
+                refused[run_id] = str(error)
+        return Redriven(tuple(done), refused, dry_run)
+
+    def drop_dead_letters(
+        self, chosen: DeadLetterFilter | Sequence[str], *, limit: int = LIMIT, by: str = "client"
+    ) -> int:
+        """Remove dead letters: all of these runs, or the newest `limit` of a filter. Their runs stay as they are, and
+        retention deletes them in time. Returns how many were removed.
+        """
+        by = arguments.name("by", by)
+        return sum(self._drop(one, by) for one in self._letters(chosen, limit))
+
+    def _drop(self, one: DeadLetter, by: str) -> bool:
+        return self.database.transact(lambda own: drop_dead_letter(own, one.run_id, one.path, by))
+
+    def _letters(self, chosen: DeadLetterFilter | Sequence[str], limit: int) -> list[DeadLetter]:
+        if isinstance(chosen, DeadLetterFilter):
+            return self.dead_letters(chosen, limit=limit)
+        run_ids = arguments.ids("chosen", chosen, arguments.id_looked_for)
+        with self.database.autocommit() as connection:
+            return list(dead_letters_of(connection, run_ids))
+
+    def _runs_of(self, chosen: DeadLetterFilter | Sequence[str], limit: int) -> list[str]:
+        if isinstance(chosen, DeadLetterFilter):
+            return list(dict.fromkeys(one.run_id for one in self._letters(chosen, limit)))
+        return list(dict.fromkeys(arguments.ids("chosen", chosen, arguments.id_looked_for)))
+
+    def _redrive(self, run_id: str, by: str, dry_run: bool, delay: float) -> None:
+        with self.database.autocommit() as connection:
+            status = read_run(connection, run_id).status
+            if not list_dead_letters(connection, DeadLetterFilter(run_id=run_id), 1):
+                raise NotPossible("redrive", run_id, "it has no dead letters (`rival dlq ls` lists them)")
+        if status not in run_sources("retry_run"):
+            why = f"it is {status}, and has continued without the step: rewind it to the step instead"
+            raise NotPossible("redrive", run_id, why)
+        self._operator.retry(run_id, by, dry_run, delay)
+
+
+class AsyncDeadLetterOperations(AsyncClientBase):
+    async def dead_letters(
+        self, chosen: DeadLetterFilter | None = None, *, limit: int = LIMIT, after: DeadLetter | None = None
+    ) -> list[DeadLetter]:
+        return await self._call(self._rival.dead_letters, chosen, limit=limit, after=after)
+
+    async def redrive(
+        self,
+        chosen: DeadLetterFilter | Sequence[str],
+        *,
+        limit: int = LIMIT,
+        rate: float = RATE,
+        dry_run: bool = False,
+        by: str = "client",
+    ) -> Redriven:
+        return await self._call(self._rival.redrive, chosen, limit=limit, rate=rate, dry_run=dry_run, by=by)
+
+    async def drop_dead_letters(
+        self, chosen: DeadLetterFilter | Sequence[str], *, limit: int = LIMIT, by: str = "client"
+    ) -> int:
+        return await self._call(self._rival.drop_dead_letters, chosen, limit=limit, by=by)

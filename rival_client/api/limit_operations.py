@@ -1,0 +1,54 @@
+"""Limits of the fleet: the part of both clients that lists them, shows what uses and waits for one, and changes it."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.base import ClientBase
+from rival_client.model import arguments
+from rival_client.sql.limit_records import LimitDetail, LimitRecord, list_limits, read_limit, reset_limit, set_limit
+
+
+class LimitOperations(ClientBase):
+    def limits(self) -> list[LimitRecord]:
+        """All limits, by name."""
+        with self.database.snapshot() as connection:
+            return list_limits(connection)
+
+    def limit(self, name: str, *, key: str | None = None, first: int = 20) -> LimitDetail:
+        """What uses the limit and what waits for it, the first of each; of one key, or of all."""
+        name, key = arguments.name("name", name), arguments.optional(arguments.name, "key", key)
+        first = arguments.limit(first, "first")
+        with self.database.snapshot() as connection:
+            return read_limit(connection, name, key, first)
+
+    def set_limit(self, name: str, max: int, *, by: str = "client") -> LimitRecord:
+        """Change the maximum of a limit at once, in the whole fleet, until `reset_limit`. More: what waits starts.
+        Fewer: what runs ends first."""
+        name, by = arguments.name("name", name), arguments.name("by", by)
+        max = arguments.limit(max, "max")
+
+        def change(connection: Connection) -> LimitRecord:
+            return set_limit(connection, name, max, by)
+
+        return self.database.transact(change)
+
+    def reset_limit(self, name: str) -> LimitRecord:
+        """The maximum of the definition applies again."""
+        name = arguments.name("name", name)
+        return self.database.transact(lambda connection: reset_limit(connection, name))
+
+
+class AsyncLimitOperations(AsyncClientBase):
+    async def limits(self) -> list[LimitRecord]:
+        return await self._call(self._rival.limits)
+
+    async def limit(self, name: str, *, key: str | None = None, first: int = 20) -> LimitDetail:
+        return await self._call(self._rival.limit, name, key=key, first=first)
+
+    async def set_limit(self, name: str, max: int, *, by: str = "client") -> LimitRecord:
+        return await self._call(self._rival.set_limit, name, max, by=by)
+
+    async def reset_limit(self, name: str) -> LimitRecord:
+        return await self._call(self._rival.reset_limit, name)

@@ -1,0 +1,94 @@
+"""Policies, as operators handle them: the part of both clients that sets rules of the fleet and explains options."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.operations import RunOperations
+from rival_client.errors import InvalidArgument
+from rival_client.model import arguments
+from rival_client.model.matchers import Matcher, every, in_workflow
+from rival_client.model.policy_explanation import PolicyExplanation
+from rival_client.model.policy_rules import Rule
+from rival_client.model.run_policies import FleetRule, one_rule
+from rival_client.sql import fleet_rules
+
+
+class PolicyOperations(RunOperations):
+    def set_policy(
+        self,
+        match: str | Matcher | Mapping[str, Any],
+        options: Mapping[str, Any],
+        *,
+        workflow: str | None = None,
+        reason: str | None = None,
+        until: dt.datetime | float | dt.timedelta | None = None,
+        by: str = "client",
+    ) -> FleetRule:
+        """Set a rule for the whole fleet: it overrides the options of every step that it matches, from the next attempt
+        on, in every process within a second. `until`: a time, or seconds from now. The newest rule counts first.
+        """
+        rule, by = one_rule(match, options), arguments.name("by", by)
+        if workflow is not None:
+            narrowed = every(in_workflow(arguments.name("workflow", workflow)), rule.match)
+            rule = Rule(narrowed, rule.options)
+        reason = arguments.optional(arguments.text, "reason", reason)
+        expires = None if until is None else _moment(until)
+        found = self.database.transact(lambda own: fleet_rules.set_rule(own, rule, reason, by, expires))
+        if found is None:
+            raise InvalidArgument("match", f"there are {fleet_rules.MAX_RULES} rules already: remove some.")
+        return found
+
+    def policies(self) -> list[FleetRule]:
+        """The rules of the fleet, the newest first; also those that have expired and are not yet deleted."""
+        with self.database.autocommit() as connection:
+            return fleet_rules.list_rules(connection)
+
+    def remove_policy(self, rule_id: int) -> bool:
+        """False: there is no such rule."""
+        number = arguments.whole("rule_id", rule_id)
+        return self.database.transact(lambda own: fleet_rules.remove_rule(own, number))
+
+    def explain_policy(
+        self, run_id: str, step: str, *, attempt: int | None = None, preview: bool = False
+    ) -> PolicyExplanation:
+        """Where the options of a step come from: in its last attempt, in an earlier `attempt`, or with `preview` in its
+        next one. A step that has not begun has only a preview.
+        """
+        run_id, step = arguments.run_id(run_id), arguments.step(step)
+        number = None if attempt is None else arguments.whole("attempt", attempt)
+        return self._operator.explain_policy(run_id, step, number, arguments.flag("preview", preview))
+
+
+class AsyncPolicyOperations(AsyncClientBase):
+    async def set_policy(
+        self,
+        match: str | Matcher | Mapping[str, Any],
+        options: Mapping[str, Any],
+        *,
+        workflow: str | None = None,
+        reason: str | None = None,
+        until: dt.datetime | float | dt.timedelta | None = None,
+        by: str = "client",
+    ) -> FleetRule:
+        given = {"workflow": workflow, "reason": reason, "until": until, "by": by}
+        return await self._call(self._rival.set_policy, match, options, **given)  # type: ignore[arg-type]
+
+    async def policies(self) -> list[FleetRule]:
+        return await self._call(self._rival.policies)
+
+    async def remove_policy(self, rule_id: int) -> bool:
+        return await self._call(self._rival.remove_policy, rule_id)
+
+    async def explain_policy(
+        self, run_id: str, step: str, *, attempt: int | None = None, preview: bool = False
+    ) -> PolicyExplanation:
+        return await self._call(self._rival.explain_policy, run_id, step, attempt=attempt, preview=preview)
+
+
+def _moment(until: dt.datetime | float | dt.timedelta) -> dt.datetime | float:
+    """A time, or seconds by the clock of the database."""
+    return arguments.moment("until", until) if isinstance(until, dt.datetime) else arguments.seconds("until", until)

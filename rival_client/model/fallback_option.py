@@ -1,0 +1,69 @@
+"""The option `fallback` as users write it: `value(x)`, `retry_with(model="mini")`, or a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rival_client.errors import InvalidPayload
+from rival_client.model.fallbacks import Fallback
+from rival_client.model.payload import dump, load
+
+
+class RetryWith:
+    """One more attempt of the step, with `ctx.overrides`. A fallback function can return it, too."""
+
+    def __init__(self, **overrides: Any) -> None:
+        self.overrides = overrides
+
+    def __repr__(self) -> str:
+        return f"RetryWith({', '.join(f'{name}={value!r}' for name, value in self.overrides.items())})"
+
+    def checked(self, where: str) -> dict[str, Any]:
+        """The values as the store gives them back; InvalidPayload if they are not JSON."""
+        found: dict[str, Any] = load(dump(self.overrides, what=f"the overrides of {where}"))
+        return found
+
+
+class Value:
+    """A result that takes the place of the step's own."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"value({self.value!r})"
+
+
+FallbackOption = Value | RetryWith | Callable[..., Any] | None
+
+
+def value(result: Any) -> Value:
+    """`fallback=value({"answer": None})`: the step completes with this result instead of failing."""
+    return Value(result)
+
+
+def retry_with(**overrides: Any) -> RetryWith:
+    """`fallback=retry_with(model="mini")`: one more attempt, in which `ctx.overrides` is {"model": "mini"}."""
+    return RetryWith(**overrides)
+
+
+def as_fallback(given: Any, problems: list[str]) -> Fallback | None:
+    """The option as data."""
+    try:
+        match given:
+            case None | Fallback():
+                return given
+            case Value():
+                return Fallback(shape="value", value=load(dump(given.value, what="the value")))
+            case RetryWith():
+                return Fallback(shape="retry_with", overrides=given.checked("the fallback"))
+            case Mapping():
+                return Fallback(**given)
+    except (InvalidPayload, ValueError) as error:
+        problems.append(f"option fallback: {error}")
+        return None
+    if callable(given):
+        return Fallback(shape="function")
+    problems.append(f"option fallback: give value(…), retry_with(…) or a function, not {given!r}")
+    return None

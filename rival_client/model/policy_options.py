@@ -1,0 +1,94 @@
+"""Checks the options of a step or of a policy rule, as users write them, and turns them into JSON.
+
+Definitions, `run(policies=…)` and the rules of the fleet use the same checks. All problems are reported at once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from rival_client.model.arguments import MAX_SECONDS, shown
+from rival_client.model.error_names import as_names
+from rival_client.model.fallback_option import as_fallback
+from rival_client.model.limit_options import LIMITS, read_limits
+from rival_client.model.step_config import DURATIONS, FIELDS, StepConfig
+
+#: The options that a rule can have.
+RULE_OPTIONS: tuple[str, ...] = tuple(FIELDS)
+
+
+def checked_options(options: Mapping[str, Any], known: Collection[str], problems: list[str]) -> dict[str, Any]:
+    """The fields of a policy that were given, as JSON. `known`: all names that these options can have."""
+    problems += unknown_options(options, known)
+    values = {key: seconds(value) if key in DURATIONS else value for key, value in options.items()}
+    problems += [f"option {key}: {shown(options[key])} is longer than a hundred years" for key in _too_long(values)]
+    values = {key: value for key, value in values.items() if key in FIELDS}
+    values = _as_data(values, known, problems)
+    try:
+        return StepConfig(**values).model_dump(mode="json", include=set(values))
+    except ValidationError as error:
+        problems += [f"option {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        return {}
+
+
+def _as_data(values: dict[str, Any], known: Collection[str], problems: list[str]) -> dict[str, Any]:
+    """Objects and classes that users write become data."""
+    if "fallback" in values and "fallback" in known:
+        values["fallback"] = as_fallback(values["fallback"], problems)
+    values |= {key: read_limits(key, values[key], problems) for key in LIMITS if key in values and key in known}
+    for key in ("retry_on", "no_retry_on"):
+        if values.get(key) is not None:
+            values[key] = as_names(key, values[key], problems)
+    if values.get("max_retries") is not None and values.get("max_attempts") is not None:
+        problems.append(
+            "max_retries retries every exception, max_attempts caps what asks for a retry: give one of the two"
+        )
+    return values
+
+
+def unknown_options(options: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    names = ", ".join(known)
+    return [
+        f"unknown option {shown(key)}{_did_you_mean(key, known)}; known are {names}"
+        for key in options
+        if key not in known
+    ]
+
+
+def conflicts(config: StepConfig) -> list[str]:
+    """Options that make no sense together."""
+    found = []
+    most = config.max_attempts if config.max_retries is None else config.max_retries + 1
+    if config.on_timeout == "retry" and (most or 1) == 1:
+        found.append('on_timeout="retry" needs more than one attempt: give max_attempts=2 or more')
+    if config.retry_on and (most or 1) == 1:
+        found.append("retry_on needs more than one attempt: give max_retries=1 or more")
+    if config.on_failure == "fallback" and config.fallback is None:
+        found.append('on_failure="fallback" needs a fallback: value(…), retry_with(…) or a function')
+    if config.circuit_breaker is not None and config.circuit_breaker.on_open == "fallback" and config.fallback is None:
+        found.append(
+            'a circuit breaker with on_open="fallback" needs a fallback: value(…), retry_with(…) or a function'
+        )
+    if config.step_deadline is not None and (config.delay or 0) >= config.step_deadline:
+        found.append("deadline counts from the opening of the step: give one that is longer than its delay")
+    return found
+
+
+def _too_long(values: Mapping[str, Any]) -> list[str]:
+    """Databases cannot store the end of such a duration."""
+    numbers = {key: values[key] for key in DURATIONS if isinstance(values.get(key), int | float)}
+    return [key for key, value in numbers.items() if MAX_SECONDS < value < float("inf")]
+
+
+def _did_you_mean(key: str, known: Collection[str]) -> str:
+    close = get_close_matches(str(key), list(known), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, dt.timedelta) else value

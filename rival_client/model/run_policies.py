@@ -1,0 +1,121 @@
+"""Policies that are given as data: rules of a run (`run(policies=…)`) and rules of the fleet. Pure.
+
+They reach workers through the database, so they hold no functions: a predicate of a workflow is used by its name, as a
+tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rival_client.errors import InvalidArgument
+from rival_client.model.arguments import shown
+from rival_client.model.matchers import Matcher, load_matcher, matcher_problems
+from rival_client.model.policy_options import RULE_OPTIONS, checked_options
+from rival_client.model.policy_rules import Rule, load_rule
+from rival_client.model.step_config import STRUCTURAL
+
+PoliciesMode = Literal["merge", "replace"]
+#: A rule as a user writes it: a string matches the step with that name.
+GivenRule = tuple[str | Matcher | Mapping[str, Any], Mapping[str, Any]]
+#: Limits are shared by all runs, and have verbs of their own.
+NOT_IN_RULES = frozenset({*STRUCTURAL, "concurrency_limit", "rate_limit"})
+_NO_FUNCTION = (
+    "a predicate is code: give it to the policies of the workflow, and use its name here, as tagged({name!r})"
+)
+
+
+@dataclass(frozen=True)
+class RunPolicies:
+    """The rules of one run."""
+
+    rules: tuple[Rule, ...] = ()
+    #: "replace": the options of the steps and the rules of the workflow do not apply.
+    mode: PoliciesMode = "merge"
+
+    def dump(self) -> dict[str, Any]:
+        return {"rules": [rule.dump() for rule in self.rules], "mode": self.mode}
+
+
+def load_run_policies(data: Mapping[str, Any]) -> RunPolicies:
+    return RunPolicies(tuple(load_rule(one) for one in data["rules"]), data.get("mode", "merge"))
+
+
+@dataclass(frozen=True)
+class FleetRule:
+    """A rule that an operator has set for the whole fleet."""
+
+    id: int
+    rule: Rule
+    reason: str | None = None
+    author: str | None = None
+    created_at: Any = None
+    expires_at: Any = None
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """The rules of the fleet, the newest first, and the version that a process has read."""
+
+    version: int = 0
+    rules: tuple[Rule, ...] = ()
+    about: Mapping[int, FleetRule] = field(default_factory=dict)
+
+    @property
+    def asks_for_labels(self) -> bool:
+        return any(rule.match.asks_for_labels for rule in self.rules)
+
+
+NO_RULES = Rulebook()
+
+
+def run_policies(argument: str, given: object, mode: PoliciesMode = "merge") -> RunPolicies:
+    """InvalidArgument lists every problem."""
+    problems: list[str] = []
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise InvalidArgument(argument, "give a list of (matcher, options), such as [('charge', {'timeout': 60})].")
+    rules = [_rule(f"{argument}[{number}]", one, problems) for number, one in enumerate(given)]
+    if problems:
+        raise InvalidArgument(argument, "; ".join(problems) + ".")
+    return RunPolicies(tuple(rules), mode)
+
+
+def one_rule(match: object, options: Mapping[str, Any]) -> Rule:
+    """A rule of the fleet. InvalidArgument lists every problem."""
+    problems: list[str] = []
+    found = _rule("the rule", (match, options), problems)
+    if not options:
+        problems.append("the rule: give at least one option, such as timeout=60")
+    if problems:
+        raise InvalidArgument("rule", "; ".join(problems) + ".")
+    return found
+
+
+def _rule(where: str, one: Any, problems: list[str]) -> Rule:
+    if not (isinstance(one, Sequence) and len(one) == 2 and isinstance(one[1], Mapping)):
+        problems.append(f"{where}: give (matcher, options), such as ('charge', {{'timeout': 60}})")
+        return Rule(Matcher(), {})
+    found: list[str] = []
+    rule = Rule(_matcher(one[0], found), checked_options(one[1], RULE_OPTIONS, found))
+    found += [f"option {key!r} is part of the workflow, not of a rule" for key in rule.options if key in NOT_IN_RULES]
+    if (rule.options.get("fallback") or {}).get("shape") == "function":
+        found.append("option fallback: give value(…) or retry_with(…): a function is code")
+    problems += [f"{where}: {problem}" for problem in found]
+    return rule
+
+
+def _matcher(given: Any, problems: list[str]) -> Matcher:
+    match given:
+        case Matcher():
+            return given
+        case str():
+            return Matcher(name=given)
+        case Mapping():
+            found = matcher_problems(given)
+            problems += found
+            return Matcher() if found else load_matcher(given)
+    name = getattr(given, "__name__", "external_api")
+    problems.append(_NO_FUNCTION.format(name=name) if callable(given) else f"{shown(given)} is not a matcher")
+    return Matcher()

@@ -1,0 +1,118 @@
+"""What `explain` judges and what it returns: the facts about a run and its open steps, and the reasons."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class LimitFacts:
+    """A limit at which something waits. `granted`: it may start, and its message is on its way."""
+
+    name: str
+    key: str
+    maximum: int
+    used: int
+    since: dt.datetime
+    granted: bool
+    due_at: dt.datetime | None = None
+
+
+@dataclass(frozen=True)
+class OpenStepFacts:
+    """A step that has not ended. `executor_alive`: None if it has none. `error`: of its last attempt, as text."""
+
+    path: str
+    kind: str
+    status: str
+    attempts: int = 0
+    max_attempts: int | None = None
+    created_at: dt.datetime | None = None
+    started_at: dt.datetime | None = None
+    due_at: dt.datetime | None = None
+    timeout_at: dt.datetime | None = None
+    heartbeat_at: dt.datetime | None = None
+    ring_at: dt.datetime | None = None
+    parked: str | None = None
+    error: str | None = None
+    executor: str | None = None
+    executor_alive: bool | None = None
+    total: int | None = None
+    remaining: int | None = None
+    topic: str | None = None
+    key: str | None = None
+    #: A kept event that nearly matches, and what differs.
+    near_event: str | None = None
+    near_differs: tuple[str, ...] = ()
+    child: str | None = None
+    child_status: str | None = None
+    #: The limit that it waits for: `mail`, or `mail` of a key.
+    limit: LimitFacts | None = None
+    #: The circuit breaker that is open, so that it was not called.
+    breaker: str | None = None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """`waiting`: runs and steps that wait for a worker, up to a cap. `versions`: of the workflow, on live workers."""
+
+    run_id: str
+    workflow: str
+    version: str
+    status: str
+    now: dt.datetime
+    created_at: dt.datetime
+    completed_at: dt.datetime | None = None
+    paused_at: dt.datetime | None = None
+    parked: str | None = None
+    ring_at: dt.datetime | None = None
+    #: It does not start before this.
+    due_at: dt.datetime | None = None
+    limit: LimitFacts | None = None
+    failed_step: str | None = None
+    error: str | None = None
+    ended_by: str | None = None
+    live_executors: int = 0
+    waiting: int = 0
+    steps: Sequence[OpenStepFacts] = ()
+    #: There are more open steps than these.
+    more: bool = False
+    #: Attempts of the failed step.
+    attempts: int = 0
+
+
+@dataclass(frozen=True)
+class Reason:
+    """`what` names the case. `do`: what ends it, if a person can. `evidence`: the facts that it rests on."""
+
+    what: str
+    text: str
+    step: str | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    who: str | None = None
+    do: str | None = None
+    command: str | None = None
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        return self.what != "unknown"
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a run is where it is. An open run has at least one reason."""
+
+    run_id: str
+    status: str
+    at: dt.datetime
+    reasons: tuple[Reason, ...] = field(default_factory=tuple)
+    #: There are further open steps.
+    more: bool = False
+
+    @property
+    def sentence(self) -> str:
+        return " ".join(one.text for one in self.reasons[:3])

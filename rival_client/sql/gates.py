@@ -1,0 +1,219 @@
+"""Gates: gives slots to tickets, and takes them back. Statements on an open connection; the caller commits, and then
+publishes the messages of the granted tickets.
+
+A slot is in use while the row of a running step (or of a run) names its gate, or while a granted ticket has it. What
+ends that gives the slot to the next ticket in the same transaction (`leave`), or lowers the count of the gate.
+
+**Lock order** (see `rival_client.db.locks`): after all rows of runs and steps, the tickets of the own run, then gates
+by ascending id, then tickets of others with SKIP LOCKED only. No row of a run or a step is locked after a gate.
+
+**No waiting ticket is overlooked**: a ticket is entered by a transaction that has locked its gate, and a slot is freed
+by one that has locked it, too. Whichever is second sees what the first has done. (A ticket that is locked by a
+transaction which is then rolled back is skipped: the sweep of the keepers finds it.)
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
+
+from rival_client.broker.message import StepMessage
+from rival_client.db.guards import run_can, step_can
+from rival_client.db.limit_tables import gates, tickets
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import after, clock, now
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
+from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.timers import NEVER_PUBLISHED
+from rival_client.sql.history import record
+from rival_client.sql.wake import wake_run
+
+#: Seconds after its time at which the ticket of a rate is published again: others of the rate wait behind it.
+RATE_GRACE = 1.0
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A ticket that may start, `countdown` seconds from now. `path` "": a run that begins."""
+
+    run_id: str
+    path: str
+    token: int
+    workflow: str
+    version: str
+    attempt: int = 1
+    lost: int = 0
+    countdown: float = 0.0
+    route: Route = USUAL_ROUTE
+
+    @property
+    def message(self) -> StepMessage:
+        step = (self.run_id, self.path or None, self.token, self.workflow, self.version)
+        return StepMessage(*step, self.attempt, self.lost, self.countdown, self.route)
+
+
+@dataclass
+class Gate:
+    """The row of a gate that is locked, as it is and as this transaction leaves it."""
+
+    id: int
+    name: str
+    key: str
+    shard: int
+    shards: int
+    max: int
+    used: int
+    gap: float | None
+    slack: float | None
+    next_start: float
+
+    @property
+    def is_rate(self) -> bool:
+        return self.gap is not None
+
+
+_COLUMNS = tuple(gates.c[name] for name in Gate.__dataclass_fields__)
+
+
+def lock_gates(connection: Connection, which: ColumnElement[bool]) -> list[Gate]:
+    """By ascending id, all at once: a transaction locks gates with one call."""
+    found = connection.execute(select(*_COLUMNS).where(which).order_by(gates.c.id).with_for_update())
+    return [Gate(*row) for row in found]
+
+
+def leave(connection: Connection, slots: Iterable[int], grace: float) -> list[Grant]:
+    """Give slots back: each goes to the next ticket, if there is one. `grace`: seconds after which the keeper publishes
+    the granted tickets; 0: at once, since the caller does not."""
+    given = Counter(slots)
+    if not given:
+        return []
+    locked = lock_gates(connection, gates.c.id.in_(sorted(given)))
+    return [grant for gate in locked for grant in leave_locked(connection, gate, given[gate.id], grace)]
+
+
+def leave_locked(connection: Connection, gate: Gate, slots: int, grace: float) -> list[Grant]:
+    """The same for slots of a gate that is locked. A limit that was lowered drains: nothing is granted then."""
+    used = gate.used
+    gate.used -= slots
+    granted = _grant_all(connection, gate, grace)
+    _count(connection, gate, used)
+    return granted
+
+
+def look_again(connection: Connection, gate: Gate, grace: float) -> list[Grant]:
+    """Grant what the room of a locked gate allows. Safe at any time."""
+    return leave_locked(connection, gate, 0, grace)
+
+
+def _grant_all(connection: Connection, gate: Gate, grace: float) -> list[Grant]:
+    granted: list[Grant] = []
+    while gate.used < gate.max and (one := _grant_next(connection, gate, grace)) is not None:
+        granted.append(one)
+        gate.used += 1
+    return granted
+
+
+def _count(connection: Connection, gate: Gate, before: int) -> None:
+    """The row is not written if the slots have only changed hands."""
+    if gate.used != before:
+        connection.execute(update(gates).where(gates.c.id == gate.id).values(used=gate.used, touched_at=now()))
+
+
+def _grant_next(connection: Connection, gate: Gate, grace: float) -> Grant | None:
+    """Give a slot of the gate to the first ticket that waits at it, or at one of its shards."""
+    for gate_id in _own_and_siblings(connection, gate):
+        first = (
+            select(tickets.c.run_id, tickets.c.path)
+            .where(tickets.c.gate == gate_id, tickets.c.granted_at.is_(None))
+            .order_by(tickets.c.rank, tickets.c.run_id, tickets.c.path)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        )
+        row = connection.execute(first).first()
+        if row is not None:
+            return _grant(connection, gate, row, grace)
+    return None
+
+
+def _own_and_siblings(connection: Connection, gate: Gate) -> Iterable[int]:
+    yield gate.id
+    if gate.shards > 1:
+        others = select(gates.c.id, gates.c.shard).where(
+            gates.c.name == gate.name, gates.c.key == gate.key, gates.c.id != gate.id
+        )
+        # The next ones first, so that no shard is always asked last.
+        found = connection.execute(others).all()
+        yield from (one.id for one in sorted(found, key=lambda one: (one.shard <= gate.shard, one.shard)))
+
+
+def _grant(connection: Connection, gate: Gate, ticket: Any, grace: float) -> Grant:
+    # Of a rate: after those that are granted and have not started.
+    wait = 0.0 if gate.gap is None else time_left(connection, gate) + gate.used * gate.gap
+    look = wait + (grace if gate.gap is None or grace == 0 else RATE_GRACE)
+    names = ("run_id", "path", "token", "workflow", "version", "attempt", "lost", "queue", "level")
+    row = connection.execute(
+        update(tickets)
+        .where(tickets.c.run_id == ticket.run_id, tickets.c.path == ticket.path)
+        .values(
+            granted_at=now(),
+            slot=gate.id,
+            due_at=after(wait) if wait > 0 else None,
+            ring_at=after(look),
+            rings=NEVER_PUBLISHED if grace == 0 else 0,
+        )
+        .returning(*(tickets.c[name] for name in names))
+    ).one()
+    said: tuple[Any, ...] = (*tuple(row)[:7], wait, Route(row.queue, row.level))
+    return Grant(*said)
+
+
+def time_left(connection: Connection, gate: Gate) -> float:
+    """Seconds until a rate allows the next start."""
+    at: dt.datetime = connection.scalars(select(clock())).one()
+    return max(0.0, gate.next_start - (gate.slack or 0.0) - at.timestamp())
+
+
+def slots_of(connection: Connection, which: ColumnElement[bool]) -> list[int]:
+    """The slots that these steps use. Their rows are locked; the caller clears the column, and gives the slots back."""
+    its = select(steps.c.slots).where(which, steps.c.slots.is_not(None)).with_for_update()
+    return [slot for slots in connection.scalars(its) for slot in slots]
+
+
+def withdraw(connection: Connection, run_id: str, paths: Collection[str] | None = None) -> list[int]:
+    """Delete tickets of a run: all of them, or those of some steps. Returns the slots that they had. The caller has
+    locked the rows of the steps, and no gate."""
+    found = connection.scalars(select(tickets.c.path).where(tickets.c.run_id == run_id))
+    wanted = sorted(path for path in found if paths is None or path in paths)
+    if not wanted:
+        return []
+    its_own = and_(tickets.c.run_id == run_id, tickets.c.path.in_(wanted))
+    # Locked first: a ticket that is being granted at this moment has its slot then.
+    slots = connection.scalars(select(tickets.c.slot).where(its_own).order_by(tickets.c.path).with_for_update()).all()
+    connection.execute(delete(tickets).where(its_own))
+    return [slot for slot in slots if slot is not None]
+
+
+def unqueue(connection: Connection, run_id: str, by: str | None, why: str, path: str | None = None) -> list[int]:
+    """The steps of a run (or one of them) that wait with a ticket are pending again, without it. Returns the slots that
+    the tickets had. The caller has the exclusive lock of the run, or has locked the step."""
+    which = tickets.c.run_id == run_id if path is None else and_(tickets.c.run_id == run_id, tickets.c.path == path)
+    paths = list(connection.scalars(select(tickets.c.path).where(which)))
+    if not paths:
+        return []
+    again = {"status": statuses.PENDING, "due_at": None, "ring_at": now(), "rings": NEVER_PUBLISHED}
+    its_steps = (steps.c.run_id == run_id, steps.c.path.in_(paths), step_can("unqueue_step"))
+    changed = connection.scalars(update(steps).where(*its_steps).values(again).returning(steps.c.path)).all()
+    for one in sorted(changed):
+        record(connection, run_id, one, entries.UNQUEUED, by=by, why=why)
+    if changed:
+        wake_run(connection, run_id)
+    if "" in paths:
+        pending = (runs.c.id == run_id, run_can("queue_run"))
+        connection.execute(update(runs).where(*pending).values(ring_at=now(), rings=NEVER_PUBLISHED))
+    return withdraw(connection, run_id, paths)

@@ -1,0 +1,126 @@
+"""What uses a limit and what waits for it; and an operator's change of it. Statements on an open connection."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, select, true, update
+
+from rival_client.db.limit_tables import gates, limits, tickets
+from rival_client.errors import UnknownLimit
+from rival_client.sql.limit_rows import change_limit
+
+
+@dataclass(frozen=True)
+class LimitRecord:
+    """A limit: `max` at once, or with `per` so many starts in `per` seconds."""
+
+    name: str
+    max: int
+    per: float | None
+    burst: int
+    #: What the definition says, and the operator who has set another maximum.
+    defined_max: int | None
+    set_by: str | None
+    #: How many keys it has at this time, how many slots they use, and how many steps and runs wait.
+    keys: int
+    used: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class LimitWaiter:
+    """A step that waits, or with an empty path a run. `granted`: it may start, and its message is published."""
+
+    key: str
+    run_id: str
+    path: str
+    since: dt.datetime
+    granted: bool
+
+
+@dataclass(frozen=True)
+class LimitKey:
+    key: str
+    max: int
+    used: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class LimitDetail:
+    limit: LimitRecord
+    #: The keys that are used most.
+    keys: tuple[LimitKey, ...]
+    #: Those that wait, the next one first.
+    waiting: tuple[LimitWaiter, ...]
+
+
+def list_limits(connection: Connection, name: str | None = None) -> list[LimitRecord]:
+    wanted = select(limits).where(true() if name is None else limits.c.name == name).order_by(limits.c.name)
+    rows = connection.execute(wanted).all()
+    of_gates = select(gates.c.name, func.count(gates.c.key.distinct()), func.sum(gates.c.used)).group_by(gates.c.name)
+    used = {row[0]: (row[1], row[2]) for row in connection.execute(of_gates)}
+    queue = (
+        select(gates.c.name, func.count())
+        .join(tickets, tickets.c.gate == gates.c.id)
+        .where(tickets.c.granted_at.is_(None))
+        .group_by(gates.c.name)
+    )
+    waiting = {row[0]: row[1] for row in connection.execute(queue)}
+    return [_record(row, used.get(row.name, (0, 0)), waiting.get(row.name, 0)) for row in rows]
+
+
+def _record(row: Any, used: tuple[int, int], waiting: int) -> LimitRecord:
+    own = (row.name, row.max, row.per, row.burst, row.defined_max, row.set_by)
+    # The slots of a rate are tickets that may start soon.
+    return LimitRecord(*own, used[0], int(used[1] or 0) if row.per is None else 0, waiting)
+
+
+def read_limit(connection: Connection, name: str, key: str | None, first: int) -> LimitDetail:
+    found = list_limits(connection, name)
+    if not found:
+        raise UnknownLimit(name, [one.name for one in list_limits(connection)])
+    of_key = (gates.c.name == name, true() if key is None else gates.c.key == key)
+    waits = select(func.count()).where(tickets.c.gate == gates.c.id, tickets.c.granted_at.is_(None)).scalar_subquery()
+    keys = connection.execute(
+        select(gates.c.key, func.sum(gates.c.max), func.sum(gates.c.used).label("used"), func.sum(waits))
+        .where(*of_key)
+        .group_by(gates.c.key)
+        .order_by(func.sum(gates.c.used).desc(), gates.c.key)
+        .limit(first)
+    )
+    queue = connection.execute(
+        select(gates.c.key, tickets.c.run_id, tickets.c.path, tickets.c.created_at, tickets.c.granted_at.is_not(None))
+        .join(gates, gates.c.id == tickets.c.gate)
+        .where(*of_key)
+        .order_by(tickets.c.granted_at.is_(None), tickets.c.rank)
+        .limit(first)
+    )
+    by_key = tuple(LimitKey(row[0], int(row[1]), int(row[2]), int(row[3] or 0)) for row in keys)
+    return LimitDetail(found[0], by_key, tuple(LimitWaiter(*row) for row in queue))
+
+
+def set_limit(connection: Connection, name: str, max: int, by: str) -> LimitRecord:
+    row = _locked(connection, name)
+    defined = row.max if row.set_by is None else row.defined_max
+    change_limit(connection, row, max=max, defined_max=defined, set_by=by)
+    return list_limits(connection, name)[0]
+
+
+def reset_limit(connection: Connection, name: str) -> LimitRecord:
+    row = _locked(connection, name)
+    if row.set_by is not None:
+        change_limit(connection, row, max=row.defined_max or row.max, defined_max=None, set_by=None)
+    return list_limits(connection, name)[0]
+
+
+def _locked(connection: Connection, name: str) -> Any:
+    # A write first: on SQLite the transaction is a writer from the beginning.
+    connection.execute(update(limits).where(limits.c.name == name).values(name=name))
+    row = connection.execute(select(limits).where(limits.c.name == name).with_for_update()).first()
+    if row is None:
+        raise UnknownLimit(name, [one.name for one in list_limits(connection)])
+    return row

@@ -1,0 +1,91 @@
+"""How many runs there are, as cheaply as it can be known: open and failed ones up to a cap, all of them as an estimate.
+Completed runs are never counted.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sqlalchemy import ColumnElement, Connection, func, literal_column, select, text, tuple_
+
+from rival_client.db.run_tables import in_status, runs
+from rival_client.model import statuses
+from rival_client.model.statuses import RUN_ACTIVE
+from rival_client.sql.run_search import RunFilter, newest_runs
+
+CAP = 1000
+#: Up to so many runs are counted.
+EXACT = 10_000
+#: So many newer runs are counted.
+NEWER = 50
+
+
+@dataclass(frozen=True)
+class Count:
+    """`more`: there are more than that."""
+
+    count: int
+    more: bool = False
+
+    @classmethod
+    def together(cls, counts: Iterable[Count]) -> Count:
+        found = list(counts)
+        total = sum(one.count for one in found)
+        return cls(min(total, CAP), total > CAP or any(one.more for one in found))
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    open: Count
+    by_status: dict[str, Count]
+    paused: Count
+    failed: Count
+    #: Of more than `EXACT` runs, `more` is set and the number is an estimate.
+    all: Count
+
+
+def count_runs(connection: Connection, failed_since: dt.datetime) -> RunCounts:
+    by_status: dict[str, Count] = {status: capped(connection, in_status(status)) for status in RUN_ACTIVE}
+    failed = capped(connection, in_status(statuses.FAILED), runs.c.created_at >= failed_since)
+    return RunCounts(Count.together(by_status.values()), by_status, _paused(connection), failed, _all(connection))
+
+
+def capped(connection: Connection, *conditions: ColumnElement[bool], cap: int = CAP) -> Count:
+    """The number of runs up to a cap. The conditions must be those of an index."""
+    some = select(literal_column("1")).select_from(runs).where(*conditions).limit(cap + 1).subquery()
+    found = connection.scalar(select(func.count()).select_from(some)) or 0
+    return Count(min(found, cap), found > cap)
+
+
+def _paused(connection: Connection) -> Count:
+    """Of the newest open runs; a pause has no index."""
+    counts = []
+    for status in RUN_ACTIVE:
+        newest = select(runs.c.paused_at).where(in_status(status)).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+        some = newest.limit(CAP + 1).subquery()
+        seen, paused = connection.execute(select(func.count(), func.count(some.c.paused_at)).select_from(some)).one()
+        counts.append(Count(paused, seen > CAP))
+    return Count.together(counts)
+
+
+def _all(connection: Connection) -> Count:
+    few = capped(connection, cap=EXACT)
+    return Count(max(EXACT, _estimate(connection)), more=True) if few.more else few
+
+
+def _estimate(connection: Connection) -> int:
+    """Without reading the table: from the statistics of Postgres, or the number of rows ever inserted on SQLite."""
+    if connection.dialect.name != "postgresql":
+        return int(connection.scalar(text("SELECT max(rowid) FROM rival_runs")) or 0)
+    return int(connection.scalar(text("SELECT reltuples FROM pg_class WHERE oid = to_regclass('rival_runs')")) or 0)
+
+
+def count_newer(connection: Connection, chosen: RunFilter, created_at: dt.datetime, run_id: str) -> Count:
+    """Runs that a filter chooses and that are newer than that run, up to a page."""
+    columns = (runs.c.created_at, runs.c.id)
+    newest = newest_runs(connection, columns, replace(chosen, since=created_at), None, NEWER + 2).subquery()
+    is_newer = tuple_(newest.c.created_at, newest.c.id) > (created_at, run_id)
+    found = connection.scalar(select(func.count()).select_from(newest).where(is_newer)) or 0
+    return Count(min(found, NEWER), found > NEWER)

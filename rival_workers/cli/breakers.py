@@ -1,0 +1,81 @@
+"""`rival breaker`: list, open, close and reset circuit breakers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import click
+
+from rival_client.model.breakers import BreakerRecord
+from rival_workers.cli.connection import open_rival
+from rival_workers.cli.output import console, json_option, print_json, table, time_text
+from rival_workers.cli.selection import by_option, operator_name
+
+
+@click.group()
+def breaker() -> None:
+    """Circuit breakers of steps, shared by the whole fleet."""
+
+
+@breaker.command("ls")
+@json_option
+def list_(as_json: bool) -> int:
+    """List circuit breakers that have counted a failure or were opened."""
+    with open_rival() as rival:
+        found = rival.breakers()
+    if as_json:
+        print_json([dataclasses.asdict(one) for one in found])
+    elif not found:
+        click.echo("no circuit breakers")
+    else:
+        console().print(table(("breaker", "state", "until", "failures", "probe", "changed", "by"), map(_row, found)))
+    return 0
+
+
+def _row(one: BreakerRecord) -> tuple[Any, ...]:
+    until = time_text(one.until) if one.state != "open" or one.until else "closed by hand"
+    probe = f"{one.probe_run} {one.probe_path}" if one.probe_run else ""
+    return (one.name, one.state, until, one.failures, probe, time_text(one.changed_at), one.changed_by)
+
+
+@breaker.command("open")
+@click.argument("name")
+@click.option("--seconds", type=float, default=None, help="Until one attempt may probe. [default: until it is closed]")
+@by_option
+@json_option
+def open_(name: str, seconds: float | None, by: str | None, as_json: bool) -> int:
+    """Stop the calls of all steps with the circuit breaker NAME."""
+    with open_rival() as rival:
+        rival.open_breaker(name, seconds=seconds, by=operator_name(by))
+    _changed(name, "open", True, as_json)
+    return 0
+
+
+@breaker.command()
+@click.argument("name")
+@by_option
+@json_option
+def close(name: str, by: str | None, as_json: bool) -> int:
+    """Let the steps with the circuit breaker NAME be called again."""
+    with open_rival() as rival:
+        changed = rival.close_breaker(name, by=operator_name(by))
+    return _changed(name, "closed", changed, as_json)
+
+
+@breaker.command()
+@click.argument("name")
+@json_option
+def reset(name: str, as_json: bool) -> int:
+    """Close the circuit breaker NAME and delete what it has counted."""
+    with open_rival() as rival:
+        changed = rival.reset_breaker(name)
+    return _changed(name, "reset", changed, as_json)
+
+
+def _changed(name: str, what: str, changed: bool, as_json: bool) -> int:
+    if as_json:
+        print_json({"name": name, what: changed})
+    else:
+        click.echo(f"{name} is {what}" if changed else f"there is no open circuit breaker {name}")
+    return 0 if changed else 1

@@ -1,0 +1,129 @@
+"""`rival dlq`: list, show, redrive and drop dead letters."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from rival_client.api.dead_letters import LIMIT, RATE
+from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
+from rival_workers.cli.completion import complete_runs, complete_workflows
+from rival_workers.cli.connection import open_rival
+from rival_workers.cli.inputs import since
+from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
+from rival_workers.cli.selection import by_option, operator_name
+
+_FILTER = (
+    click.option("--workflow", metavar="NAME", shell_complete=complete_workflows, help="Only those of this workflow."),
+    click.option("--step", metavar="STEP", help="Only those of this step: its path, or its name."),
+    click.option("--error", metavar="TEXT", help="Only those whose error has this in its type or message."),
+    click.option("--since", metavar="TIME", callback=since, help="Only those since then: 90s, 15m, 2h, 7d or a time."),
+    click.option("--until", metavar="TIME", callback=since, help="Only those before then."),
+    click.option("--limit", type=click.IntRange(min=1), default=LIMIT, help="At most this many, newest first."),
+    json_option,
+)
+_NAMES = ("workflow", "step", "error", "since", "until")
+
+
+def _filtered(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a filter. The command gets them as `chosen`."""
+
+    @functools.wraps(command)
+    def with_filter(**given: Any) -> Any:
+        return command(chosen=DeadLetterFilter(**{name: given.pop(name) for name in _NAMES}), **given)
+
+    return functools.reduce(lambda made, option: option(made), reversed(_FILTER), with_filter)
+
+
+@click.group()
+def dlq() -> None:
+    """Steps that failed with on_failure="dead_letter" and wait for an operator."""
+
+
+@dlq.command("ls")
+@_filtered
+def list_(chosen: DeadLetterFilter, limit: int, as_json: bool) -> int:
+    """List dead letters, newest first."""
+    with open_rival() as rival:
+        found = rival.dead_letters(chosen, limit=limit)
+    if as_json:
+        print_json([dataclasses.asdict(one) for one in found])
+    elif not found:
+        click.echo("no dead letters")
+    else:
+        console().print(table(("run", "step", "workflow", "failed", "error"), map(_row, found)))
+    return 0
+
+
+def _row(one: DeadLetter) -> tuple[Any, ...]:
+    return (one.run_id, one.path, one.workflow, time_text(one.at), one_line(f"{one.error_type}: {one.message}", 120))
+
+
+@dlq.command()
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
+@json_option
+def show(run_id: str, as_json: bool) -> int:
+    """Show the dead letters of RUN with their errors and tracebacks."""
+    with open_rival() as rival:
+        found = rival.dead_letters(DeadLetterFilter(run_id=run_id), limit=1000)
+        errors = {step.path: step.error for step in rival.state(run_id).steps}
+    if as_json:
+        print_json([{**dataclasses.asdict(one), "error": errors.get(one.path)} for one in found])
+        return 0
+    for one in found:
+        _show(one, errors.get(one.path) or {})
+    if not found:
+        click.echo(f"{run_id} has no dead letters")
+    return 0
+
+
+def _show(one: DeadLetter, error: dict[str, Any]) -> None:
+    click.echo(f"{one.path} of {one.run_id} ({one.workflow}), failed at {time_text(one.at)}")
+    click.echo(str(error.get("traceback") or f"{one.error_type}: {one.message}").rstrip())
+
+
+def _which(run_id: str | None, chosen: DeadLetterFilter) -> DeadLetterFilter | list[str]:
+    if (run_id is None) == (chosen == DeadLetterFilter()):
+        raise click.UsageError("give either RUN or a filter, like --workflow, --step or --error")
+    return chosen if run_id is None else [run_id]
+
+
+@dlq.command()
+@click.argument("run_id", metavar="[RUN]", required=False, shell_complete=complete_runs)
+@click.option("--rate", type=float, default=RATE, help="Start at most this many runs per second.")
+@click.option("--dry-run", is_flag=True, help="Only show which runs would continue.")
+@by_option
+@_filtered
+def redrive(
+    run_id: str | None, rate: float, dry_run: bool, by: str | None, chosen: DeadLetterFilter, limit: int, as_json: bool
+) -> int:
+    """Continue RUN, or the runs of all dead letters that match a filter, at the steps that failed."""
+    with open_rival() as rival:
+        which = _which(run_id, chosen)
+        done = rival.redrive(which, limit=limit, rate=rate, dry_run=dry_run, by=operator_name(by))
+    if as_json:
+        print_json(dataclasses.asdict(done))
+    else:
+        for why in done.refused.values():
+            click.echo(why, err=True)
+        click.echo(f"{'would redrive' if dry_run else 'redrove'} {len(done.done)} runs")
+    return 1 if done.refused and not dry_run else 0
+
+
+@dlq.command()
+@click.argument("run_id", metavar="[RUN]", required=False, shell_complete=complete_runs)
+@by_option
+@_filtered
+def drop(run_id: str | None, by: str | None, chosen: DeadLetterFilter, limit: int, as_json: bool) -> int:
+    """Remove the dead letters of RUN, or all that match a filter. The runs stay as they are."""
+    with open_rival() as rival:
+        count = rival.drop_dead_letters(_which(run_id, chosen), limit=limit, by=operator_name(by))
+    if as_json:
+        print_json({"dropped": count})
+    else:
+        click.echo(f"dropped {count} dead letters")
+    return 0

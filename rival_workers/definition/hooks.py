@@ -1,0 +1,58 @@
+"""The hooks of a workflow: functions that a worker calls around attempts, and when a run has ended. They are not steps:
+they run at most once, in the worker, and are not repeated after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+#: Around a call of a step's function, after the commit of its outcome, and after the end of the run.
+HOOKS = ("before_attempt", "after_attempt", "on_retry", "on_timeout", "on_terminal", "on_success", "on_end")
+#: An error of `before_attempt` is the failure of the attempt.
+STRICT = "strict"
+
+
+@dataclass(frozen=True)
+class HookEvent:
+    """What a hook receives."""
+
+    hook: str
+    run_id: str
+    workflow: str
+    step: str
+    attempt: int
+    #: The outcome of the attempt, or the status of the run that has ended.
+    outcome: str | None = None
+    error: dict[str, Any] | None = None
+    #: Seconds until the next attempt.
+    delay: float | None = None
+    #: The option `metadata` of the step.
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    #: The workflow and the step, with the option `telemetry_prefix` in front.
+    label: str = ""
+
+
+Hook = Callable[[HookEvent], Any]
+
+
+def read_hooks(given: Any, problems: list[str]) -> dict[str, Any]:
+    """The hooks that users give: a mapping of names to functions."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        problems.append(f"hooks: give a dict of functions, such as {{'on_retry': function}}, not {given!r}")
+        return {}
+    for name, hook in given.items():
+        if name == STRICT:
+            if not isinstance(hook, bool):
+                problems.append(f"hooks: strict is True or False, not {hook!r}")
+        elif name not in HOOKS:
+            close = get_close_matches(str(name), HOOKS, 1)
+            meant = f" (did you mean {close[0]!r}?)" if close else ""
+            problems.append(f"hooks: unknown hook {name!r}{meant}; known are {', '.join((*HOOKS, STRICT))}")
+        elif not callable(hook):
+            problems.append(f"hooks: {name} must be a function, not {hook!r}")
+    return dict(given)

@@ -1,0 +1,116 @@
+"""Rules for many steps at once: `policies = [("charge", {"timeout": 5}), (named("send_.*"), {…}), (default, {…})]`.
+
+In a list the first rule that matches applies. A step's own options override it, field by field. A predicate is called
+once for each node, when the workflow is defined; where it is true, its name becomes a tag of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rival_client.model.matchers import Matcher, Node, load_matcher, matcher_problems
+from rival_client.model.matchers import at_path as at_path
+from rival_client.model.matchers import default as default
+from rival_client.model.matchers import every as every
+from rival_client.model.matchers import in_workflow as in_workflow
+from rival_client.model.matchers import labelled as labelled
+from rival_client.model.matchers import named as named
+from rival_client.model.matchers import of_kind as of_kind
+from rival_client.model.matchers import tagged as tagged
+from rival_client.model.policy_options import RULE_OPTIONS, checked_options
+from rival_client.model.policy_rules import Rule
+from rival_client.model.presets import PolicyRules as PolicyRules
+from rival_client.model.presets import fast_fail as fast_fail
+from rival_client.model.presets import io_policy as io_policy
+from rival_client.model.presets import llm_policy as llm_policy
+from rival_client.model.presets import merge_policies as merge_policies
+from rival_client.model.step_config import fields_of
+from rival_workers.definition.options import PolicyOptions
+
+Predicate = Callable[[Node], bool]
+#: A rule as a user writes it: a string matches the step with that name.
+PolicyRule = tuple[str | Matcher | Mapping[str, Any] | Predicate, PolicyOptions]
+_ADVICE = "give a step's name, named(…), of_kind(…), at_path(…), tagged(…), in_workflow(…), a predicate or default"
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules of one workflow, and its predicates by the tags that stand for them."""
+
+    rules: tuple[Rule, ...] = ()
+    #: The options of each rule as they were written, with functions.
+    given: tuple[Mapping[str, Any], ...] = ()
+    predicates: Mapping[str, Predicate] = field(default_factory=dict)
+
+    def tags(self, node: Node) -> tuple[str, ...]:
+        """ValueError when a predicate raises."""
+        return tuple(tag for tag, predicate in self.predicates.items() if _asked(tag, predicate, node))
+
+    def _number_for(self, node: Node) -> int | None:
+        return next((n for n, rule in enumerate(self.rules) if rule.match.matches(node)), None)
+
+    def given_for(self, node: Node) -> Mapping[str, Any]:
+        """The options of the rule for this node, as they were written."""
+        number = self._number_for(node)
+        return {} if number is None else self.given[number]
+
+    def misplaced(self, node: Node) -> list[str]:
+        """Options of the rule for this node that it cannot have."""
+        number = self._number_for(node)
+        if number is None:
+            return []
+        rule = self.rules[number]
+        wrong = [key for key in rule.options if key not in fields_of(node.target)]
+        what = "external step" if node.target == "external" else node.kind
+        return [
+            f"policies[{number}]: a {what} has no option {key!r}: choose other steps with a matcher" for key in wrong
+        ]
+
+
+def _asked(tag: str, predicate: Predicate, node: Node) -> bool:
+    try:
+        return bool(predicate(node))
+    except Exception as error:
+        raise ValueError(f"predicate {tag!r} of policies raised {type(error).__name__}: {error}") from error
+
+
+def read_rules(policies: Any, problems: list[str]) -> RuleSet:
+    """Appends every problem, with the number of the rule and what to give."""
+    if not isinstance(policies, Sequence) or isinstance(policies, str):
+        problems.append("policies: give a list of (matcher, options)")
+        return RuleSet()
+    predicates: dict[str, Predicate] = {}
+    read = [(_read(number, one, predicates, problems), one) for number, one in enumerate(policies)]
+    found = [(rule, one[1]) for rule, one in read if rule is not None]
+    return RuleSet(tuple(rule for rule, _ in found), tuple(given for _, given in found), predicates)
+
+
+def _read(number: int, one: Any, predicates: dict[str, Predicate], problems: list[str]) -> Rule | None:
+    if not (isinstance(one, Sequence) and len(one) == 2 and isinstance(one[1], Mapping)):
+        problems.append(f"policies[{number}]: give (matcher, options), such as ('charge', {{'timeout': 5}})")
+        return None
+    found: list[str] = []
+    rule = Rule(_matcher(one[0], number, predicates, found), checked_options(one[1], RULE_OPTIONS, found))
+    problems += [f"policies[{number}]: {problem}" for problem in found]
+    return rule
+
+
+def _matcher(given: Any, number: int, predicates: dict[str, Predicate], problems: list[str]) -> Matcher:
+    match given:
+        case Matcher():
+            return given
+        case str():
+            return Matcher(name=given)
+        case Mapping():
+            found = matcher_problems(given)
+            problems += found
+            return Matcher() if found else load_matcher(given)
+    if not callable(given):
+        problems.append(f"{given!r} is not a matcher: {_ADVICE}")
+        return Matcher()
+    name = getattr(given, "__name__", "<lambda>")
+    tag = f"rule {number}" if name == "<lambda>" else name
+    predicates[tag] = given
+    return Matcher(tag=tag)

@@ -1,0 +1,191 @@
+"""The options of a workflow's steps: a document beside the plan, and the options at a path that follow from it. Pure.
+
+Options are not part of the version: another timeout applies to the runs in flight, too. The document is stored with the
+workflow, so that keepers can decide without the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from rival_client.model.matchers import Node
+from rival_client.model.payload import serialise
+from rival_client.model.policy_rules import DEFAULTS, Layer, Resolved, Rule, own_layer, resolve
+from rival_client.model.run_policies import NO_RULES, Rulebook, RunPolicies, load_run_policies
+from rival_client.model.step_config import StepConfig, Target
+from rival_workers.engine import paths
+from rival_workers.engine.nodes import FlowNode, SleepNode, StepNode, WaitNode, WorkflowNode
+from rival_workers.engine.plan import Place, Plan
+from rival_workers.engine.policy_document import NO_POLICIES as NO_POLICIES
+from rival_workers.engine.policy_document import Options, load_document, separated
+from rival_workers.engine.policy_document import PolicyDocument as PolicyDocument
+
+#: A handler has no retries and no timeout of its own.
+HANDLER_CONFIG = StepConfig(max_attempts=1)
+_EXTERNAL = StepConfig(execution_mode="external")
+
+#: Combinations of rules of runs and of the fleet that one workflow keeps.
+_KEPT = 1000
+
+
+def load_policies(workflow: str, plan: Mapping[str, Any], policies: Mapping[str, Any] | None) -> Policies:
+    """A workflow as stored. Plans that earlier versions stored have the options of each node within."""
+    structure, options = separated(plan)
+    document = PolicyDocument(own=options) if policies is None else load_document(policies)
+    return Policies(workflow, Plan.load(structure), document)
+
+
+class Policies:
+    """The options at each path of one version of a workflow."""
+
+    def __init__(
+        self,
+        workflow: str,
+        plan: Plan,
+        document: PolicyDocument | None = None,
+        run: RunPolicies | None = None,
+        book: Rulebook = NO_RULES,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """`run`, `book`: rules of the run and of the fleet; `labels`: of the run, for their matchers."""
+        self.workflow, self.plan = workflow, plan
+        self.document = document or NO_POLICIES
+        self.run, self.book, self.labels = run, book, labels or {}
+        #: By place: a for_each has many paths, and one place.
+        self._resolved: dict[str, Resolved] = {}
+        self._over: dict[Any, Policies] = {}
+        #: These options without the rules of the fleet, and the rules of the run as stored.
+        self.base: Policies = self
+        self.given: Mapping[str, Any] | None = None
+
+    def over(self, run: Mapping[str, Any] | None, book: Rulebook, labels: Mapping[str, str] | None) -> Policies:
+        """With the rules of a run, as stored, and of the fleet. Kept, so that most attempts look it up."""
+        if run is None and not book.rules:
+            return self
+        labels = labels if book.asks_for_labels or run is not None else None
+        key = (book.version, None if run is None else serialise(run), None if labels is None else serialise(labels))
+        found = self._over.get(key)
+        if found is None:
+            if len(self._over) >= _KEPT:
+                self._over.clear()
+            rules = None if run is None else load_run_policies(run)
+            found = self._over[key] = Policies(self.workflow, self.plan, self.document, rules, book, labels)
+            found.base, found.given = self, run
+        return found
+
+    def under(self, book: Rulebook) -> Policies:
+        """The same run with the rules that the fleet has now."""
+        return self if book.version == self.book.version else self.base.over(self.given, book, self.labels)
+
+    def recorded(self, path: str) -> str | None:
+        """What rules of the run and of the fleet have changed at this path, as JSON; None: nothing."""
+        if self.run is None and not self.book.rules:
+            return None
+        resolved = self.resolved(path)
+        changed = {
+            name: {"value": getattr(resolved.config, name), "layer": why.layer, "rule": why.rule}
+            for name, why in resolved.because.items()
+            if why.layer in ("fleet", "run")
+        }
+        if not changed and (self.run is None or self.run.mode == "merge"):
+            return None
+        facts: dict[str, Any] = {"fields": to_jsonable_python(changed)}
+        if self.book.rules:
+            facts["rulebook"] = self.book.version
+        return serialise(facts | ({"mode": "replace"} if self.run is not None and self.run.mode == "replace" else {}))
+
+    def at(self, path: str) -> StepConfig:
+        """The options of the step at this path; of a function of a composite, those of the composite."""
+        return self.resolved(path).config
+
+    def resolved(self, path: str) -> Resolved:
+        found = self._resolved.get(path)
+        if found is None:
+            place = paths.place_of(path)
+            found = self._resolved.get(place)
+            if found is None:
+                found = self._resolved[place] = self._resolve(place)
+        return found
+
+    def _resolve(self, place: str) -> Resolved:
+        base, role = paths.role_of(place)
+        if not base:
+            return Resolved(HANDLER_CONFIG)
+        found = self.plan.place(base)
+        if isinstance(found.node, SleepNode) and not role:
+            return Resolved(DEFAULTS)
+        resolved = self.of_node(found)
+        if role == "on_error" or (isinstance(found.node, WaitNode) and not role):
+            # A wait that has ended has no options, except its route: those are of the function that makes its key.
+            return Resolved(HANDLER_CONFIG.routed_as(resolved.config), resolved.because)
+        match role:
+            case "compensate":
+                return Resolved(resolved.config.of_compensation, resolved.because)
+            case "fallback":
+                return Resolved(resolved.config.of_fallback, resolved.because)
+        return resolved
+
+    def node(self, place: Place) -> Node:
+        around = tuple(one.node.workflow for one in place.lineage() if isinstance(one.node, WorkflowNode))
+        node = place.node
+        tags = tuple(self.document.tags.get(place.path, ()))
+        target = _target(place)
+        return Node(node.name, node.type, place.path, self.workflow, around, tags, target, self.labels)
+
+    def of_node(self, place: Place) -> Resolved:
+        """The options of a node as such; of a composite and a wait, those of its functions."""
+        return resolve(self.node(place), self.layers(place), _defaults(place))
+
+    def shown(self) -> dict[str, dict[str, Any]]:
+        """The options of each node that are not the defaults, by place."""
+        found = {path: self.of_node(place).config for path, place in self.plan.places.items()}
+        return {path: config.model_dump(mode="json", exclude_defaults=True) for path, config in found.items()}
+
+    def layers(self, place: Place) -> tuple[Layer, ...]:
+        return self._layers(self.document.own.get(place.path, {}), place)
+
+    def _layers(self, own: Options, place: Place) -> tuple[Layer, ...]:
+        given = Layer("fleet", self.book.rules), Layer("run", () if self.run is None else self.run.rules)
+        if self.run is not None and self.run.mode == "replace":
+            return given
+        return *given, own_layer(own), Layer("workflow", self._rules(place))
+
+    def _rules(self, place: Place) -> Sequence[Rule]:
+        """Those of the workflow that has the node."""
+        within = (one.path for one in place.lineage() if isinstance(one.node, WorkflowNode))
+        return self.document.rules.get(next(within, ""), ())
+
+    def in_flow(self, path: str) -> Resolved | None:
+        """The options of a checkpoint of a flow, without those that only the flow's code knows. None: it is none."""
+        parts = path.split("/")
+        for count in range(1, len(parts)):
+            place = self.plan.places.get(paths.place_of("/".join(parts[:count])))
+            if place is not None and isinstance(place.node, FlowNode):
+                return self.of_flow_step(place.path, "/".join(parts[count:]).partition("#")[0], {})
+        return None
+
+    # -- steps of flows -----------------------------------------------------------------------------------
+
+    def of_flow_step(self, flow: str, name: str, own: Options, tags: Sequence[str] = ()) -> Resolved:
+        """A step that the flow at this path calls: its own options, over the rules for the flow's workflow."""
+        place = self.plan.place(flow)
+        around = self.node(place)
+        path, target = f"{place.path}/{name}", "flow_step"
+        node = Node(name, "step", path, self.workflow, around.nested_in, tuple(tags), target, self.labels)  # type: ignore[arg-type]
+        return resolve(node, self._layers(own, place))
+
+
+def _target(place: Place) -> Target:
+    match place.node:
+        case StepNode():
+            return "external" if place.node.external else "step"
+        case FlowNode():
+            return "flow"
+    return "function"
+
+
+def _defaults(place: Place) -> StepConfig:
+    return _EXTERNAL if isinstance(place.node, StepNode) and place.node.external else DEFAULTS

@@ -1,0 +1,93 @@
+"""Claims a step for this process: by a message, or in place after a commit of this process. It runs no attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rival_client.broker.doorbell import Doorbell
+from rival_client.broker.message import StepMessage
+from rival_client.model.timers import is_near
+from rival_workers.definition.registry import Registry
+from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.engine.policies import Policies
+from rival_workers.engine.step_limits import limits_at
+from rival_workers.runtime.attempt.attempts import Attempt, attempt_of
+from rival_workers.runtime.attempt.context import Ended
+from rival_workers.runtime.attempt.step_transitions import StepTransitions
+from rival_workers.runtime.attempt.time_limits import TimeLimits
+from rival_workers.runtime.executor import Executor
+from rival_workers.runtime.failpoints import failpoint
+from rival_workers.settings import WorkerSettings
+from rival_workers.store.claim_records import Claim, Claimed, NotYet, WorkflowVersion
+from rival_workers.store.interface import Store
+
+
+class Claiming:
+    settings: WorkerSettings
+    store: Store
+    registry: Registry
+    doorbell: Doorbell
+    executor: Executor
+    limits: TimeLimits
+    transitions: StepTransitions
+
+    def _added(self, attempt: Attempt) -> Attempt:
+        """Call it before the claim stops being in flight: see `RunningAttempts`."""
+        if attempt.claimed.left is not None:
+            until = self.transitions.clock() + attempt.claimed.left
+            attempt = replace(attempt, position=replace(attempt.position, until=until))
+        self.executor.running.add(attempt.claim)
+        left = attempt.claimed.facts.left
+        return attempt if left is None or attempt.expires else replace(attempt, expires=self.limits.clock() + left)
+
+    def _definition(self, workflow: str, version: str) -> WorkflowDefinition | None:
+        found = self.registry.find(workflow, version)
+        if found is None:
+            self.registry.look_again()
+        return found or self.registry.find(workflow, version)
+
+    def _claim(
+        self,
+        definition: WorkflowDefinition,
+        claim: Claim,
+        of: WorkflowVersion | None = None,
+        ended: dict[str, Ended] | None = None,
+    ) -> Attempt | WorkflowVersion | None:
+        """The next attempt of a step. None: stale, too early, or it waits for a slot of one of its limits."""
+        book = self.transitions.options.book()
+        policies = definition.policies.over(None, book, None)
+        config, policy = policies.at(claim.path), policies.recorded(claim.path)
+        limits = limits_at(definition.name, claim.path, config)
+        with self.executor.claiming():
+            claimed = self.store.claim_step(claim, config.limit, self.executor.id, of=of, limits=limits, policy=policy)
+            if isinstance(claimed, Claimed):
+                return self._ruled(self._added(attempt_of(claimed, definition, book, ended)), policies, bool(limits))
+        if isinstance(claimed, NotYet):
+            step = (*claim.where, claim.token, definition.name, definition.version)
+            self._come_again(StepMessage(*step, route=claimed.route), claimed)
+        return claimed if isinstance(claimed, WorkflowVersion) else None
+
+    def _ruled(self, attempt: Attempt, known: Policies, is_limited: bool = False) -> Attempt:
+        """The claim has shown which rules the run has: if they change the options, the row gets them, too. `known`:
+        those that the claim was made with."""
+        policies, path = attempt.position.policies, attempt.claim.path
+        policy = policies.recorded(path)
+        if (policies is not known or is_limited) and (policy or known.recorded(path)):
+            self.store.apply_policy(attempt.claim, policies.at(path).limit, policy)
+        return attempt
+
+    def _come_again(self, message: StepMessage, early: NotYet) -> None:
+        """The message came early: its time was postponed, or a clock differs. If its time is far, the keeper publishes
+        a message then."""
+        if is_near(early.seconds, self.settings.near):
+            self.doorbell.publish([replace(message, countdown=early.seconds)])
+
+    def _take(self, message: StepMessage, ended: dict[str, Ended] | None = None) -> Attempt | None:
+        """Claim the step that a commit of this process has made ready, without a message."""
+        definition = self.registry.find(message.workflow, message.version)
+        if definition is None or message.path is None or message.route.queue not in self.settings.served:
+            self.doorbell.publish([message])
+            return None
+        attempt = self._claim(definition, Claim(message.run_id, message.path, message.token), ended=ended)
+        failpoint("after_claim_commit")
+        return attempt if isinstance(attempt, Attempt) else None

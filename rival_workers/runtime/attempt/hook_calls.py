@@ -1,0 +1,111 @@
+"""Calls the hooks of a workflow, and sends the signals of the process. Neither changes an outcome: the error of a hook
+is recorded in the history.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
+from rival_client.model.breakers import Breaker, BreakerState
+from rival_workers import signals
+from rival_workers.definition.hooks import STRICT, HookEvent
+from rival_workers.engine.decisions import Decision, End, Failure, Retry, Success
+from rival_workers.runtime.attempt.attempts import Attempt
+from rival_workers.runtime.attempt.interrupts import is_from_signal
+from rival_workers.runtime.attempt.invoke import error_record, failure
+from rival_workers.runtime.attempt.outage import OutageRetry
+from rival_workers.store.claim_records import FinishResult
+from rival_workers.store.interface import Store
+
+log = logging.getLogger("rival.hooks")
+
+
+class HookCalls:
+    def __init__(self, store: Store, outage: OutageRetry) -> None:
+        self._store, self._outage = store, outage
+
+    def around(self, attempt: Attempt, call: Callable[[], Success | Failure]) -> Success | Failure:
+        """The call of the step's function, between its hooks. Their time counts as that of the attempt."""
+        hooks = attempt.definition.hooks
+        if not hooks:
+            return call()
+        error = self.call(attempt, "before_attempt")
+        if error is not None and hooks.get(STRICT):
+            return failure(error, attempt.claimed.attempt, function=hooks["before_attempt"])
+        outcome = call()
+        failed = isinstance(outcome, Failure)
+        self.call(
+            attempt, "after_attempt", outcome=statuses.FAILED if failed else statuses.COMPLETED, error=_error(outcome)
+        )
+        return outcome
+
+    def decided(self, attempt: Attempt, decision: Decision, finished: FinishResult | None) -> None:
+        """After the commit of what follows from an attempt."""
+        if attempt.definition.hooks:
+            self._follow(attempt, decision, finished)
+        if finished is not None and finished.run_ended and signals.run_ended.receivers:
+            run_id, workflow = attempt.claimed.run_id, attempt.definition.name
+            signals.run_ended.send(run_id=run_id, workflow=workflow, status=_status(finished))
+
+    def _follow(self, attempt: Attempt, decision: Decision, finished: FinishResult | None) -> None:
+        if isinstance(decision, Retry):
+            self.call(attempt, "on_retry", outcome=decision.outcome, error=decision.error, delay=decision.delay)
+        elif isinstance(decision, End) and decision.status == statuses.FAILED and decision.hard:
+            self.call(attempt, "on_terminal", outcome=decision.outcome, error=decision.error)
+        if finished is not None and finished.run_ended:
+            status = _status(finished)
+            if status == statuses.COMPLETED:
+                self.call(attempt, "on_success", outcome=status)
+            self.call(attempt, "on_end", outcome=status)
+
+    def call(self, attempt: Attempt, name: str, **about: Any) -> BaseException | None:
+        """The error of the hook, which is recorded."""
+        hook = attempt.definition.hooks.get(name)
+        if hook is None:
+            return None
+        try:
+            hook(HookEvent(name, **described(attempt), **about))
+        except BaseException as error:
+            if is_from_signal(error):
+                raise
+            self._record(attempt, name, error)
+            return error
+        return None
+
+    def _record(self, attempt: Attempt, name: str, error: BaseException) -> None:
+        claim, record = attempt.claim, error_record(error, attempt.claimed.attempt)
+        log.warning("run %s step %s: the hook %s failed: %s", claim.run_id, claim.path, name, record["message"])
+        why = {part: record[part] for part in ("type", "message")}
+        self._outage.keep(
+            lambda: self._store.record(
+                claim.run_id, claim.path, entries.HOOK_FAILED, claim.run_id, hook=name, error=why
+            )
+        )
+
+
+def described(attempt: Attempt) -> dict[str, Any]:
+    """What hooks and signals say of an attempt."""
+    claimed, config, workflow = attempt.claimed, attempt.position.config, attempt.definition.name
+    prefix = f"{config.telemetry_prefix}." if config.telemetry_prefix else ""
+    where = {"run_id": claimed.run_id, "workflow": workflow, "step": claimed.path, "attempt": claimed.attempt}
+    return {**where, "metadata": config.metadata, "label": f"{prefix}{workflow}.{claimed.path}"}
+
+
+def breaker_moved(breaker: Breaker, state: BreakerState, attempt: Attempt) -> None:
+    """Of the attempt that has probed."""
+    log.warning("circuit breaker %s is %s: its probe has succeeded", breaker.name, state)
+    run_id, path = attempt.where
+    signals.breaker_moved.send(name=breaker.name, state=state, run_id=run_id, step=path)
+
+
+def _error(outcome: Success | Failure) -> dict[str, Any] | None:
+    return outcome.error if isinstance(outcome, Failure) else None
+
+
+def _status(finished: FinishResult) -> str:
+    """The fast statements only complete runs."""
+    return finished.ended_as or statuses.COMPLETED

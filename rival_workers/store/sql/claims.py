@@ -1,0 +1,203 @@
+"""Claims of steps in portable SQL: the claim that starts an attempt, parking what no worker can run, and what attempts
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Update, and_, delete, or_, select, update
+
+from rival_client.db.event_tables import waits
+from rival_client.db.guards import run_can
+from rival_client.db.locks import share_run
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import after, now
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
+from rival_client.model.kinds import WAIT
+from rival_client.model.limits import Limit
+from rival_client.model.payload import Json
+from rival_client.model.queues import Route
+from rival_client.model.records import Step
+from rival_client.model.timers import EARLY
+from rival_client.sql import run_reads
+from rival_client.sql.gates import unqueue
+from rival_client.sql.history import record
+from rival_client.sql.wake import wake_run
+from rival_workers.store.claim_records import Claim, Claimed, NotYet, Queued, WorkflowVersion
+from rival_workers.store.sql.guards import (
+    FACTS,
+    RUNNING,
+    STEP_ROUTE,
+    after_or_never,
+    earliest,
+    facts_of,
+    guard,
+    in_time,
+    is_of,
+    is_served,
+    other_than,
+    route_of,
+    run_goes_on,
+    running_of,
+    seconds_until,
+    step_starts,
+)
+from rival_workers.store.sql.limited_starts import LimitedStartsSql, has_ticket
+from rival_workers.store.sweep_records import RunningAttempt
+
+#: What an attempt needs to know of its step's row.
+_CLAIM_COLUMNS = (
+    steps.c.execution_token,
+    steps.c.timeout_token,
+    steps.c.attempts,
+    steps.c.lost,
+    steps.c.kind,
+    steps.c.queue,
+    steps.c.priority,
+    steps.c.deadline_at,
+    now().label("now"),
+)
+
+
+class ClaimsSql(LimitedStartsSql):
+    def claim_step(
+        self,
+        claim: Claim,
+        timeout: float | None,
+        executor: str,
+        *,
+        of: WorkflowVersion | None = None,
+        within: float | None = None,
+        limits: Sequence[Limit] = (),
+        policy: str | None = None,
+    ) -> Claimed | NotYet | Queued | WorkflowVersion | None:
+        """`within`: so many seconds before it is due. `limits`: it waits, Queued, while one of them is full. `policy`:
+        what rules have changed of its options."""
+        if limits:
+            return self._claim_limited(claim, timeout, executor, limits, of=of, within=within)
+        # What waits without a time is woken by what it waits for, never by a message.
+        startable = and_(steps.c.due_at.is_(None), steps.c.status != statuses.WAITING)
+        due = or_(startable, steps.c.due_at <= after(EARLY if within is None else within))
+        statement = step_starts(claim, executor, timeout, policy).where(due, run_goes_on(claim.run_id, of))
+        statement = statement.where(in_time(), is_served(self.served))
+        with self.database.transaction() as connection:
+            share_run(connection, claim.run_id)
+            step = connection.execute(statement.returning(*_CLAIM_COLUMNS)).first()
+            if step is not None:
+                return self._claimed(connection, claim, step, executor)
+            if not has_ticket(connection, claim):
+                return self._too_early(connection, claim, of) or other_than(connection, claim.run_id, of)
+        # It waits at the gate of a limit that it does not have any more.
+        return self._claim_limited(claim, timeout, executor, (), of=of, within=within)
+
+    def _claimed(self, connection: Connection, claim: Claim, step: Row[Any], executor: str) -> Claimed:
+        # A timer's row is claimed as it waits; with it the whole run may have.
+        wake_run(connection, claim.run_id)
+        if step.kind == WAIT:
+            # Its time is up: no event is for it any more.
+            connection.execute(delete(waits).where(waits.c.run_id == claim.run_id, waits.c.path == claim.path))
+        record(connection, claim.run_id, claim.path, entries.CLAIMED, by=executor, attempt=step.attempts)
+        run = connection.execute(select(runs.c.input, *FACTS).where(runs.c.id == claim.run_id)).one()
+        counts, facts = (step.attempts, step.lost), facts_of(run)
+        tokens = (step.execution_token, step.timeout_token)
+        values = (*tokens, *counts, run.input, step.kind)
+        left = seconds_until(step.deadline_at, step.now)
+        return Claimed(*claim.where, *values, facts=facts, route=route_of(step, facts.level), left=left)
+
+    def _too_early(self, connection: Connection, claim: Claim, of: WorkflowVersion | None) -> NotYet | None:
+        row = connection.execute(
+            select(steps.c.due_at, now().label("now"), *STEP_ROUTE)
+            .join(runs, runs.c.id == steps.c.run_id)
+            .where(guard(claim, "claim_step"), steps.c.due_at > now(), is_of(of))
+        ).first()
+        return None if row is None else NotYet((row.due_at - row.now).total_seconds(), Route(row.queue, row.level))
+
+    def apply_policy(self, claim: Claim, timeout: float | None, policy: str | None) -> bool:
+        """The claim did not know the rules of the run: the attempt has another time limit, and other options."""
+        changed = {"timeout_at": after_or_never(timeout), "ring_at": after_or_never(timeout)}
+        recorded = {"policy": None if policy is None else Json(policy)}
+        with self.database.transaction() as connection:
+            done = connection.execute(update(steps).where(guard(claim, "apply_policy")).values(**changed, **recorded))
+        return done.rowcount == 1
+
+    def read_run_rules(self, run_id: str) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
+        """The policies and the labels of a run, for those that do not run its steps."""
+        with self.database.autocommit() as connection:
+            row = connection.execute(select(runs.c.policies, runs.c.labels).where(runs.c.id == run_id)).first()
+        return (None, None) if row is None else (row.policies, row.labels)
+
+    def park_run(
+        self, run_id: str, token: int, reason: str, delay: float, *, of: WorkflowVersion | None = None
+    ) -> bool | WorkflowVersion:
+        """As `park_step`, for a run that has not begun."""
+        its_run = (runs.c.id == run_id, runs.c.token == token, run_can("park_run"), is_of(of))
+        return self._park(update(runs).where(*its_run), run_id, "", reason, after(delay), of)
+
+    def park_step(
+        self, claim: Claim, reason: str, delay: float, *, of: WorkflowVersion | None = None
+    ) -> bool | WorkflowVersion:
+        """No worker here can run it: store the reason, and make it due again later. The token stays, so another worker
+        can claim it. False: stale. A WorkflowVersion: as in `begin_run`."""
+        its_step = (guard(claim, "park_step"), run_goes_on(claim.run_id, of))
+        look = earliest(after(delay), steps.c.start_by, steps.c.deadline_at)
+        return self._park(update(steps).where(*its_step), claim.run_id, claim.path, reason, look, of)
+
+    def _park(
+        self, row: Update, run_id: str, path: str, reason: str, look: Any, of: WorkflowVersion | None
+    ) -> bool | WorkflowVersion:
+        parked = row.values(parked=reason, ring_at=look, rings=0)
+        with self.database.transaction() as connection:
+            share_run(connection, run_id)
+            if connection.execute(parked).rowcount != 1:
+                return other_than(connection, run_id, of) or False
+            # No slot is held for a step that no worker here can run.
+            slots = unqueue(connection, run_id, None, "parked", path)
+            connection.execute(parked)
+            grants = self._leave(connection, slots)
+        self._publish_grants(grants)
+        return True
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def read_step(self, run_id: str, path: str) -> Step | None:
+        with self.database.autocommit() as connection:
+            return run_reads.read_step(connection, run_id, path)
+
+    def read_item(self, run_id: str, path: str) -> Any:
+        """The item of a row."""
+        with self.database.autocommit() as connection:
+            return connection.scalar(select(steps.c.item).where(steps.c.run_id == run_id, steps.c.path == path))
+
+    def retries_of(self, run_id: str) -> int:
+        """The retries of the run's steps that have a budget."""
+        with self.database.autocommit() as connection:
+            return connection.scalar(select(runs.c.retries).where(runs.c.id == run_id)) or 0
+
+    def has_fallen_back(self, run_id: str, path: str) -> bool:
+        with self.database.autocommit() as connection:
+            wanted = select(steps.c.fallback).where(steps.c.run_id == run_id, steps.c.path == path)
+            return connection.scalar(wanted) is not None
+
+    def failure_of(self, run_id: str) -> tuple[str | None, dict[str, Any] | None]:
+        """The step that has failed the run, and its error."""
+        with self.database.autocommit() as connection:
+            row = connection.execute(select(runs.c.failed_step, runs.c.error).where(runs.c.id == run_id)).one()
+        return row.failed_step, row.error
+
+    def token_of(self, run_id: str, path: str) -> tuple[str, int, str | None] | None:
+        """(status, execution token, executor): what there is to know after a commit whose answer was lost."""
+        with self.database.autocommit() as connection:
+            row = connection.execute(
+                select(steps.c.status, steps.c.execution_token, steps.c.executor_id).where(
+                    steps.c.run_id == run_id, steps.c.path == path
+                )
+            ).first()
+        return None if row is None else (row.status, row.execution_token, row.executor_id)
+
+    def running_on(self, executor: str) -> list[RunningAttempt]:
+        with self.database.without_seqscan() as connection:
+            found = connection.execute(RUNNING.where(steps.c.executor_id == executor))
+            return [running_of(row) for row in found]

@@ -1,0 +1,79 @@
+"""Expires a run whose deadline has passed, in portable SQL: cancels its open steps, and fails it like any failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, case, select, true, update
+
+from rival_client.db.guards import run_can, step_can
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import after, now
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
+from rival_client.model.kinds import LEAVES
+from rival_client.model.timers import EARLY
+from rival_client.sql.gates import withdraw
+from rival_client.sql.orphans import leave_awaited
+from rival_workers.engine.effects import Advance
+from rival_workers.store.claim_records import FinishResult
+from rival_workers.store.sql.composite_results import failed_with
+from rival_workers.store.sql.locks import in_lock_order
+from rival_workers.store.sql.scopes import cancel_below
+from rival_workers.store.sql.step_transitions import KEEPER, StepTransitionsSql, as_text, started_detail
+
+
+class ExpirySql(StepTransitionsSql):
+    def expire_run(self, run_id: str, advance: Advance) -> FinishResult | None:
+        """Fail a run that has not ended by its deadline. None: it has ended, fails already, or has time left. Handlers
+        and compensations of a failed run have all the time that they need."""
+
+        def once(connection: Connection, alone: bool) -> FinishResult | None:
+            run = _expired(connection, run_id)
+            return None if run is None else self._fail(connection, run, advance)
+
+        return in_lock_order(self.database, run_id, once, alone=True)
+
+    def _fail(self, connection: Connection, run: Any, advance: Advance) -> FinishResult:
+        following = self._following(connection, run.id, None, advance, True, by=KEEPER)
+        if run.was_pending:
+            following.writer.add(entries.STARTED, **started_detail(run))
+        step = _first_open_leaf(connection, run.id)
+        leave_awaited(connection, run.id, true())
+        stopped, slots = cancel_below(connection, run.id, true())
+        following.slots += slots + withdraw(connection, run.id)
+        deadline = as_text(run.deadline_at)
+        following.writer.add(entries.EXPIRED, deadline=deadline, open=stopped)
+        following.outcome = failed_with(_error(deadline, step), step)
+        following.apply(advance.effects)
+        return following.conclude()
+
+
+def _expired(connection: Connection, run_id: str) -> Any:
+    """The run, which is running from now on. Its row is locked."""
+    is_open = (runs.c.id == run_id, run_can("expire_run"), runs.c.deadline_at <= after(EARLY))
+    # It fails already: the keeper need not look at it again.
+    connection.execute(update(runs).where(*is_open, runs.c.error.is_not(None)).values(ring_at=None))
+    status = connection.scalar(select(runs.c.status).where(*is_open, runs.c.error.is_(None)))
+    if status is None:
+        return None
+    was_pending = status == statuses.PENDING
+    names = ("id", "workflow", "version", "input", "labels", "deadline_at", "priority")
+    columns = [runs.c[name] for name in names]
+    begun = {"started_at": now(), "token": runs.c.token + 1} if was_pending else {}
+    return connection.execute(
+        update(runs)
+        .where(*is_open)
+        .values(status=statuses.RUNNING, ring_at=None, rings=0, parked=None, **begun)
+        .returning(*columns, case((true(), was_pending)).label("was_pending"))
+    ).one()
+
+
+def _first_open_leaf(connection: Connection, run_id: str) -> str | None:
+    is_open = (steps.c.run_id == run_id, step_can("cancel_below"), steps.c.kind.in_(sorted(LEAVES)))
+    return connection.scalar(select(steps.c.path).where(*is_open).order_by(steps.c.created_at, steps.c.path).limit(1))
+
+
+def _error(deadline: str, step: str | None) -> dict[str, Any]:
+    where = "before it began" if step is None else f"at step {step!r}"
+    return {"type": "DeadlineExceeded", "message": f"the run did not end by its deadline, {deadline}; it was {where}"}

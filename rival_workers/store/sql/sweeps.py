@@ -1,0 +1,134 @@
+"""Work of the keeper on limits: messages of granted tickets that were lost, and gates at which something is wrong.
+
+Nothing is wrong as long as every transaction ends. A ticket that a transaction skips, since another one has locked it
+and is rolled back then, waits until the sweep finds it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, or_, select, tuple_, update
+
+from rival_client.db.limit_tables import gates, tickets
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.types import after, now
+from rival_client.model import statuses
+from rival_client.model.kinds import STEP
+from rival_client.sql.gates import Grant, leave, lock_gates, look_again
+from rival_workers.store.sql.grants import GrantsSql
+from rival_workers.store.sql.guards import backed_off, chosen
+from rival_workers.store.sweep_records import SweepOptions
+
+#: Seconds without any start or end after which a gate that nothing uses is deleted.
+IDLE = 3600.0
+
+
+def due_tickets(connection: Connection, options: SweepOptions) -> list[Row[Any]]:
+    """Granted tickets whose message has probably been lost: rows as those of due steps."""
+    due = (
+        select(tickets.c.run_id, tickets.c.path)
+        .where(tickets.c.ring_at <= now())
+        .order_by(tickets.c.ring_at)
+        .limit(options.limit)
+        .with_for_update(skip_locked=True)
+    )
+    rows = connection.execute(
+        update(tickets)
+        .where(tuple_(tickets.c.run_id, tickets.c.path).in_(chosen(due)))
+        .values(ring_at=backed_off(tickets.c.rings, options), rings=tickets.c.rings + 1)
+        .returning(
+            tickets.c.run_id,
+            func.nullif(tickets.c.path, "").label("path"),
+            literal("waiting").label("status"),
+            tickets.c.token,
+            literal(0).label("timeout"),
+            tickets.c.attempt - 1,
+            tickets.c.lost,
+            tickets.c.rings - 1,
+            tickets.c.workflow,
+            tickets.c.version,
+            literal(STEP).label("kind"),
+            tickets.c.queue,
+            tickets.c.level,
+            tickets.c.due_at,
+            literal(None).label("start_by"),
+            literal(None).label("deadline_at"),
+            now().label("now"),
+            literal(False).label("expired"),
+        )
+    )
+    return list(rows)
+
+
+class SweepsSql(GrantsSql):
+    def sweep_gates(self, limit: int) -> list[Grant]:
+        """Look at the gates at which tickets wait: withdraw those whose step does not wait any more, and grant what
+        there is room for. Returns what is to be published."""
+        with self.database.transaction() as connection:
+            granted = _withdraw_stale(connection, tickets.c.rings > 0, self.ring_grace)
+        for gate_id in self._waited_for(limit):
+            with self.database.transaction() as connection:
+                waits_here = and_(tickets.c.gate == gate_id, tickets.c.granted_at.is_(None))
+                granted += _withdraw_stale(connection, waits_here, self.ring_grace)
+            with self.database.transaction() as connection:
+                granted += _look(connection, gate_id, self.ring_grace)
+        self._delete_idle(limit)
+        return granted
+
+    def _waited_for(self, limit: int) -> list[int]:
+        """The gates at which tickets wait, each found with one look into the index."""
+        found: list[int] = []
+        with self.database.autocommit() as connection:
+            while len(found) < limit:
+                later = tickets.c.gate > (found[-1] if found else 0)
+                first = select(func.min(tickets.c.gate)).where(later, tickets.c.granted_at.is_(None))
+                gate_id = connection.scalar(first)
+                if gate_id is None:
+                    break
+                found.append(gate_id)
+        return found
+
+    def _delete_idle(self, limit: int) -> None:
+        waited = select(literal(1)).where(or_(tickets.c.gate == gates.c.id, tickets.c.slot == gates.c.id)).exists()
+        idle = (
+            select(gates.c.id)
+            .where(gates.c.touched_at < after(-IDLE), gates.c.used == 0, ~waited)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        with self.database.transaction() as connection:
+            connection.execute(delete(gates).where(gates.c.id.in_(chosen(idle)), gates.c.used == 0))
+
+
+def _look(connection: Connection, gate_id: int, grace: float) -> list[Grant]:
+    # All shards of a key, in order: a ticket may wait at one that is full while another has room.
+    its = select(gates.c.name, gates.c.key).where(gates.c.id == gate_id)
+    locked = lock_gates(connection, tuple_(gates.c.name, gates.c.key).in_(its))
+    return [grant for gate in locked for grant in look_again(connection, gate, grace)]
+
+
+def _withdraw_stale(connection: Connection, which: ColumnElement[bool], grace: float) -> list[Grant]:
+    """Of these tickets, those whose row has moved on, or has gone."""
+    waits = select(literal(1)).where(
+        steps.c.run_id == tickets.c.run_id,
+        steps.c.path == tickets.c.path,
+        steps.c.status == statuses.WAITING,
+        steps.c.execution_token == tickets.c.token,
+    )
+    begins = select(literal(1)).where(
+        runs.c.id == tickets.c.run_id,
+        tickets.c.path == "",
+        runs.c.status == statuses.PENDING,
+        runs.c.token == tickets.c.token,
+    )
+    stale = (
+        select(tickets.c.run_id, tickets.c.path)
+        .where(which, ~waits.exists(), ~begins.exists())
+        .limit(100)
+        .with_for_update(skip_locked=True)
+    )
+    key = tuple_(tickets.c.run_id, tickets.c.path)
+    gone = connection.execute(delete(tickets).where(key.in_(chosen(stale))).returning(tickets.c.slot))
+    slots = [row.slot for row in gone if row.slot is not None]
+    return leave(connection, slots, grace)

@@ -1,0 +1,23 @@
+"""`rival breaker`: list, open, close and reset, as an operator types it."""
+
+from __future__ import annotations
+
+from tests.acceptance.conftest import Cli
+
+
+def test_a_breaker_is_opened_listed_closed_and_reset(shop: Cli) -> None:
+    shop("breaker", "ls").prints("no circuit breakers")
+    shop("breaker", "open", "openai", "--by", "ana").prints("openai is open")
+    shop("breaker", "ls").prints(
+        """
+        breaker  state  until  failures  probe  changed  by
+        openai  open  closed by hand  0  <time>  ana
+        """
+    )
+    shop("breaker", "open", "openai", "--seconds", "60", "--json").prints_json({"name": "openai", "open": True})
+    [one] = shop("breaker", "ls", "--json").json
+    assert (one["state"], one["opened"], one["probe_run"]) == ("open", 2, None)
+    shop("breaker", "close", "openai").prints("openai is closed")
+    shop("breaker", "close", "openai", code=1).prints("there is no open circuit breaker openai")
+    shop("breaker", "reset", "openai", "--json").prints_json({"name": "openai", "reset": True})
+    shop("breaker", "reset", "openai", code=1)

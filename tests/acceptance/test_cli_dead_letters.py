@@ -1,0 +1,46 @@
+"""`rival dlq`: list, show, redrive and drop, as an operator types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rival_workers import create_workflow, embedded
+from rival_workers.definition.registry import Registry
+from tests.acceptance.conftest import Cli
+
+
+def charge() -> None:
+    raise ConnectionError("the bank is closed")
+
+
+def test_dead_letters_are_listed_shown_redriven_and_dropped(bare: Cli, tmp_path: Path) -> None:
+    file, registry = tmp_path / "runs.db", Registry()
+    bare.env["RIVAL_DATABASE_URL"] = f"sqlite:///{file}"
+    create_workflow("pay").step(charge, on_failure="dead_letter").register(registry)
+    with embedded(file, registry=registry) as rival:
+        for name in ("one", "two", "three"):
+            assert rival.run("pay", run_id=name).wait(20).status == "failed"
+    # No worker runs from here on: what is opened stays open.
+    bare("dlq", "ls", "--workflow", "pay").prints(
+        """
+        run  step  workflow  failed  error
+        three  charge  pay  <time>  ConnectionError: the bank is closed
+        two  charge  pay  <time>  ConnectionError: the bank is closed
+        one  charge  pay  <time>  ConnectionError: the bank is closed
+        """
+    )
+    letter = {"run_id": "three", "path": "charge", "workflow": "pay", "error_type": "ConnectionError"}
+    letter |= {"message": "the bank is closed", "at": "<time>"}
+    bare("dlq", "ls", "--error", "bank", "--limit", "1", "--json").prints_json([letter])
+    shown = bare("dlq", "show", "one")
+    assert "charge of one (pay), failed at" in shown.out
+    assert 'raise ConnectionError("the bank is closed")' in shown.out
+    bare("dlq", "redrive", "one", "--dry-run").prints("would redrive 1 runs")
+    bare("dlq", "redrive", "one", "--by", "ana", "--json").prints_json(
+        {"done": ["one"], "refused": {}, "dry_run": False}
+    )
+    bare("dlq", "redrive", "one", code=1)
+    bare("dlq", "redrive", code=2)
+    bare("dlq", "drop", "--step", "charge", "--json").prints_json({"dropped": 2})
+    bare("dlq", "ls").prints("no dead letters")
+    bare("dlq", "show", "two").prints("two has no dead letters")

@@ -1,0 +1,287 @@
+"""Circuit breakers: when they open, what their steps do meanwhile, and the one attempt that probes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from rival_client import AsyncRival
+from rival_client.model.breakers import Breaker
+from rival_workers import DefinitionError, StepError, breaker, flow, step, value
+from rival_workers.definition.define import define_workflow
+from rival_workers.definition.registry import Registry
+from rival_workers.store.claim_records import BreakerAnswer, Claim
+from rival_workers.store.sweep_records import SweepOptions
+from tests.contract.stage import SOON, Stage
+from tests.support.inline import Inline
+
+MODEL = {"works": False}
+CALLS: list[str] = []
+
+
+def ask(run: Any) -> str:
+    CALLS.append(run.run_id)
+    if not MODEL["works"]:
+        raise TimeoutError("busy")
+    return "answer"
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    MODEL["works"] = False
+    CALLS.clear()
+
+
+def define(inline: Inline, on_open: Any = "fail", **options: Any) -> None:
+    how: dict[str, Any] = {"failures": 2, "reset": 60, "on_open": on_open, **options.pop("breaker", {})}
+    inline.define("llm", step(ask, circuit_breaker=breaker("openai", **how), **options))
+
+
+def run(inline: Inline, run_id: str) -> Any:
+    inline.rival.run("llm", {}, run_id=run_id)
+    inline.drain()
+    return inline.rival.result(run_id) if inline.rival.state(run_id).is_terminal else None
+
+
+def state(inline: Inline) -> str:
+    [one] = inline.rival.breakers()
+    return one.state
+
+
+def time_passes(inline: Inline, seconds: float = 61) -> None:
+    """The clock goes on; where it cannot be set, everything that has happened is put back instead."""
+    if inline.clock is not None:
+        inline.clock.advance(seconds)
+        return
+    with inline.store.database.transaction() as connection:
+        for table, column in (
+            ("breakers", "until"),
+            ("breaker_failures", "bucket"),
+            ("steps", "due_at"),
+            ("steps", "ring_at"),
+        ):
+            change = f"UPDATE rival_{table} SET {column} = {column} - make_interval(secs => :seconds)"
+            connection.execute(text(change), {"seconds": seconds})
+
+
+def test_a_breaker_opens_after_so_many_failures_and_stops_the_next_call_anywhere(inline: Inline) -> None:
+    define(inline)
+    assert run(inline, "a").error["type"] == "TimeoutError"
+    assert state(inline) == "closed"
+    run(inline, "b")
+    assert state(inline) == "open"
+    refused = run(inline, "c")
+    assert (refused.error["type"], refused.error["breaker"]) == ("BreakerOpen", "openai")
+    assert CALLS == ["a", "b"]
+    moved = [entry.detail for entry in inline.rival.history("b") if entry.what == "breaker"]
+    assert moved == [{"name": "openai", "state": "open"}]
+
+
+def test_a_probe_that_succeeds_closes_the_breaker_and_one_that_fails_opens_it_for_longer(inline: Inline) -> None:
+    define(inline)
+    for run_id in ("a", "b"):
+        run(inline, run_id)
+    time_passes(inline)
+    assert run(inline, "probe").error["type"] == "TimeoutError"
+    [one] = inline.rival.breakers()
+    assert (one.state, one.opened) == ("open", 2)
+    assert run(inline, "early").error["type"] == "BreakerOpen"
+    time_passes(inline, 121)
+    MODEL["works"] = True
+    assert run(inline, "good").result == "answer"
+    [one] = inline.rival.breakers()
+    assert (one.state, one.opened, one.failures) == ("closed", 0, 0)
+
+
+def test_several_probes_must_succeed_if_the_breaker_says_so(inline: Inline) -> None:
+    define(inline, breaker={"successes": 2})
+    for run_id in ("a", "b"):
+        run(inline, run_id)
+    time_passes(inline)
+    MODEL["works"] = True
+    run(inline, "one")
+    assert state(inline) == "half_open"
+    run(inline, "two")
+    assert state(inline) == "closed"
+
+
+@pytest.mark.parametrize(
+    ("on_open", "options", "expected"),
+    [
+        ("skip", {}, ("completed", None)),
+        ("fallback", {"fallback": value("cached")}, ("completed", "cached")),
+        ("fail", {"fallback": value("cached")}, ("completed", "cached")),
+        ("fail", {"on_failure": "skip"}, ("completed", None)),
+        ("skip", {"fallback": value("cached")}, ("completed", None)),
+    ],
+)
+def test_a_step_that_is_not_called_does_what_on_open_says(
+    inline: Inline, on_open: str, options: Any, expected: Any
+) -> None:
+    define(inline, on_open, **options)
+    inline.rival.open_breaker("openai")
+    found = run(inline, "r")
+    assert (found.status, found.result) == expected
+    assert CALLS == []
+
+
+def test_a_step_that_waits_is_called_when_the_breaker_is_closed(inline: Inline) -> None:
+    MODEL["works"] = True
+    define(inline, "wait")
+    inline.rival.open_breaker("openai", seconds=30)
+    assert run(inline, "r") is None
+    [waiting] = inline.rival.state("r").steps
+    assert (waiting.status, waiting.attempts) == ("waiting_retry", 0)
+    time_passes(inline, 100)
+    for one in inline.store.due(SweepOptions(10, 1.0, 10.0)):
+        inline.coordinator.attempt(one.run_id, one.path or "", one.token, one.workflow, one.version)
+    assert inline.rival.result("r").result == "answer"
+    assert [entry.what for entry in inline.rival.history("r") if entry.path] == [
+        "claimed", "postponed", "claimed", "breaker", "breaker", "completed",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("counts", "error", "opens"),
+    [
+        ((TimeoutError,), TimeoutError("x"), True),
+        ((TimeoutError,), ValueError("x"), False),
+        (("Timeout*",), TimeoutError("x"), True),
+        ((), StepError("x"), True),
+    ],
+)
+def test_only_errors_that_count_open_the_breaker(inline: Inline, counts: Any, error: Exception, opens: bool) -> None:
+    def fails() -> None:
+        raise error
+
+    inline.define("llm", step(fails, circuit_breaker=breaker("b", failures=1, counts=counts)))
+    run(inline, "r")
+    assert [one.state for one in inline.rival.breakers()] == (["open"] if opens else [])
+
+
+def test_failures_before_the_window_do_not_count(inline: Inline) -> None:
+    define(inline, breaker={"window": 60})
+    run(inline, "a")
+    time_passes(inline, 70)
+    run(inline, "b")
+    assert state(inline) == "closed"
+
+
+def test_operators_open_close_and_reset_breakers(inline: Inline) -> None:
+    define(inline)
+    MODEL["works"] = True
+    inline.rival.open_breaker("openai", by="ana")
+    assert run(inline, "a").error["type"] == "BreakerOpen"
+    [one] = inline.rival.breakers()
+    assert (one.state, one.until, one.changed_by) == ("open", None, "ana")
+    assert inline.rival.close_breaker("openai")
+    assert not inline.rival.close_breaker("openai")
+    assert run(inline, "b").result == "answer"
+    assert inline.rival.reset_breaker("openai")
+    assert not inline.rival.reset_breaker("openai")
+    assert inline.rival.breakers() == []
+
+
+def test_the_async_client_has_the_same_verbs(inline: Inline) -> None:
+    async def use() -> list[Any]:
+        rival = AsyncRival(sync=inline.rival)
+        await rival.open_breaker("b", seconds=5)
+        [one] = await rival.breakers()
+        return [one.state, await rival.close_breaker("b"), await rival.reset_breaker("b")]
+
+    assert asyncio.run(use()) == ["open", True, True]
+
+
+BREAKER = Breaker(name="b", failures=1, reset=0.001)
+
+
+def begun(stage: Stage, count: int) -> list[Claim]:
+    """Attempts that run."""
+    return [stage.begin(f"r{number}") for number in range(count)]
+
+
+def opened(stage: Stage, claim: Claim) -> None:
+    assert stage.store.breaker_failed(BREAKER, claim, "a") == "open"
+    stage.time_passes(1)
+
+
+def test_a_late_success_from_before_the_opening_closes_nothing(stage: Stage) -> None:
+    early, failing, probe = begun(stage, 3)
+    assert stage.store.ask_breaker(BREAKER, early, "a").goes
+    opened(stage, failing)
+    assert stage.store.breaker_succeeded(BREAKER, early, "a") is None
+    assert stage.store.ask_breaker(BREAKER, probe, "a").probes
+    assert stage.store.breaker_succeeded(BREAKER, early, "a") is None
+    assert stage.store.breaker_failed(BREAKER, early, "a") is None
+    assert stage.store.breaker_succeeded(BREAKER, probe, "a") == "closed"
+
+
+@pytest.mark.parametrize("how", ["taken over", "cancelled", "retried"])
+def test_a_probe_that_does_not_run_any_more_makes_room_for_another(stage: Stage, how: str) -> None:
+    failing, probe, other = begun(stage, 3)
+    opened(stage, failing)
+    assert stage.store.ask_breaker(BREAKER, probe, "a").probes
+    assert not stage.store.ask_breaker(BREAKER, other, "b").goes
+    match how:
+        case "taken over":
+            stage.store.take_over_step(probe)
+        case "cancelled":
+            stage.cancel(probe.run_id)
+        case "retried":
+            stage.store.retry_step(probe, SOON, rung=True)
+    assert stage.store.ask_breaker(BREAKER, other, "b").probes
+    assert stage.store.breaker_succeeded(BREAKER, probe, "a") is None
+
+
+def asked_at_once(stage: Stage, claims: list[Claim]) -> list[tuple[Claim, BreakerAnswer]]:
+    barrier = threading.Barrier(len(claims))
+
+    def ask_once(claim: Claim) -> tuple[Claim, BreakerAnswer]:
+        barrier.wait(10)
+        return claim, stage.store.ask_breaker(BREAKER, claim, claim.run_id)
+
+    with ThreadPoolExecutor(len(claims)) as threads:
+        return list(threads.map(ask_once, claims))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pg_stage", ["postgres"], indirect=True)
+def test_of_20_attempts_at_half_open_exactly_one_probes_in_each_of_100_rounds(pg_stage: Stage) -> None:
+    claims = begun(pg_stage, 20)
+    for _ in range(100):
+        assert pg_stage.store.breaker_failed(BREAKER, claims[0], "a") == "open"
+        threading.Event().wait(0.002)
+        answers = asked_at_once(pg_stage, claims)
+        probes = [claim for claim, answer in answers if answer.probes]
+        assert len(answers) == 20
+        assert len(probes) == 1
+        assert sum(answer.goes for _, answer in answers) == 1
+        assert pg_stage.store.breaker_succeeded(BREAKER, probes[0], "a") == "closed"
+
+
+def test_wrong_breakers_are_refused_with_all_problems() -> None:
+    def wrong(**options: Any) -> str:
+        with pytest.raises(DefinitionError) as refused:
+            define_workflow("w", [step(ask, **options)])
+        return "\n".join(refused.value.problems)
+
+    assert "circuit_breaker.failures" in wrong(circuit_breaker=breaker("b", failures=0, window=-1))
+    assert "circuit_breaker.on_open" in wrong(circuit_breaker=breaker("b", on_open="explode"))  # type: ignore[arg-type]
+    assert 'on_open="fallback" needs a fallback' in wrong(circuit_breaker=breaker("b", on_open="fallback"))
+    assert "circuit_breaker" in wrong(circuit_breaker="openai")
+
+
+def test_a_step_of_a_flow_has_no_breaker(inline: Inline) -> None:
+    @flow("f", registry=Registry())
+    def f(ctx: Any) -> Any:
+        return ctx.step(ask, options={"circuit_breaker": breaker("b")})
+
+    inline.define("llm", f)
+    inline.rival.run("llm", {}, run_id="r")
+    inline.drain()
+    assert "circuit_breaker" in inline.rival.result("r").error["message"]

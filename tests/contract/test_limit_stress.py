@@ -1,0 +1,237 @@
+"""Limits under random load on Postgres: never exceeded, nothing lost, no deadlock, no ticket that is overlooked; and
+interleavings that a lock of the test forces.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import select, text
+
+from rival_client.db.database import libpq_url
+from rival_client.db.run_tables import runs, steps
+from rival_client.errors import RivalError
+from rival_workers import limit, step
+from rival_workers.engine.decisions import Retry
+from rival_workers.store.claim_records import Claim, Claimed, Queued
+from tests.contract.stage import ERROR
+from tests.support.inline import Inline
+from tests.support.limits import Slots, assert_gates_are_consistent
+from tests.support.locks import until_blocked
+
+RUNS, THREADS, SECONDS = 40, 6, 3.0
+
+
+@pytest.fixture
+def slots(postgres_url: str) -> Iterator[Slots]:
+    inline = Inline(postgres_url)
+    yield Slots(inline)
+    inline.close()
+
+
+def work(run: Any) -> str:
+    return str(run.run_id)
+
+
+def deadlocks(slots: Slots) -> int:
+    query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    with slots.database.autocommit() as connection:
+        return int(connection.scalar(query) or 0)
+
+
+class Load:
+    """Random operations on the runs of one workflow, until the time is up."""
+
+    def __init__(self, slots: Slots, seed: int) -> None:
+        self.slots, self.random = slots, random.Random(seed)
+        self.until = time.monotonic() + SECONDS
+
+    def run(self) -> int:
+        done = 0
+        while time.monotonic() < self.until:
+            others = [self.lose, self.retry, self.cancel, self.pause]
+            act = self.random.choice([self.claim] * 6 + [self.finish] * 4 + others)
+            # Suppressed: it is not in a status in which this is possible.
+            with suppress(RivalError, AssertionError):
+                act(f"r{self.random.randrange(RUNS)}")
+            done += 1
+        return done
+
+    def row(self, run_id: str) -> Any:
+        with self.slots.database.autocommit() as connection:
+            found = connection.execute(select(steps).where(steps.c.run_id == run_id, steps.c.path == "work")).first()
+        assert found is not None
+        return found
+
+    def claim(self, run_id: str) -> None:
+        self.slots.claim(run_id)
+
+    def held(self, run_id: str) -> Claim:
+        row = self.row(run_id)
+        assert row.status == "running"
+        return Claim(run_id, "work", row.execution_token)
+
+    def finish(self, run_id: str) -> None:
+        self.slots.running[run_id] = self.held(run_id)
+        self.slots.finish(run_id)
+        self.slots.inline.rival.rewind(run_id, "work")
+
+    def lose(self, run_id: str) -> None:
+        self.slots.store.take_over_step(self.held(run_id))
+
+    def retry(self, run_id: str) -> None:
+        self.slots.store.retry_step(self.held(run_id), Retry(0.0, ERROR), rung=True)
+
+    def cancel(self, run_id: str) -> None:
+        self.slots.inline.rival.cancel(run_id)
+        self.slots.inline.rival.retry(run_id)
+
+    def pause(self, run_id: str) -> None:
+        self.slots.inline.rival.pause(run_id)
+        self.slots.inline.rival.resume(run_id)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [[limit("one", 1)], [limit("few", 3)], [limit("wide", 20)], [limit("two", 2), limit("each", 1, key="input.k")]],
+    ids=["one", "few", "sharded", "several"],
+)
+def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limits: Any) -> None:
+    slots.inline.define("w", step(work, concurrency_limit=limits, max_attempts=1000))
+    for n in range(RUNS):
+        slots.start(f"r{n}", {"k": n % 5})
+    before = deadlocks(slots)
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            assert_gates_are_consistent(slots.database)
+
+    with ThreadPoolExecutor(THREADS + 1) as pool:
+        watching = pool.submit(watch)
+        done = [pool.submit(Load(slots, seed).run) for seed in range(THREADS)]
+        wait(done)
+        stop.set()
+        counts = [one.result() for one in done]
+        watching.result()
+    assert sum(counts) > 50
+    slots.store.sweep_gates(500)
+    assert_gates_are_consistent(slots.database, at_rest=True)
+    assert deadlocks(slots) == before
+    _run_dry(slots)
+    assert_gates_are_consistent(slots.database, at_rest=True)
+    assert set(slots.used.values()) == {0}
+
+
+def _run_dry(slots: Slots) -> None:
+    """End all attempts and start all that waits, until every run has ended."""
+    executor = slots.inline.process.executor.id
+    for attempt in slots.store.running_on(executor):
+        slots.store.hand_back_step(attempt.claim)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with slots.database.autocommit() as connection:
+            open_steps = connection.execute(
+                select(steps.c.run_id, steps.c.path, steps.c.execution_token).where(steps.c.completed_at.is_(None))
+            ).all()
+        if not open_steps:
+            return
+        definition = next(iter(slots.inline.registry))
+        for row in open_steps:
+            slots.inline.coordinator.attempt(row.run_id, row.path, row.execution_token, "w", definition.version)
+        slots.inline.doorbell.take()
+    with slots.database.autocommit() as connection:
+        left = connection.execute(select(runs.c.id, runs.c.status).where(runs.c.completed_at.is_(None))).all()
+    raise AssertionError(f"these runs did not end: {left}")
+
+
+# -- forced -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def holder(slots: Slots) -> Iterator[psycopg.Connection[Any]]:
+    connection = psycopg.connect(libpq_url(slots.database.url))
+    yield connection
+    connection.close()
+
+
+def test_a_newcomer_that_decides_to_wait_while_the_last_holder_leaves_is_not_overlooked(
+    slots: Slots, holder: psycopg.Connection[Any]
+) -> None:
+    slots.inline.define("w", step(work, concurrency_limit=1))
+    slots.hold("a")
+    slots.start("b")
+    holder.execute("SELECT 1 FROM rival_gates FOR UPDATE")
+    with ThreadPoolExecutor(2) as pool:
+        enters = pool.submit(slots.claim, "b")
+        until_blocked(slots.database)
+        leaves = pool.submit(slots.finish, "a")
+        time.sleep(0.1)
+        holder.rollback()
+        assert isinstance(enters.result(10), Queued | Claimed)
+        leaves.result(10)
+    assert slots.waiting == []
+    assert_gates_are_consistent(slots.database, at_rest=True)
+
+
+def test_the_canceller_of_a_ticket_that_is_being_granted_gives_the_slot_on(
+    slots: Slots, holder: psycopg.Connection[Any]
+) -> None:
+    slots.inline.define("w", step(work, concurrency_limit=1))
+    slots.hold("a", "b", "c")
+    # A grant of b that is not committed yet.
+    gate = holder.execute("SELECT id FROM rival_gates FOR UPDATE").fetchone()
+    assert gate is not None
+    holder.execute(
+        "UPDATE rival_tickets SET granted_at = now(), slot = %s, ring_at = now() + interval '10 s' WHERE run_id = 'b'",
+        gate,
+    )
+    holder.execute("UPDATE rival_gates SET max = 2, used = 2")
+    holder.execute("UPDATE rival_limits SET max = 2")
+    with ThreadPoolExecutor(1) as pool:
+        cancels = pool.submit(slots.inline.rival.cancel, "b")
+        until_blocked(slots.database)
+        holder.commit()
+        assert cancels.result(10) is True
+    assert slots.granted == ["c"]
+    assert slots.used == {"w/work": 2}
+    assert_gates_are_consistent(slots.database, at_rest=True)
+
+
+def test_two_steps_that_want_two_limits_in_opposite_order_do_not_deadlock(slots: Slots) -> None:
+    first, second = limit("first", 3), limit("second", 3)
+    slots.inline.define("w", step(work, concurrency_limit=[first, second]))
+    slots.inline.define("v", step(work, concurrency_limit=[second, first]))
+    before = deadlocks(slots)
+
+    def turns(workflow: str) -> None:
+        for n in range(15):
+            run_id = f"{workflow}{n}"
+            slots.start(run_id, workflow=workflow)
+            if isinstance(slots.claim(run_id, workflow=workflow), Claimed):
+                slots.finish(run_id, workflow=workflow)
+
+    with ThreadPoolExecutor(4) as pool:
+        for one in [pool.submit(turns, name) for name in ("w", "v")]:
+            one.result(60)
+    assert deadlocks(slots) == before
+    assert_gates_are_consistent(slots.database)
+
+
+def test_a_ticket_that_was_skipped_is_found_by_the_sweep(slots: Slots, holder: psycopg.Connection[Any]) -> None:
+    slots.inline.define("w", step(work, concurrency_limit=1))
+    slots.hold("a", "b")
+    holder.execute("SELECT 1 FROM rival_tickets WHERE run_id = 'b' FOR UPDATE")
+    slots.finish("a")
+    holder.rollback()
+    assert (slots.waiting, slots.used) == (["b"], {"w/work": 0})
+    assert [one.run_id for one in slots.store.sweep_gates(10)] == ["b"]
+    assert slots.granted == ["b"]

@@ -1,0 +1,291 @@
+"""Rules of runs and of the fleet, on every store: what they change, what is recorded of it, and how it is explained."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from rival_client.errors import InvalidArgument, NotPossible
+from rival_client.model.matchers import default, labelled, named, of_kind, tagged
+from rival_workers import flow, for_each, step, workflow
+from rival_workers.definition.define import define_workflow
+from tests.support.inline import Inline
+
+
+def work() -> str:
+    return "done"
+
+
+def boom() -> None:
+    raise ValueError("boom")
+
+
+def started(inline: Inline, *steps: Any, workflow_policies: Any = (), **options: Any) -> None:
+    inline.define("w", *steps, policies=workflow_policies)
+    inline.rival.run("w", {}, "r", **options)
+    inline.drain()
+
+
+def timeouts(inline: Inline, run_id: str = "r") -> dict[str, float | None]:
+    """What each step's last attempt had, by what is recorded."""
+    explained = {one.path: inline.rival.explain_policy(run_id, one.path) for one in inline.rival.state(run_id).steps}
+    return {path: one.config.timeout for path, one in explained.items()}
+
+
+# -- rules of a run ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([("a", {"timeout": 60})], {"a": 60, "b": 7}),
+        ([(default, {"timeout": 60})], {"a": 60, "b": 60}),
+        ([(named("[b]"), {"timeout": 60})], {"a": 5, "b": 60}),
+        ([(of_kind("branch"), {"timeout": 60})], {"a": 5, "b": 7}),
+        ([({"path": "a"}, {"timeout": 60}), (default, {"timeout": 61})], {"a": 60, "b": 61}),
+        ([(tagged("slow"), {"timeout": 60})], {"a": 5, "b": 60}),
+        ([({"workflow": "w", "name": "b"}, {"timeout": 60})], {"a": 5, "b": 60}),
+        ([({"workflow": "other"}, {"timeout": 60})], {"a": 5, "b": 7}),
+    ],
+)
+def test_rules_of_a_run_come_over_the_options_of_its_steps(inline: Inline, rules: Any, expected: Any) -> None:
+    steps = [step(work, name="a", timeout=5), step(work, name="b", tags="slow")]
+    started(inline, *steps, workflow_policies=[(default, {"timeout": 7})], policies=rules)
+    assert inline.rival.state("r").status == "completed"
+    assert timeouts(inline) == expected
+
+
+def test_replace_drops_the_options_of_the_steps_and_of_the_workflow(inline: Inline) -> None:
+    steps = [step(boom, name="a", max_retries=5, backoff="none")]
+    started(inline, *steps, policies=[(default, {"timeout": 60})], policies_mode="replace")
+    state = inline.rival.state("r")
+    assert (state.status, state.steps[0].attempts) == ("failed", 1)
+    config = inline.rival.explain_policy("r", "a").config
+    assert (config.timeout, config.max_retries, config.backoff) == (60, None, None)
+
+
+def test_the_rules_of_a_run_decide_about_its_retries(inline: Inline) -> None:
+    started(inline, step(boom, name="a"), policies=[("a", {"max_retries": 2, "backoff": "none"})])
+    state = inline.rival.state("r")
+    assert state.steps[0].attempts == 3
+    assert state.policies == {
+        "rules": [{"match": {"name": "a"}, "options": {"max_retries": 2, "backoff": "none"}}],
+        "mode": "merge",
+    }
+    assert all(one.policy is not None for one in state.attempts)
+
+
+def test_a_timeout_by_a_rule_of_the_run_is_on_the_row(inline: Inline) -> None:
+    seen: list[Any] = []
+
+    def look() -> None:
+        [row] = [one for one in inline.rival.state("r").steps if one.status == "running"]
+        seen.append((row.timeout_at, row.started_at))
+
+    started(inline, step(look, name="a"), step(look, name="b"), policies=[(default, {"timeout": 600})])
+    assert [round((at - since).total_seconds()) for at, since in seen] == [600, 600]
+
+
+def test_runs_without_rules_record_nothing(inline: Inline) -> None:
+    started(inline, step(work, name="a", timeout=5))
+    assert [one.policy for one in inline.rival.state("r").steps] == [None]
+
+
+def test_many_runs_and_schedules_have_rules_too(inline: Inline) -> None:
+    inline.define("w", step(work, name="a"))
+    rules = [("a", {"timeout": 60})]
+    for one in inline.rival.run_many("w", [{}, {}], policies=rules):
+        inline.drain()
+        assert timeouts(inline, one.run_id) == {"a": 60}
+    inline.rival.schedule("w", 3600, name="s", policies=rules, policies_mode="merge")
+    [kept] = inline.rival.schedules()
+    assert kept.options == {"policies": [[{"name": "a"}, {"timeout": 60.0}]], "policies_mode": "merge"}
+
+
+def test_children_are_given_rules_of_their_own(inline: Inline) -> None:
+    inline.define("child", step(work, name="a"))
+
+    @flow("f", register=False)
+    def body(ctx: Any) -> Any:
+        ctx.call("child", {}, policies=[("a", {"timeout": 60})])
+        return ctx.spawn("child", {}, policies=[("a", {"timeout": 61})]).run_id
+
+    inline.define("w", body)
+    inline.rival.run("w", {}, "r")
+    inline.drain()
+    children = [one.run_id for one in inline.rival.runs(workflow="child")]
+    assert sorted(timeouts(inline, one)["a"] or 0 for one in children) == [60, 61]
+
+
+def test_steps_of_flows_and_of_nested_workflows_and_items_follow_rules(inline: Inline) -> None:
+    calls: list[int] = []
+
+    def flaky() -> int:
+        calls.append(1)
+        if len(calls) < 3:
+            raise ValueError("not yet")
+        return len(calls)
+
+    @flow("f", register=False)
+    def body(ctx: Any) -> Any:
+        return ctx.step(flaky)
+
+    inner = define_workflow("inner", [step(work, name="a")])
+    items = for_each("each", items=lambda: [1, 2], do=[step(work, name="i")])
+    rules = [
+        ("flaky", {"max_retries": 3, "backoff": "none"}),
+        ({"path": "inner/*"}, {"timeout": 60}),
+        ("i", {"timeout": 61}),
+    ]
+    started(inline, body, workflow(inner), items, policies=rules)
+    assert inline.rival.state("r").status == "completed"
+    found = timeouts(inline)
+    assert (found["inner/a"], found["each[0]/i"], found["each[1]/i"]) == (60, 61, 61)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("charge", "give a list"),
+        ([("a",)], r"policies\[0\]: give \(matcher, options\)"),
+        (
+            [("a", {"timeuot": 1}), ("b", {"timeout": -1})],
+            r"policies\[0\]: unknown option 'timeuot'.*policies\[1\]: option timeout",
+        ),
+        ([(work, {"timeout": 1})], r"use its name here, as tagged\('work'\)"),
+        ([("a", {"execution_mode": "external"})], "'execution_mode' is part of the workflow"),
+        ([("a", {"fallback": work})], "a function is code"),
+        ([({"nmae": "a"}, {})], "unknown condition 'nmae'"),
+    ],
+)
+def test_every_problem_of_a_runs_rules_is_named(inline: Inline, given: Any, says: str) -> None:
+    inline.define("w", step(work, name="a"))
+    with pytest.raises(InvalidArgument, match=says):
+        inline.rival.run("w", {}, policies=given)
+    with pytest.raises(InvalidArgument, match="policies_mode"):
+        inline.rival.run("w", {}, policies_mode="replace")
+
+
+# -- rules of the fleet -----------------------------------------------------------------------------------
+
+
+def test_a_rule_of_the_fleet_applies_after_the_keepers_next_round_and_not_without(inline: Inline) -> None:
+    inline.define("w", step(work, name="a", timeout=5))
+    rule = inline.rival.set_policy("a", {"timeout": 60}, reason="slow bank", by="ana")
+    inline.rival.run("w", {}, "before")
+    inline.drain()
+    inline.keeper.run_once()
+    inline.rival.run("w", {}, "after")
+    inline.drain()
+    assert (timeouts(inline, "before"), timeouts(inline, "after")) == ({"a": 5}, {"a": 60})
+    [field] = [one for one in inline.rival.explain_policy("after", "a").fields if one.name == "timeout"]
+    assert (field.layer, field.rule) == ("fleet", rule.id)
+    assert field.because.startswith(f"fleet rule {rule.id}, slow bank, by ana")
+    assert inline.rival.remove_policy(rule.id)
+    assert not inline.rival.remove_policy(rule.id)
+    inline.keeper.run_once()
+    inline.rival.run("w", {}, "removed")
+    inline.drain()
+    assert timeouts(inline, "removed") == {"a": 5}
+
+
+def test_a_rule_that_is_set_while_an_attempt_runs_does_not_change_that_attempt(inline: Inline) -> None:
+    def set_a_rule() -> None:
+        inline.rival.set_policy(default, {"timeout": 60, "max_retries": 5, "backoff": "none"})
+        inline.keeper.run_once()
+        raise ValueError("boom")
+
+    inline.define("w", step(set_a_rule, name="a"))
+    inline.rival.run("w", {}, "r")
+    inline.drain()
+    state = inline.rival.state("r")
+    assert (state.status, state.steps[0].attempts) == ("failed", 1)
+
+
+def test_fleet_rules_come_over_the_rules_of_a_run_field_by_field(inline: Inline) -> None:
+    inline.define("w", step(work, name="a", heartbeat=9))
+    inline.rival.set_policy("a", {"timeout": 60})
+    inline.keeper.run_once()
+    inline.rival.run("w", {}, "r", policies=[("a", {"timeout": 30, "max_attempts": 4})])
+    inline.drain()
+    found = {one.name: (one.value, one.layer) for one in inline.rival.explain_policy("r", "a").fields}
+    assert found["timeout"] == (60, "fleet")
+    assert found["max_attempts"] == (4, "run")
+    assert found["heartbeat"] == (9, "step")
+    assert found["max_delay"] == (30, "default")
+
+
+def test_a_rule_for_labels_and_a_workflow_is_only_for_those(inline: Inline) -> None:
+    inline.define("w", step(work, name="a"))
+    inline.define("v", step(work, name="a"))
+    inline.rival.set_policy(labelled(tenant="acme"), {"timeout": 60}, workflow="w")
+    inline.keeper.run_once()
+    for run_id, name, labels in (
+        ("1", "w", {"tenant": "acme"}),
+        ("2", "w", {"tenant": "x"}),
+        ("3", "v", {"tenant": "acme"}),
+    ):
+        inline.rival.run(name, {}, run_id, labels=labels)
+    inline.rival.run("w", {}, "4")
+    inline.drain()
+    assert [timeouts(inline, run_id)["a"] for run_id in "1234"] == [60, None, None, None]
+
+
+def test_a_rule_expires_without_another_change(inline: Inline) -> None:
+    inline.define("w", step(work, name="a"))
+    rule = inline.rival.set_policy("a", {"timeout": 60}, until=0.3)
+    assert rule.expires_at is not None
+    inline.keeper.run_once()
+    assert inline.process.rules.current().rules
+    expired = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=20)
+    while inline.process.rules.current().rules and dt.datetime.now(dt.UTC) < expired:
+        if inline.clock is not None:
+            inline.clock.advance(1)
+        inline.keeper.run_once()
+    assert not inline.process.rules.current().rules
+
+
+def test_rules_are_listed_newest_first_and_each_change_is_a_version(inline: Inline) -> None:
+    versions = []
+    for seconds in (1, 2):
+        inline.rival.set_policy("a", {"timeout": seconds})
+        inline.keeper.run_once()
+        versions.append(inline.process.rules.current().version)
+    assert [one.rule.options["timeout"] for one in inline.rival.policies()] == [2, 1]
+    assert versions[0] < versions[1]
+    with pytest.raises(InvalidArgument, match="give at least one option"):
+        inline.rival.set_policy("a", {})
+
+
+# -- explaining -------------------------------------------------------------------------------------------
+
+
+def test_each_attempt_is_explained_with_the_rules_that_it_had(inline: Inline) -> None:
+    inline.define("w", step(boom, name="a", max_retries=1, backoff="none", timeout=5))
+    inline.rival.set_policy("a", {"timeout": 60})
+    inline.keeper.run_once()
+    inline.rival.run("w", {}, "r")
+    [message] = inline.doorbell.take()
+    inline.deliver(message)
+    inline.rival.set_policy("a", {"timeout": 70})
+    inline.keeper.run_once()
+    inline.drain()
+    first, last = (inline.rival.explain_policy("r", "a", attempt=number).config.timeout for number in (1, 2))
+    assert (first, last) == (60, 70)
+    inline.rival.set_policy("a", {"timeout": 80})
+    assert inline.rival.explain_policy("r", "a", preview=True).config.timeout == 80
+    assert inline.rival.explain_policy("r", "a").config.timeout == 70
+    with pytest.raises(NotPossible, match="has made 2 attempts"):
+        inline.rival.explain_policy("r", "a", attempt=3)
+    with pytest.raises(NotPossible, match="has no step 'nix'"):
+        inline.rival.explain_policy("r", "nix")
+
+
+def test_a_step_that_has_not_begun_has_a_preview(inline: Inline) -> None:
+    inline.define("w", step(work, name="a"), step(work, name="b", timeout=5))
+    inline.rival.run("w", {}, "r", policies=[("a", {"timeout": 9})])
+    found = inline.rival.explain_policy("r", "a")
+    assert (found.attempt, found.config.timeout) == (None, 9)
+    assert inline.rival.explain_policy("r", "b").config.timeout == 5

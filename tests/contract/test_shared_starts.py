@@ -1,0 +1,304 @@
+"""Starts that share a run, on every store: singletons, debounced starts and batches."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rival_client import InvalidArgument, NotPossible, Rival
+from rival_client.settings import Settings
+from rival_workers import delay_step, step
+from tests.contract.test_run_times import go_on, pass_time, recorded, status
+from tests.support.flows import define, finish
+from tests.support.inline import Inline
+
+
+def waits(inline: Inline) -> None:
+    inline.define("w", step(lambda input: input, name="a"), delay_step(3600, name="wait"))
+
+
+def echo(inline: Inline, name: str = "w") -> None:
+    inline.define(name, step(lambda input: input, name="a"))
+
+
+def inputs(inline: Inline) -> list[Any]:
+    return [run.input for run in reversed(inline.rival.runs())]
+
+
+# -- singletons ---------------------------------------------------------------------------------------------
+
+
+def test_a_second_start_returns_the_run_that_has_the_place(inline: Inline) -> None:
+    waits(inline)
+    first = inline.rival.run("w", 1, singleton="user-7")
+    inline.drain()
+    again = inline.rival.run("w", 2, singleton="user-7")
+    assert (again.run_id, again.status, again.instead_of) == (first.run_id, "running", None)
+    other = inline.rival.run("w", 3, singleton="user-8")
+    assert other.status == "started"
+    assert inline.rival.state(first.run_id).singleton == "user-7"
+
+
+def test_a_skipped_start_says_which_run_has_the_place_and_is_in_its_history(inline: Inline) -> None:
+    waits(inline)
+    first = inline.rival.run("w", 1, run_id="first", singleton="k")
+    skipped = inline.rival.run("w", 2, run_id="second", singleton="k", on_conflict="skip")
+    assert (skipped.run_id, skipped.status, skipped.instead_of) == ("second", "skipped", first.run_id)
+    assert [run.run_id for run in inline.rival.runs()] == ["first"]
+    inline.drain()
+    [entry] = [one for one in inline.rival.history("first") if one.what == "start_skipped"]
+    assert entry.detail == {"run_id": "second"}
+
+
+def test_cancel_replaces_the_run_that_has_the_place(inline: Inline) -> None:
+    waits(inline)
+    inline.rival.run("w", 1, run_id="first", singleton="k")
+    inline.drain()
+    second = inline.rival.run("w", 2, run_id="second", singleton="k", on_conflict="cancel")
+    assert second.status == "started"
+    inline.drain()
+    assert (status(inline, "first"), status(inline, "second")) == ("cancelled", "suspended")
+
+
+def test_the_place_is_free_again_when_the_run_has_ended_and_is_per_workflow(inline: Inline) -> None:
+    echo(inline)
+    echo(inline, "other")
+    first = inline.rival.run("w", 1, singleton="k")
+    assert inline.rival.run("other", 1, singleton="k").status == "started"
+    inline.drain()
+    assert status(inline, first.run_id) == "completed"
+    assert inline.rival.run("w", 2, singleton="k").status == "started"
+
+
+def test_the_same_start_again_finds_its_own_run(inline: Inline) -> None:
+    waits(inline)
+    inline.rival.run("w", 1, run_id="r", singleton="k")
+    for how in ("return", "skip", "cancel"):
+        again = inline.rival.run("w", 1, run_id="r", singleton="k", on_conflict=how)  # type: ignore[arg-type]
+        assert (again.run_id, again.status) == ("r", "running"), how
+
+
+def test_a_run_whose_place_is_taken_cannot_be_reopened(inline: Inline) -> None:
+    waits(inline)
+    inline.rival.run("w", 1, run_id="old", singleton="k")
+    inline.drain()
+    inline.rival.cancel("old")
+    inline.rival.run("w", 2, run_id="new", singleton="k")
+    for verb in (lambda: inline.rival.retry("old"), lambda: inline.rival.rewind("old", "a")):
+        with pytest.raises(NotPossible, match="run 'new' has its singleton place 'k'"):
+            verb()
+    inline.rival.cancel("new")
+    inline.rival.retry("old")
+    assert status(inline, "old") in ("running", "suspended")
+
+
+def test_a_run_that_never_began_and_whose_place_is_taken_cannot_be_retried(inline: Inline) -> None:
+    waits(inline)
+    inline.rival.run("w", 1, run_id="old", singleton="k")
+    inline.rival.cancel("old")
+    inline.rival.run("w", 2, run_id="new", singleton="k")
+    with pytest.raises(NotPossible, match="run 'new' has its singleton place 'k'"):
+        inline.rival.retry("old")
+
+
+def test_eight_producers_that_start_one_singleton_start_one_run(inline: Inline) -> None:
+    waits(inline)
+    barrier = threading.Barrier(8)
+
+    def start(number: int) -> str:
+        barrier.wait()
+        return inline.rival.run("w", number, singleton="k").run_id
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(start, range(8)))) == 1
+
+
+def test_a_tick_of_a_schedule_whose_place_is_taken_is_skipped(inline: Inline) -> None:
+    waits(inline)
+    inline.rival.schedule("w", 60, name="s", singleton="nightly", on_conflict="skip", catch_up="last", input=1)
+    for _ in range(3):
+        past = "now() - interval '1 minute'" if inline.store.database.is_postgres else "rival_now() - 60"
+        with inline.store.database.transaction() as connection:
+            connection.exec_driver_sql(f"UPDATE rival_schedules SET next_at = {past}")
+        if inline.clock is not None:
+            inline.clock.advance(60)
+        go_on(inline)
+    assert len(inline.rival.runs()) == 1
+
+
+# -- debounce -----------------------------------------------------------------------------------------------
+
+
+def test_starts_with_one_key_become_one_run_with_the_last_input(inline: Inline) -> None:
+    echo(inline)
+    first = inline.rival.run("w", 1, debounce=5, key="doc-1")
+    pass_time(inline, 3)
+    second = inline.rival.run("w", 2, debounce=5, key="doc-1")
+    inline.rival.run("w", 9, debounce=5, key="doc-2")
+    assert (first.status, second.status, second.run_id) == ("started", "gathered", first.run_id)
+    pass_time(inline, 3)
+    inline.drain()
+    assert status(inline, first.run_id) == "pending", "the second start has postponed it"
+    pass_time(inline, 30)
+    go_on(inline)
+    assert sorted(run.result for run in inline.rival.runs()) == [2, 9]
+    assert recorded(inline, first.run_id)[:2] == [(None, "gathered"), (None, "started")]
+    third = inline.rival.run("w", 3, debounce=5, key="doc-1")
+    assert (third.status, third.run_id != first.run_id) == ("started", True)
+
+
+def test_a_debounced_run_begins_at_the_latest_after_max_wait(inline: Inline) -> None:
+    echo(inline)
+    first = inline.rival.run("w", 0, debounce=5, key="k", max_wait=12)
+    inline.drain()
+    for number in range(1, 4):
+        pass_time(inline, 3)
+        inline.rival.run("w", number, debounce=5, key="k", max_wait=12)
+    state = inline.rival.state(first.run_id)
+    assert state.due_at is not None
+    waited = (state.due_at - state.created_at).total_seconds()
+    assert waited == pytest.approx(12, abs=0.5)
+    pass_time(inline, 4)
+    go_on(inline)
+    assert inline.rival.state(first.run_id).status == "completed"
+
+
+def test_collected_inputs_are_all_there_as_they_were_written(inline: Inline) -> None:
+    echo(inline)
+    values = [{"b": 1.0, "a": 10**30}, "x,]", [[]], None]
+    for value in values:
+        inline.rival.run("w", value, debounce=5, key="k", collect=True, labels={"tenant": "acme"})
+    pass_time(inline, 30)
+    go_on(inline)
+    [run] = inline.rival.runs(labels={"tenant": "acme"})
+    assert json.dumps(run.result) == json.dumps(values)
+    assert run.gathered == 4
+
+
+# -- batches ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_begins_when_it_is_full_or_when_its_time_is_up(inline: Inline) -> None:
+    echo(inline)
+    started = [inline.rival.run("w", number, batch=3, within=10, key="k") for number in range(4)]
+    assert [one.status for one in started] == ["started", "gathered", "gathered", "started"]
+    inline.drain()
+    assert inline.rival.state(started[0].run_id).result == [0, 1, 2]
+    assert status(inline, started[3].run_id) == "pending"
+    pass_time(inline, 30)
+    go_on(inline)
+    assert inline.rival.state(started[3].run_id).result == [3]
+
+
+def test_a_batch_is_not_postponed_by_its_inputs(inline: Inline) -> None:
+    echo(inline)
+    first = inline.rival.run("w", 0, batch=100, within=10, key="k")
+    due = inline.rival.state(first.run_id).due_at
+    pass_time(inline, 5)
+    inline.rival.run("w", 1, batch=100, within=10, key="k")
+    after = inline.rival.state(first.run_id)
+    assert after.due_at is not None
+    assert due is not None
+    assert abs((after.due_at - after.created_at).total_seconds() - 10) < 0.5
+
+
+def test_a_batch_of_one_begins_at_once(inline: Inline) -> None:
+    echo(inline)
+    inline.rival.run_many("w", [0])
+    started = [inline.rival.run("w", number, batch=1, within=10) for number in range(2)]
+    inline.drain()
+    assert [inline.rival.state(one.run_id).result for one in started] == [[0], [1]]
+
+
+def test_inputs_that_do_not_fit_into_one_run_begin_another(inline: Inline) -> None:
+    echo(inline)
+    object.__setattr__(inline.rival.settings, "max_payload", 100)
+    started = [inline.rival.run("w", "x" * 40, batch=100, within=10, key="k") for _ in range(3)]
+    assert len({one.run_id for one in started}) == 2
+    go_on(inline)
+    assert inline.rival.state(started[0].run_id).status == "completed", "the full one has begun"
+
+
+def test_every_input_of_eight_producers_is_in_exactly_one_run(inline: Inline) -> None:
+    """While runs begin."""
+    echo(inline)
+    each = 25
+    stop = threading.Event()
+
+    def produce(producer: int) -> None:
+        for number in range(each):
+            inline.rival.run("w", producer * each + number, batch=7, within=0.01, key="k")
+
+    def begin() -> None:
+        while not stop.is_set():
+            go_on(inline)
+
+    with ThreadPoolExecutor(9) as pool:
+        working = pool.submit(begin)
+        for one in [pool.submit(produce, producer) for producer in range(8)]:
+            one.result(timeout=60)
+        stop.set()
+        working.result(timeout=60)
+    pass_time(inline, 60)
+    go_on(inline)
+    runs = inline.rival.runs(limit=1000)
+    assert {run.status for run in runs} == {"completed"}
+    assert sorted(value for run in runs for value in run.result) == list(range(8 * each))
+    assert all(len(run.result) <= 7 for run in runs)
+
+
+# -- refused ------------------------------------------------------------------------------------------------
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"on_conflict": "skip"}, "give that too"),
+    ({"singleton": "k", "on_conflict": "queue"}, "concurrency_limit"),
+    ({"singleton": "k", "on_conflict": "wait"}, "one of"),
+    ({"singleton": ""}, "singleton"),
+    ({"key": "k"}, "with `debounce` or `batch`"),
+    ({"within": 5}, "with `debounce` or `batch`"),
+    ({"debounce": 5, "batch": 5, "within": 5}, "either `debounce` or `batch`"),
+    ({"debounce": 0}, "debounce"),
+    ({"debounce": 5, "max_wait": 1}, "less than debounce"),
+    ({"debounce": 5, "within": 1}, "it is for `batch`"),
+    ({"batch": 5}, "within=10"),
+    ({"batch": 0, "within": 1}, "batch"),
+    ({"batch": 5, "within": 1, "collect": True}, "it is for `debounce`"),
+    ({"debounce": 5, "delay": 5}, "share the run"),
+    ({"debounce": 5, "singleton": "k"}, "share the run"),
+    ({"batch": 5, "within": 5, "deadline": 60}, "share the run"),
+]
+
+
+@pytest.mark.parametrize(("options", "problem"), WRONG)
+def test_options_that_do_not_fit_are_refused(inline: Inline, options: dict[str, Any], problem: str) -> None:
+    echo(inline)
+    with pytest.raises(InvalidArgument, match=problem):
+        inline.rival.run("w", 1, **options)
+    assert inline.rival.runs() == []
+
+
+def test_what_has_no_meaning_elsewhere_is_refused(inline: Inline) -> None:
+    echo(inline)
+    for options in ({"singleton": "k"}, {"debounce": 5}, {"batch": 5, "within": 5}):
+        with pytest.raises(InvalidArgument, match="start each with `run`"):
+            inline.rival.run_many("w", [1], **options)  # type: ignore[arg-type]
+        define(inline, lambda ctx, o=options: ctx.call("w", 1, **o), "parent")
+        run = inline.rival.run("parent")
+        assert finish(inline, run.run_id) == "InvalidArgument"
+    with pytest.raises(InvalidArgument, match="each tick is a run"):
+        inline.rival.schedule("w", 60, name="s", debounce=5)
+    with pytest.raises(InvalidArgument, match='give "skip"'):
+        inline.rival.schedule("w", 60, name="s", singleton="k")
+    with pytest.raises(InvalidArgument, match="leave it out, and give `key`"):
+        inline.rival.run("w", 1, run_id="r", debounce=5)
+
+
+def test_another_client_sees_the_same_runs(inline: Inline) -> None:
+    echo(inline)
+    other = Rival(settings=Settings(database_url=inline.store.database.url), database=inline.store.database)
+    first = inline.rival.run("w", 1, debounce=5, key="k")
+    assert other.run("w", 2, debounce=5, key="k").run_id == first.run_id

@@ -1,0 +1,137 @@
+"""Limits in tests: attempts that stay `running` until the test ends them, and what must hold of gates at any moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from rival_client.db.database import Database
+from rival_client.db.limit_tables import gates, limits, tickets
+from rival_client.db.run_tables import runs, steps
+from rival_client.model.payload import Json
+from rival_workers.engine import interpreter
+from rival_workers.engine.decisions import End
+from rival_workers.engine.step_limits import limits_at
+from rival_workers.store.claim_records import Claim, Claimed
+from tests.support.inline import Inline
+
+
+class Slots:
+    """Claims steps of an `Inline` without running them."""
+
+    def __init__(self, inline: Inline) -> None:
+        self.inline, self.store, self.database = inline, inline.store, inline.store.database
+        self.running: dict[str, Claim] = {}
+
+    def start(self, run_id: str, input: Any = None, workflow: str = "w") -> None:
+        """A run whose first step is open; no message is left."""
+        self.inline.rival.run(workflow, input, run_id=run_id)
+        self.store.begin_run(
+            run_id,
+            0,
+            interpreter.first(self._plan(workflow)).with_options(self._definition(workflow).policies.at),
+            claim_for=None,
+        )
+        self.inline.doorbell.take()
+
+    def claim(self, run_id: str, path: str = "work", workflow: str = "w", *, limited: bool = True) -> Any:
+        """What the store says to a claim with the present token."""
+        token = self.step(run_id, path)["execution_token"]
+        config = self._definition(workflow).policies.at(path)
+        its_limits = limits_at(workflow, path, config) if limited else ()
+        executor = self.inline.process.executor.id
+        claimed = self.store.claim_step(Claim(run_id, path, token), config.limit, executor, limits=its_limits)
+        if isinstance(claimed, Claimed):
+            self.running[run_id] = Claim(run_id, path, claimed.token)
+        return claimed
+
+    def hold(self, *run_ids: str, input: Any = None) -> None:
+        """Start each of them and claim its step."""
+        for run_id in run_ids:
+            self.start(run_id, input)
+            self.claim(run_id)
+
+    def finish(self, run_id: str, workflow: str = "w") -> Any:
+        claim = self.running.pop(run_id)
+        end = End("completed", Json("null"))
+        advance = interpreter.advance(self._plan(workflow), claim.path, end, "step").with_options(
+            self._definition(workflow).policies.at
+        )
+        return self.store.finish_step(claim, end, advance, claim_for=None)
+
+    def _definition(self, workflow: str) -> Any:
+        return next(one for one in self.inline.registry if one.name == workflow)
+
+    def _plan(self, workflow: str) -> Any:
+        return self._definition(workflow).plan
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    def step(self, run_id: str, path: str = "work") -> Any:
+        with self.database.autocommit() as connection:
+            where = (steps.c.run_id == run_id, steps.c.path == path)
+            return connection.execute(select(steps).where(*where)).mappings().one()
+
+    def run(self, run_id: str) -> Any:
+        with self.database.autocommit() as connection:
+            return connection.execute(select(runs).where(runs.c.id == run_id)).one()
+
+    def status(self, run_id: str, path: str = "work") -> str:
+        return str(self.step(run_id, path)["status"])
+
+    @property
+    def used(self) -> dict[str, int]:
+        """Key (or the name of a limit without keys) -> slots in use."""
+        counted: Counter[str] = Counter()
+        with self.database.autocommit() as connection:
+            for row in connection.execute(select(gates)):
+                counted[row.key or row.name] += row.used
+        return dict(counted)
+
+    @property
+    def waiting(self) -> list[str]:
+        """Runs whose ticket is not granted, in the order of the queue."""
+        return self._tickets(tickets.c.granted_at.is_(None))
+
+    @property
+    def granted(self) -> list[str]:
+        return self._tickets(tickets.c.granted_at.is_not(None))
+
+    def _tickets(self, which: Any) -> list[str]:
+        with self.database.autocommit() as connection:
+            return list(connection.scalars(select(tickets.c.run_id).where(which).order_by(tickets.c.rank)))
+
+
+def assert_gates_are_consistent(database: Database, *, at_rest: bool = False) -> None:
+    """The count of each gate is what rows and tickets use, and no more than allowed. `at_rest`: no ticket waits at a
+    gate that has room, and every ticket belongs to a row that waits."""
+    with database.snapshot() as connection:
+        found = {row.id: row for row in connection.execute(select(gates))}
+        counted = _used(connection)
+        all_tickets = connection.execute(select(tickets)).all()
+        allowed = {row.name: row.max for row in connection.execute(select(limits))}
+        waits = {(row.run_id, row.path) for row in connection.execute(select(steps).where(steps.c.status == "waiting"))}
+        waits |= {(row.id, "") for row in connection.execute(select(runs.c.id).where(runs.c.status == "pending"))}
+    by_key: Counter[tuple[str, str]] = Counter()
+    for gate in found.values():
+        assert gate.used == counted[gate.id], f"gate {gate.name}[{gate.key}]: {gate.used}, not {counted[gate.id]}"
+        by_key[gate.name, gate.key] += gate.used if gate.gap is None else 0
+    for (name, key), number in by_key.items():
+        assert number <= allowed[name], f"limit {name}[{key}]: {number} of {allowed[name]}"
+    if at_rest:
+        rooms = {(gate.name, gate.key) for gate in found.values() if gate.used < gate.max}
+        queued = [one for one in all_tickets if one.granted_at is None]
+        assert not [one for one in queued if (found[one.gate].name, found[one.gate].key) in rooms], queued
+        held = {(one.run_id, one.path) for one in all_tickets}
+        assert held <= waits, held - waits
+
+
+def _used(connection: Connection) -> Counter[int]:
+    counted: Counter[int] = Counter()
+    for table in (steps, runs):
+        for slots in connection.scalars(select(table.c.slots).where(table.c.slots.is_not(None))):
+            counted.update(slots)
+    counted.update(connection.scalars(select(tickets.c.slot).where(tickets.c.slot.is_not(None))))
+    return counted

@@ -1,0 +1,84 @@
+"""The options fallback and on_failure: what is accepted, and what is refused with a hint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rival_client.model.fallbacks import Fallback
+from rival_workers import DefinitionError, default, flow, retry_with, step, value
+from rival_workers.definition.define import define_workflow
+
+
+def charge() -> None:
+    pass
+
+
+def instead(error: Any) -> None:
+    pass
+
+
+def problems(*steps: Any, **options: Any) -> list[str]:
+    with pytest.raises(DefinitionError) as refused:
+        define_workflow("pay", steps, **options)
+    return refused.value.problems
+
+
+@pytest.mark.parametrize(
+    ("given", "data"),
+    [
+        (value([1, 2]), Fallback(shape="value", value=[1, 2])),
+        (value(None), Fallback(shape="value")),
+        (retry_with(model="mini"), Fallback(shape="retry_with", overrides={"model": "mini"})),
+        ({"shape": "value", "value": 3}, Fallback(shape="value", value=3)),
+        (instead, Fallback(shape="function")),
+        (None, None),
+    ],
+)
+def test_a_fallback_is_data_in_the_plan(given: Any, data: Fallback | None) -> None:
+    definition = define_workflow("pay", [step(charge, fallback=given)])
+    assert definition.policies.at("charge").fallback == data
+    assert (definition.call_at("charge!fallback") is not None) == callable(given)
+
+
+def test_a_rule_can_give_a_fallback_function_and_the_steps_own_comes_first() -> None:
+    definition = define_workflow(
+        "pay",
+        [charge, step(charge, name="two", fallback=value(1))],
+        policies=[(default, {"fallback": instead})],
+    )
+    assert definition.call_at("charge!fallback") is not None
+    assert definition.call_at("two!fallback") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fallback": 3}, "option fallback: give value(…), retry_with(…) or a function, not 3"),
+        ({"fallback": value(object())}, "option fallback: the value is not JSON"),
+        ({"fallback": retry_with(a={1})}, "option fallback: the overrides of the fallback is not JSON: set"),
+        ({"fallback": {"shape": "other"}}, "option fallback: "),
+        ({"fallback": lambda wrong: 1}, None),
+        ({"fallback": lambda x, y: 1}, "cannot inject parameters 'x', 'y'"),
+        (
+            {"on_failure": "explode"},
+            "option on_failure: Input should be 'halt', 'skip', 'fallback', 'compensate' or 'dead_letter'",
+        ),
+        ({"on_failure": "fallback"}, 'on_failure="fallback" needs a fallback'),
+    ],
+)
+def test_a_wrong_option_is_refused_with_what_to_give(options: dict[str, Any], problem: str | None) -> None:
+    if problem is None:
+        define_workflow("pay", [step(charge, **options)])
+    else:
+        assert problem in problems(step(charge, **options))[0]
+
+
+def test_a_flow_can_only_fall_back_to_a_value() -> None:
+    @flow("inner")
+    def inner(ctx: Any) -> None:
+        pass
+
+    assert "a flow can only fall back to value(…)" in problems(step(inner, fallback=instead))[0]
+    define_workflow("outer", [step(inner, fallback=value(1))])

@@ -78,7 +78,7 @@ def test_a_breaker_that_one_worker_opens_stops_the_others_and_a_killed_probe_is_
     rival: Rival, workers: Workers, ledger: Ledger
 ) -> None:
     file = ledger.workflow(ASK.replace("ON_OPEN", "'fail'"))
-    fleet = workers.start(file, 2, concurrency=1, lease=2)
+    fleet = workers.start(file, 2, concurrency=2, lease=2)
     assert rival.run("ask", {"fails": True}, "first").wait(20).status == "failed"
     assert [rival.run("ask", {}).wait(20).error["type"] for _ in range(4)] == ["BreakerOpen"] * 4  # type: ignore[index]
     assert len(rival.dead_letters(DeadLetterFilter(error="BreakerOpen"))) == 4

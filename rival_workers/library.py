@@ -72,6 +72,7 @@ class EmbeddedRival(Rival):
     def _open_worker(self, settings: WorkerSettings, pool: PoolName, concurrency: int) -> InprocWorker:
         app = make_app(settings, concurrency)
         self._process.register_workflows()
+        self._process.executor.slots = 1 if pool == "solo" else concurrency
         self._process.executor.start()
         Tasks(app).coordinator = self._process.coordinator
         worker = InprocWorker(app, pool=pool, concurrency=concurrency, queues=settings.served.in_broker)

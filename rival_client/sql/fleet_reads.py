@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Subquery, Table, func, select
 
+from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import in_status, runs, steps
 from rival_client.db.types import after
@@ -21,6 +22,8 @@ OVERDUE = 60.0
 _RUNS = 500
 #: Rows with a time to be looked at that are read.
 _DUE = CAP
+#: Tickets that are read.
+_TICKETS = 5 * CAP
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,33 @@ class Parked:
     runs: Count
 
 
-def running_attempts(connection: Connection) -> list[dict[str, Any]]:
-    """Of the newest running runs: what runs on which executor. Two statements: each goes through its index."""
-    newest = select(runs.c.id, runs.c.workflow).where(in_status(statuses.RUNNING))
-    newest = newest.order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(_RUNS)
-    workflows = {row.id: row.workflow for row in connection.execute(newest)}
+@dataclass(frozen=True)
+class QueueBacklog:
+    """What waits for a worker that serves this queue. `queue` None: the fleet's own."""
+
+    queue: str | None
+    waiting: Count
+    oldest: dt.datetime
+
+
+@dataclass(frozen=True)
+class LimitQueue:
+    """What waits at one key of a limit. Of a rate, `used` counts those that may start soon."""
+
+    name: str
+    key: str
+    max: int
+    used: int
+    waiting: Count
+    oldest: dt.datetime
+
+
+def running_attempts(connection: Connection, *, of_oldest: bool = False) -> list[dict[str, Any]]:
+    """Of the newest or of the oldest running runs: what runs on which executor, the longest first. Two statements: each
+    goes through its index."""
+    order = (runs.c.created_at, runs.c.id) if of_oldest else (runs.c.created_at.desc(), runs.c.id.desc())
+    some = select(runs.c.id, runs.c.workflow).where(in_status(statuses.RUNNING)).order_by(*order).limit(_RUNS)
+    workflows = {row.id: row.workflow for row in connection.execute(some)}
     if not workflows:
         return []
     wanted = (steps.c.run_id.in_(list(workflows)), steps.c.status == statuses.RUNNING)
@@ -48,20 +73,49 @@ def running_attempts(connection: Connection) -> list[dict[str, Any]]:
 
 
 def waiting_for_worker(connection: Connection) -> tuple[Count, dt.datetime | None]:
-    """Runs that have not begun and steps that are due, up to a cap, and since when the oldest waits. A run that starts
-    at a later time, or waits for a limit, counts as well."""
-    of_runs = select(runs.c.created_at.label("since")).where(in_status(statuses.PENDING)).limit(CAP + 1).subquery()
-    due = _first_due(
-        steps, steps.c.status, steps.c.parked, func.coalesce(steps.c.due_at, steps.c.created_at).label("since")
-    )
+    """Runs that have not begun and steps that are due, up to a cap, and since when the oldest waits."""
+    found = waiting_by_queue(connection)
+    return Count.together(one.waiting for one in found), min((one.oldest for one in found), default=None)
+
+
+def waiting_by_queue(connection: Connection) -> list[QueueBacklog]:
+    """Runs that have not begun and steps that are due, up to a cap, by queue. A run that starts at a later time, or
+    waits for a limit, counts as well."""
+    begun = select(runs.c.queue, runs.c.created_at.label("since")).where(in_status(statuses.PENDING))
+    since = func.coalesce(steps.c.due_at, steps.c.created_at).label("since")
+    due = _first_due(steps, steps.c.status, steps.c.parked, steps.c.queue, since)
     is_waiting = (due.c.status == statuses.PENDING, due.c.parked.is_(None))
-    of_steps = select(due.c.since).where(*is_waiting).limit(CAP + 1).subquery()
-    counts, oldest = [], []
-    for some in (of_runs, of_steps):
-        number, first = connection.execute(select(func.count(), func.min(some.c.since)).select_from(some)).one()
-        counts.append(Count(min(number, CAP), number > CAP))
-        oldest += [] if first is None else [first]
-    return Count.together(counts), min(oldest, default=None)
+    found: dict[str | None, list[tuple[int, dt.datetime]]] = {}
+    for some in (begun, select(due.c.queue, due.c.since).where(*is_waiting)):
+        part = some.limit(CAP + 1).subquery()
+        counted = select(part.c.queue, func.count(), func.min(part.c.since)).group_by(part.c.queue)
+        for queue, number, first in connection.execute(counted):
+            found.setdefault(queue, []).append((number, first))
+    return [_backlog(queue, found[queue]) for queue in sorted(found, key=lambda name: name or "")]
+
+
+def _backlog(queue: str | None, parts: Sequence[tuple[int, dt.datetime]]) -> QueueBacklog:
+    counts = (Count(min(number, CAP), number > CAP) for number, _ in parts)
+    return QueueBacklog(queue, Count.together(counts), min(first for _, first in parts))
+
+
+def waiting_at_limits(connection: Connection) -> list[LimitQueue]:
+    """The keys of limits at which steps or runs wait, the longest wait first. Of very many tickets, the first ones."""
+    in_order = (tickets.c.gate, tickets.c.rank, tickets.c.run_id, tickets.c.path)
+    some = select(tickets.c.gate, tickets.c.created_at).where(tickets.c.granted_at.is_(None)).order_by(*in_order)
+    part = some.limit(_TICKETS).subquery()
+    counted = select(part.c.gate, func.count(), func.min(part.c.created_at)).group_by(part.c.gate)
+    waiting = {row[0]: (row[1], row[2]) for row in connection.execute(counted)}
+    if not waiting:
+        return []
+    columns = (gates.c.id, gates.c.name, gates.c.key, gates.c.max, gates.c.used)
+    found = connection.execute(select(*columns).where(gates.c.id.in_(list(waiting))))
+    queues = [_limit_queue(row, *waiting[row.id]) for row in found]
+    return sorted(queues, key=lambda one: one.oldest)
+
+
+def _limit_queue(row: Any, number: int, oldest: dt.datetime) -> LimitQueue:
+    return LimitQueue(row.name, row.key, row.max, row.used, Count(min(number, CAP), number > CAP), oldest)
 
 
 def _first_due(table: Table, *columns: ColumnElement[Any]) -> Subquery:

@@ -46,8 +46,13 @@ class RunCounts:
     all: Count
 
 
+def count_open(connection: Connection) -> dict[str, Count]:
+    """Status -> how many runs that have not ended."""
+    return {status: capped(connection, in_status(status)) for status in RUN_ACTIVE}
+
+
 def count_runs(connection: Connection, failed_since: dt.datetime) -> RunCounts:
-    by_status: dict[str, Count] = {status: capped(connection, in_status(status)) for status in RUN_ACTIVE}
+    by_status = count_open(connection)
     failed = capped(connection, in_status(statuses.FAILED), runs.c.created_at >= failed_since)
     return RunCounts(Count.together(by_status.values()), by_status, _paused(connection), failed, _all(connection))
 

@@ -1,4 +1,4 @@
-"""Runs from a terminal: start, wait, list, show, read their logs; and the registered workflows."""
+"""Runs from a terminal: start, wait, list, read their logs; and the registered workflows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ from rival_workers.cli.output import (
 from rival_workers.cli.selection import as_arguments, filter_options
 from rival_workers.cli.start_options import start_options
 from rival_workers.cli.tracebacks import indented
-from rival_workers.drawing import run_charts
 
 #: A failure's message already contains these fields.
 _HIDDEN_FIELDS = ("traceback", "location")
@@ -147,32 +146,6 @@ def _row(run: Run) -> tuple[Any, ...]:
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
-@click.option("--all", "every", is_flag=True, help="Every item, iteration and traceback, also when there are many.")
-@click.option("--history", is_flag=True, help="Also the history of the run.")
-@click.option("--timeline", is_flag=True, help="Also when each step waited and ran, as bars.")
-@click.option("--logs", is_flag=True, help="Also what its steps logged.")
-@json_option
-def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, as_json: bool) -> None:
-    """Show RUN: its steps, attempts, result and the tracebacks of failed attempts."""
-    with open_rival() as rival:
-        state = rival.state(run_id, fold=None if every or as_json else showing.MANY)
-        plan = showing.plan_of(rival, state)
-        entries = rival.history(run_id) if history or timeline else []
-        lines = list(read_logs(rival, run_id)) if logs else None
-    if as_json:
-        sections = {
-            "history": entries if history else None,
-            "logs": lines,
-            "timeline": run_charts.tracks(entries) if timeline else None,
-        }
-        print_json(run_as_json(state) | {name: found for name, found in sections.items() if found is not None})
-    else:
-        shown = entries if history else None
-        showing.show_run(console(), state, plan, shown, lines, entries if timeline else None, every=every)
-
-
-@click.command()
 @json_option
 def workflows(as_json: bool) -> None:
     """List the registered workflows."""
@@ -224,7 +197,7 @@ def follow_logs(rival: Rival, run_id: str, step: str | None, level: str) -> Iter
     """All entries until the run has ended. The status is read before the log, so that the last entries are included."""
     after = None
     while True:
-        ended = _has_ended(rival, run_id)
+        ended = has_ended(rival, run_id)
         for entry in read_logs(rival, run_id, step, level, after):
             after = entry.id
             yield entry
@@ -233,7 +206,7 @@ def follow_logs(rival: Rival, run_id: str, step: str | None, level: str) -> Iter
         time.sleep(_POLL_INTERVAL)
 
 
-def _has_ended(rival: Rival, run_id: str) -> bool:
+def has_ended(rival: Rival, run_id: str) -> bool:
     with rival.database.autocommit() as connection:
         found = read_status(connection, run_id)
     return found is None or found[1] in RUN_TERMINAL

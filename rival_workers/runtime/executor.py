@@ -121,6 +121,8 @@ class Executor:
         self.find_problem: Callable[[], str | None] = lambda: None
         #: Returns the workflows of this process, with their versions. Stored with the heartbeat.
         self.known_workflows: Callable[[], dict[str, list[str]] | None] = lambda: None
+        #: How many attempts this process can run at once. Stored with the heartbeat.
+        self.slots: int | None = None
         self.id = _new_id()
 
     def start(self) -> None:
@@ -159,7 +161,7 @@ class Executor:
     # -- the heartbeat ------------------------------------------------------------------------------------
 
     def beat_once(self) -> None:
-        about = {"busy": len(self.running.all), "workflows": self.known_workflows()}
+        about = {"busy": len(self.running.all), "slots": self.slots, "workflows": self.known_workflows()}
         if not self._store.beat(self.id, self._lease, self.find_problem(), **about):
             log.warning("executor %s was declared dead while it could not beat; it continues under a new id", self.id)
             self._former = self.id

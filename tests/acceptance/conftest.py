@@ -22,6 +22,7 @@ from rival_workers import create_workflow
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.store import open_store
 from tests.support.output import as_expected, is_printed, normalised, normalised_json
+from tests.support.terminal import Terminal
 from tests.support.workers import ROOT, wait_until
 from tests.support.zygote import Forked, Zygote
 
@@ -127,6 +128,10 @@ class Cli:
         process = self._zygote.start("command", args, self.directory, self.env | env, str(self.directory / log))
         self._started.append(process)
         return process
+
+    def terminal(self, *args: str, size: tuple[int, int] = (80, 24)) -> Terminal:
+        """On a pseudo-terminal of that width and height."""
+        return Terminal(args, self.directory, self.env, size)
 
     def log(self, name: str) -> str:
         return (self.directory / name).read_text()

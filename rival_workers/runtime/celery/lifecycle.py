@@ -83,6 +83,7 @@ class WorkerLifecycle:
         self.process.coordinator.limits.may_kill = True
         self.process.coordinator.stopping = self._stopping
         self.process.rules.shared = self._rules_version
+        self.process.executor.slots = 1
         self._start_executor()
         self.when_forked()
 
@@ -91,8 +92,8 @@ class WorkerLifecycle:
 
     def _on_ready(self, sender: Any, **_: Any) -> None:
         if not self.forks:
+            self.process.executor.slots = sender.pool.limit
             self.process.coordinator.observer = AttemptEvents(ConsumerEvents(sender))
-
         if self.forks:
             LostMessages(self.process.doorbell).watch()
 

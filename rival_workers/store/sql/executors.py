@@ -41,7 +41,7 @@ class ExecutorsSql:
 
     def beat(self, executor: str, lease: float, problem: str | None = None, **about: Any) -> bool:
         """False: the executor was declared dead in the meantime and must take a new id. `problem`: what it says is
-        wrong with it, for `rival doctor`. `about`: `busy`, `workflows`, for those who look at the fleet."""
+        wrong with it, for `rival doctor`. `about`: `busy`, `slots`, `workflows`, for those who look at the fleet."""
         with self.database.autocommit() as connection:
             beaten = connection.execute(
                 update(executors)

@@ -1,0 +1,157 @@
+"""`rival show`: one run as it is, or with --watch until it has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import io
+import time
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from rival_client.api.client import Rival
+from rival_client.model import statuses
+from rival_client.model.records import HistoryEntry, RunState
+from rival_workers.cli import show as showing
+from rival_workers.cli.completion import complete_runs
+from rival_workers.cli.connection import open_rival
+from rival_workers.cli.output import (
+    console,
+    error_text,
+    json_option,
+    one_line,
+    print_json,
+    print_json_line,
+    printable,
+    run_as_json,
+    seconds_text,
+    status_text,
+)
+from rival_workers.cli.runs import has_ended, read_logs
+from rival_workers.drawing import run_charts
+from rival_workers.engine.plan import Plan
+
+#: Seconds between two reads of a run that is watched.
+_POLL_INTERVAL = 0.5
+#: An entry can become visible after one with a higher id: every so many polls, entries this young are read again.
+_LATE, _LOOK_BACK = dt.timedelta(seconds=10), 4
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
+@click.option("--all", "every", is_flag=True, help="Every item, iteration and traceback, also when there are many.")
+@click.option("--history", is_flag=True, help="Also the history of the run.")
+@click.option("--timeline", is_flag=True, help="Also when each step waited and ran, as bars.")
+@click.option("--logs", is_flag=True, help="Also what its steps logged.")
+@click.option("--watch", "watches", is_flag=True, help="Follow it until it has ended; exit code 1 unless it completed.")
+@json_option
+def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, watches: bool, as_json: bool) -> int:
+    """Show RUN: its steps, attempts, result and the tracebacks of failed attempts."""
+    if watches and (history or timeline or logs):
+        raise click.UsageError("--watch shows steps and attempts: use it without --history, --timeline and --logs")
+    with open_rival() as rival:
+        if watches:
+            return _watch(rival, run_id, every, as_json)
+        state = rival.state(run_id, fold=None if every or as_json else showing.MANY)
+        plan = showing.plan_of(rival, state)
+        entries = rival.history(run_id) if history or timeline else []
+        lines = list(read_logs(rival, run_id)) if logs else None
+    if as_json:
+        sections = {
+            "history": entries if history else None,
+            "logs": lines,
+            "timeline": run_charts.tracks(entries) if timeline else None,
+        }
+        print_json(run_as_json(state) | {name: found for name, found in sections.items() if found is not None})
+    else:
+        shown = entries if history else None
+        showing.show_run(console(), state, plan, shown, lines, entries if timeline else None, every=every)
+    return 0
+
+
+# -- watching ---------------------------------------------------------------------------------------------
+
+
+def _watch(rival: Rival, run_id: str, every: bool, as_json: bool) -> int:
+    """Redraws on a terminal; else prints one line per entry of the history. The first read rejects an unknown run."""
+    state = rival.state(run_id, fold=None if every else showing.MANY)
+    out = console()
+    if as_json:
+        for entry in _follow_history(rival, run_id):
+            print_json_line({"run_id": run_id, **dataclasses.asdict(entry)})
+    elif out.is_terminal:
+        _redraw(rival, out, state, every)
+    else:
+        for entry in _follow_history(rival, run_id, slim=True):
+            out.print(_line(run_id, entry))
+    return 0 if rival.result(run_id).status == statuses.COMPLETED else 1
+
+
+def _redraw(rival: Rival, out: Console, state: RunState, every: bool) -> None:
+    """While the run lasts, what does not fit on the screen is cut; the last drawing is complete."""
+    plan = showing.plan_of(rival, state)
+    with Live(console=out, auto_refresh=False) as live:
+        while True:
+            live.update(_drawn(out, state, plan, every), refresh=True)
+            if state.is_terminal:
+                return
+            time.sleep(_POLL_INTERVAL)
+            state = rival.state(state.run_id, fold=None if every else showing.MANY)
+
+
+def _drawn(out: Console, state: RunState, plan: Plan, every: bool) -> Text:
+    """Drawn on a console of its own: `Live` adds its movements of the cursor to what the terminal's console prints."""
+    paper = Console(file=io.StringIO(), width=out.width, force_terminal=True, highlight=False)
+    with paper.capture() as captured:
+        showing.show_run(paper, state, plan, None, None, every=every)
+    return Text.from_ansi(captured.get().rstrip("\n"))
+
+
+def _follow_history(rival: Rival, run_id: str, *, slim: bool = False) -> Iterator[HistoryEntry]:
+    """All entries until the run has ended. The status is read before them, so that the last entries are included."""
+    seen: dict[int, dt.datetime] = {}
+    polls = 0
+    while True:
+        ended = has_ended(rival, run_id)
+        looks_back = ended or polls % _LOOK_BACK == 0
+        after = _floor(seen) if looks_back else max(seen, default=None)
+        for entry in rival.history(run_id, after=after, slim=slim):
+            if entry.id not in seen:
+                seen[entry.id] = entry.at
+                yield entry
+        if ended:
+            return
+        polls += 1
+        time.sleep(_POLL_INTERVAL)
+
+
+def _floor(seen: dict[int, dt.datetime]) -> int | None:
+    """The newest entry that no entry can precede any more; what is below it is dropped."""
+    newest = max(seen.values(), default=None)
+    if newest is None:
+        return None
+    floor = max((one for one, at in seen.items() if at < newest - _LATE), default=None)
+    for one in [one for one in seen if floor is not None and one < floor]:
+        del seen[one]
+    return floor
+
+
+def _line(run_id: str, entry: HistoryEntry) -> Text:
+    """Time, step or run, what happened, and what there is to say about it."""
+    detail = entry.detail
+    attempt, delay = detail.get("attempt"), detail.get("delay")
+    remarks = [
+        f"attempt {attempt}" if attempt not in (None, 1) else "",
+        error_text(detail.get("error")),
+        f"again in {seconds_text(delay)}" if delay else "",
+    ]
+    text = Text(f"{entry.at.astimezone():%H:%M:%S}  ", style="dim")
+    text.append(f"{printable(one_line(entry.path or run_id, 60)):32} ", style="bold")
+    text.append_text(status_text(f"{entry.what:16} "))
+    text.append(printable("; ".join(remark for remark in remarks if remark)))
+    text.rstrip()
+    return text

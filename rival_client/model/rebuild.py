@@ -47,6 +47,7 @@ class RebuiltRun:
     version: str | None = None
     input: Any = None
     labels: dict[str, str] | None = None
+    policies: dict[str, Any] | None = None
     #: By when it must have ended, as text.
     deadline: str | None = None
     result: Any = None
@@ -98,7 +99,8 @@ def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
             run.status, run.started_at = "running", entry.at
             run.workflow, run.version = entry.detail["workflow"], entry.detail["version"]
             run.input, options = entry.detail.get("input"), entry.detail.get("options", {})
-            run.labels, run.deadline, run.priority = map(options.get, ("labels", "deadline", "priority"))
+            run.labels, run.policies = options.get("labels"), options.get("policies")
+            run.deadline, run.priority = options.get("deadline"), options.get("priority")
         case "failing":
             run.error, run.failed_step = entry.detail["error"], entry.detail.get("failed_step")
         case "completed" | "failed":

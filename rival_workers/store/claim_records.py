@@ -139,6 +139,21 @@ class Expired:
 
 
 @dataclass(frozen=True)
+class HasRules:
+    """A start that was not made: rules of this run, or rules for its labels, may say how its first step opens."""
+
+    policies: Mapping[str, Any] | None
+    labels: Mapping[str, str] | None
+
+
+#: What the options of a first step were made without: the rules of its run, or also the labels of its run.
+Without = Literal["policies", "labels"]
+
+
+Begun = BeginResult | Queued | NotYet | Expired | HasRules | WorkflowVersion | None
+
+
+@dataclass(frozen=True)
 class ClaimBy:
     """An executor that claims the step it makes ready, and the workflows (name and version) that it knows."""
 

@@ -28,17 +28,17 @@ from rival_workers.engine.policies import NO_POLICIES, PolicyDocument
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.store.claim_records import (
     BeatResult,
-    BeginResult,
+    Begun,
     BreakerAnswer,
     BudgetSpent,
     Claim,
     ClaimBy,
     Claimed,
     Delivered,
-    Expired,
     FinishResult,
     NotYet,
     Queued,
+    Without,
     WorkflowVersion,
 )
 from rival_workers.store.flow_records import ChildRun, FlowCommit, FlowProgress, SpawnedChild, StoredFlow
@@ -82,7 +82,8 @@ class Store(Protocol):
         claim_for: str | None,
         of: WorkflowVersion | None = None,
         limits: Sequence[Limit] = (),
-    ) -> BeginResult | Queued | NotYet | Expired | WorkflowVersion | None: ...
+        without: Without | None = None,
+    ) -> Begun: ...
     def expire_run(self, run_id: str, advance: Advance) -> FinishResult | None: ...
     def claim_step(
         self,

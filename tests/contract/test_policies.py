@@ -9,6 +9,7 @@ import pytest
 
 from rival_client.errors import InvalidArgument, NotPossible
 from rival_client.model.matchers import default, labelled, named, of_kind, tagged
+from rival_client.model.rebuild import rebuild
 from rival_workers import flow, for_each, step, workflow
 from rival_workers.definition.define import define_workflow
 from tests.support.inline import Inline
@@ -86,6 +87,37 @@ def test_a_timeout_by_a_rule_of_the_run_is_on_the_row(inline: Inline) -> None:
 
     started(inline, step(look, name="a"), step(look, name="b"), policies=[(default, {"timeout": 600})])
     assert [round((at - since).total_seconds()) for at, since in seen] == [600, 600]
+
+
+@pytest.mark.parametrize("by", ["run", "fleet"])
+def test_rules_decide_where_and_when_the_first_step_of_a_run_starts(inline: Inline, by: str) -> None:
+    """The rules of a run, and rules of the fleet for its labels, are known before its first step opens."""
+    inline.define("w", step(work, name="a", delay=1), step(work, name="b"))
+    options = {"delay": 60, "queue": "gpu", "priority": "low"}
+    if by == "fleet":
+        inline.rival.set_policy(labelled(tenant="acme"), options)
+        inline.keeper.run_once()
+    inline.rival.run("w", {}, "r", labels={"tenant": "acme"}, policies=[("a", options)] if by == "run" else None)
+    inline.rival.run("w", {}, "other", labels={"tenant": "x"})
+    inline.drain()
+    [row] = inline.rival.state("r").steps
+    assert (row.status, row.queue, row.priority) == ("waiting", "gpu", "low")
+    inline.time_passes(59)
+    inline.keeper.run_once()
+    inline.drain()
+    assert inline.rival.state("r").steps[0].status == "waiting"
+    assert inline.rival.state("other").steps[0].status == "completed"
+
+
+def test_the_history_has_the_rules_of_the_run(inline: Inline) -> None:
+    for function, run_id in ((work, "fast"), (work, "limited")):
+        limits = {} if run_id == "fast" else {"concurrency_limit": 5}
+        inline.define(run_id, step(function, name="a", **limits))
+        inline.rival.run(run_id, {}, run_id, policies=[("a", {"timeout": 9})])
+    inline.drain()
+    for run_id in ("fast", "limited"):
+        rebuilt = rebuild(inline.rival.history(run_id))
+        assert rebuilt.policies == inline.rival.state(run_id).policies != None  # noqa: E711
 
 
 def test_runs_without_rules_record_nothing(inline: Inline) -> None:

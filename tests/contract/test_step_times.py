@@ -138,6 +138,39 @@ def test_remaining_is_the_least_of_timeout_step_deadline_and_run_deadline(inline
     assert [None if one is None else round(one, -1) for one in seen] == [600, 50, 40, 30, None, 50, 40, 30]
 
 
+@pytest.mark.parametrize("timeout", [600, None], ids=["longer", "none"])
+def test_another_timeout_by_a_rule_leaves_the_deadline_of_the_step_to_the_keeper(
+    inline: Inline, timeout: float | None
+) -> None:
+    """The process that runs the attempt is frozen, so that only the row says when its time is up."""
+
+    def freeze() -> str:
+        inline.time_passes(11)
+        inline.keeper.run_once()
+        return "late"
+
+    inline.define("w", step(ran, name="first"), step(freeze, name="it", deadline=10, timeout=5, delay=1))
+    run_id = inline.rival.run("w", {}, policies=[("it", {"timeout": timeout, "max_attempts": 3})]).run_id
+    inline.drain()
+    inline.time_passes(1)
+    inline.later = [(0.0, message) for _, message in inline.later]
+    inline.drain()
+    assert outcome(inline, run_id) == ("failed", "DeadlineExceeded")
+    assert "late_result_refused" in entries(inline, run_id)
+
+
+def test_a_deadline_by_a_rule_of_the_run_counts_for_its_first_step(inline: Inline) -> None:
+    def overstay() -> str:
+        inline.time_passes(11)
+        inline.keeper.run_once()
+        return "late"
+
+    inline.define("w", step(overstay, name="it"))
+    run_id = inline.rival.run("w", {}, policies=[("it", {"deadline": 10})]).run_id
+    inline.drain()
+    assert outcome(inline, run_id) == ("failed", "DeadlineExceeded")
+
+
 # -- queue_timeout --------------------------------------------------------------------------------------------
 
 

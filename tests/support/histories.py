@@ -17,7 +17,7 @@ from rival_client.sql.history import as_entry
 
 RUN_FIELDS = ("status", "result", "error", "failed_step")
 #: What the first entry of a run has: until the run begins, its row alone has it.
-START_FIELDS = ("labels",)
+START_FIELDS = ("labels", "policies")
 #: Times are left out: on SQLite two statements of one transaction are microseconds apart.
 STEP_FIELDS = (
     "kind",

@@ -22,12 +22,15 @@ from rival_workers.runtime.attempt.telemetry import counters
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.store.claim_records import (
     BeginResult,
+    Begun,
     Claim,
     ClaimBy,
     Delivered,
     Expired,
+    HasRules,
     NotYet,
     Queued,
+    Without,
     WorkflowVersion,
 )
 
@@ -108,10 +111,11 @@ class Coordinator(AttemptPipeline):
         with self.executor.claiming():
             book = self.transitions.options.book()
             policies = definition.policies.over(None, book, None)
-            advance = interpreter.first(definition.plan).with_options(policies.at, policies.recorded)
-            started = self.store.begin_run(
-                run_id, token, advance, claim_for=claim_for, of=named, limits=definition.limits
-            )
+            unknown: Without = "labels" if book.asks_for_labels else "policies"
+            started = self._start(run_id, token, definition, policies, claim_for, unknown)
+            if isinstance(started, HasRules):
+                policies = definition.policies.over(started.policies, book, started.labels)
+                started = self._start(run_id, token, definition, policies, claim_for, None)
             first = self._first(run_id, started, definition, policies)
         if not isinstance(started, BeginResult):
             return self._not_begun(run_id, token, named, started)
@@ -130,9 +134,20 @@ class Coordinator(AttemptPipeline):
             self._run_all(first, self._deadline(), observed=True)
         return None
 
-    def _not_begun(
-        self, run_id: str, token: int, named: WorkflowVersion, found: NotYet | Queued | Expired | WorkflowVersion | None
-    ) -> None:
+    def _start(
+        self,
+        run_id: str,
+        token: int,
+        definition: WorkflowDefinition,
+        policies: Policies,
+        claim_for: str | None,
+        without: Without | None,
+    ) -> Begun:
+        advance = interpreter.first(definition.plan).with_options(policies.at, policies.recorded)
+        of, limits = WorkflowVersion(definition.name, definition.version), definition.limits
+        return self.store.begin_run(run_id, token, advance, claim_for=claim_for, of=of, limits=limits, without=without)
+
+    def _not_begun(self, run_id: str, token: int, named: WorkflowVersion, found: Begun) -> None:
         match found:
             case NotYet():
                 self._come_again(StepMessage(run_id, None, token, named.workflow, named.version), found)
@@ -142,7 +157,7 @@ class Coordinator(AttemptPipeline):
                 self.transitions.expire(run_id, named.workflow, named.version)
             case _:
                 log.debug("run %s: stale start", run_id)
-                self._mismatches.report(run_id, None, named, found)
+                self._mismatches.report(run_id, None, named, found if isinstance(found, WorkflowVersion) else None)
 
     def _first(
         self, run_id: str, started: object, definition: WorkflowDefinition, policies: Policies

@@ -12,7 +12,17 @@ from rival_client.model.payload import load
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance, Carried, Close, Join, OpenRow
 from rival_workers.engine.paths import is_handler
-from rival_workers.store.claim_records import BeginResult, Claim, Expired, FinishResult, NotYet, Queued, WorkflowVersion
+from rival_workers.store.claim_records import (
+    BeginResult,
+    Begun,
+    Claim,
+    Expired,
+    FinishResult,
+    HasRules,
+    NotYet,
+    Without,
+    WorkflowVersion,
+)
 from rival_workers.store.postgres.claims import STATEMENTS, claim_values, facts_of, version_values
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths
 from rival_workers.store.sql.step_transitions import StepTransitionsSql
@@ -25,6 +35,7 @@ class BeginCall:
     advance: Advance
     claim_for: str | None
     of: WorkflowVersion | None
+    without: Without | None = None
 
 
 @dataclass(frozen=True)
@@ -75,19 +86,20 @@ def _next(advance: Advance, opening: OpenRow, executor: str | None) -> dict[str,
 
 def _begin(call: BeginCall) -> dict[str, Value]:
     assert call.advance.next_leaf is not None
-    own: dict[str, Value] = {"run_id": call.run_id, "token": call.token}
+    own: dict[str, Value] = {"run_id": call.run_id, "token": call.token, "without": call.without}
     return {**own, **version_values(call.of), **_next(call.advance, call.advance.next_leaf, call.claim_for)}
 
 
-def _begun(call: BeginCall, row: Row) -> BeginResult | NotYet | Expired | WorkflowVersion | None:
+def _begun(call: BeginCall, row: Row) -> BeginResult | NotYet | Expired | HasRules | WorkflowVersion | None:
     if row[1] is None or row[2] is None:
         finished = FinishResult(claimed=call.advance.next_leaf, token=call.token)
         return BeginResult(load(row[0]), finished, facts_of(row[3], row[4], row[5], row[6], row[8]))
     found = WorkflowVersion(row[1], row[2])
     if call.of not in (None, found):
         return found
-    seconds = None if row[7] is None else float(row[7])
-    return None if seconds is None else Expired() if seconds < 0 else NotYet(seconds)
+    if row[7] is not None:
+        return Expired() if float(row[7]) < 0 else NotYet(float(row[7]))
+    return None if row[3] is None and row[8] is None else HasRules(load(row[8]), load(row[3]))
 
 
 def _finish(call: FinishCall) -> dict[str, Value]:
@@ -125,7 +137,7 @@ def _lane_goes_on(call: FinishCall, row: Row) -> FinishResult:
 
 # -- the paths --------------------------------------------------------------------------------------------
 
-BEGIN_RUN: FastPath[BeginCall, BeginResult | NotYet | Expired | WorkflowVersion] = FastPath(
+BEGIN_RUN: FastPath[BeginCall, BeginResult | NotYet | Expired | HasRules | WorkflowVersion] = FastPath(
     shortcuts="begin_run",
     statement=STATEMENTS["rival_begin_run"],
     applies=lambda call: call.claim_for is not None and _at_once(call.advance, call.advance.next_leaf),
@@ -188,12 +200,13 @@ class PostgresSteps(FastPaths, StepTransitionsSql):
         claim_for: str | None,
         of: WorkflowVersion | None = None,
         limits: Sequence[Limit] = (),
-    ) -> BeginResult | Queued | NotYet | Expired | WorkflowVersion | None:
+        without: Without | None = None,
+    ) -> Begun:
         if not limits:
-            done = self._fast(BeginCall(run_id, token, advance, self._in_place(claim_for), of), BEGIN_RUN)
+            done = self._fast(BeginCall(run_id, token, advance, self._in_place(claim_for), of, without), BEGIN_RUN)
             if done is not PORTABLE:
                 return done
-        return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of, limits=limits)
+        return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of, limits=limits, without=without)
 
     def finish_step(
         self, claim: Claim, end: End | FallBack, advance: Advance, *, claim_for: str | None

@@ -10,13 +10,15 @@
 -- name: rival_begin_run
 -- shortcuts: begin_run
 -- A message is untrusted: it names the workflow whose code would run, and the row must name the same. If the row names
--- another, the second SELECT returns that one.
+-- another, the second SELECT returns that one. If the first step was planned without rules that the run has, nothing is
+-- done, and the second SELECT returns its rules and labels.
 WITH run AS (
     UPDATE rival_runs
     SET status = 'running', started_at = now(), token = token + 1, ring_at = deadline_at, rings = 0, parked = NULL
     WHERE id = :'run_id' AND token = :'token' AND status = 'pending' AND paused_at IS NULL
       AND (due_at IS NULL OR due_at <= now() + interval '0.005 s') AND (deadline_at IS NULL OR deadline_at > now())
       AND (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text))
+      AND (:'without'::text IS NULL OR (policies IS NULL AND (labels IS NULL OR :'without'::text = 'policies')))
     RETURNING id, workflow, version, input, token, labels, deadline_at, priority, policies
 ), step AS (
     INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
@@ -31,10 +33,13 @@ WITH run AS (
     FROM run, LATERAL (VALUES
         (NULL, 'started', CASE WHEN labels IS NULL AND deadline_at IS NULL AND priority IS NULL AND policies IS NULL
             THEN json_build_object('workflow', workflow, 'version', version, 'input', input)
+            -- Not json_strip_nulls: a rule can have a null ("no timeout").
             ELSE json_build_object('workflow', workflow, 'version', version, 'input', input, 'options',
-                json_strip_nulls(json_build_object('labels', labels, 'policies', policies, 'deadline',
-                    to_char(deadline_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'), 'priority',
-                    CASE priority WHEN -1 THEN 'high' WHEN 0 THEN 'normal' WHEN 1 THEN 'low' END))) END),
+                (SELECT json_object_agg(name, value) FROM (VALUES
+                    ('labels', to_json(labels)), ('policies', to_json(policies)),
+                    ('deadline', to_json(to_char(deadline_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'))),
+                    ('priority', to_json(CASE priority WHEN -1 THEN 'high' WHEN 0 THEN 'normal' WHEN 1 THEN 'low' END))
+                 ) AS given (name, value) WHERE value IS NOT NULL)) END),
         (:'next_path', 'claimed', json_build_object('kind', :'next_kind'::text, 'attempt', 1))
     ) AS entry (path, what, detail)
 )
@@ -42,17 +47,19 @@ SELECT input, NULL, NULL, labels, extract(epoch FROM deadline_at), extract(epoch
        NULL, policies
 FROM run
 UNION ALL
-SELECT NULL, workflow, version, NULL, NULL, NULL, NULL,
+SELECT NULL, workflow, version, labels, NULL, NULL, NULL,
        -- Too early, or too late: the seconds until it is due, or -1 after its deadline. 0: this statement has read the
        -- row as it was before a start that shares the run has changed it; the next message finds out.
        CASE WHEN token = :'token' AND status = 'pending' AND paused_at IS NULL
             THEN CASE WHEN deadline_at <= now() THEN -1
-                      ELSE greatest(0, coalesce(extract(epoch FROM due_at - now()), 0)) END END, NULL
-FROM rival_runs
+                      WHEN due_at > now() + interval '0.005 s' THEN extract(epoch FROM due_at - now())
+                      WHEN NOT has_rules THEN 0 END END, policies
+FROM rival_runs, LATERAL (SELECT :'without'::text IS NOT NULL
+    AND (policies IS NOT NULL OR (labels IS NOT NULL AND :'without'::text = 'labels')) AS has_rules) AS rules
 WHERE id = :'run_id' AND NOT EXISTS (SELECT FROM run)
   AND (NOT (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text))
        OR (token = :'token' AND status = 'pending' AND paused_at IS NULL
-           AND (due_at > now() OR deadline_at <= now() OR gather_key IS NOT NULL)));
+           AND (due_at > now() OR deadline_at <= now() OR gather_key IS NOT NULL OR has_rules)));
 
 -- name: rival_claim_step
 -- shortcuts: claim_step

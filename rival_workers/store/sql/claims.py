@@ -31,7 +31,7 @@ from rival_workers.store.sql.guards import (
     FACTS,
     RUNNING,
     STEP_ROUTE,
-    after_or_never,
+    attempt_limit,
     earliest,
     facts_of,
     guard,
@@ -117,7 +117,7 @@ class ClaimsSql(LimitedStartsSql):
 
     def apply_policy(self, claim: Claim, timeout: float | None, policy: str | None) -> bool:
         """The claim did not know the rules of the run: the attempt has another time limit, and other options."""
-        changed = {"timeout_at": after_or_never(timeout), "ring_at": after_or_never(timeout)}
+        changed = {"timeout_at": attempt_limit(timeout), "ring_at": attempt_limit(timeout)}
         recorded = {"policy": None if policy is None else Json(policy)}
         with self.database.transaction() as connection:
             done = connection.execute(update(steps).where(guard(claim, "apply_policy")).values(**changed, **recorded))

@@ -58,7 +58,7 @@ def _expired(connection: Connection, run_id: str) -> Any:
     if status is None:
         return None
     was_pending = status == statuses.PENDING
-    names = ("id", "workflow", "version", "input", "labels", "deadline_at", "priority")
+    names = ("id", "workflow", "version", "input", "labels", "policies", "deadline_at", "priority")
     columns = [runs.c[name] for name in names]
     begun = {"started_at": now(), "token": runs.c.token + 1} if was_pending else {}
     return connection.execute(

@@ -122,8 +122,7 @@ def leave_running(
 
 def step_starts(claim: Claim, executor: str, timeout: float | None, policy: str | None = None) -> Update:
     """A new attempt of a step, under the guard of a claim. `policy`: what rules have changed of its options."""
-    # Without a timeout, the deadline is the only limit.
-    limit = steps.c.deadline_at if timeout is None else earliest(after(timeout), steps.c.deadline_at)
+    limit = attempt_limit(timeout)
     return (
         update(steps)
         .where(guard(claim, "claim_step"))
@@ -189,6 +188,11 @@ def any_is_past(times: Any) -> ColumnElement[bool]:
     """
     earliest: ColumnElement[Any] = select(func.min(times)).scalar_subquery()
     return earliest <= now()
+
+
+def attempt_limit(timeout: float | None) -> Any:
+    """When an attempt that starts now times out. Without a timeout, the deadline is the only limit."""
+    return steps.c.deadline_at if timeout is None else earliest(after(timeout), steps.c.deadline_at)
 
 
 def after_or_never(seconds: float | None) -> Any:

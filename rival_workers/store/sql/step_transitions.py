@@ -29,12 +29,15 @@ from rival_workers.engine.effects import Advance
 from rival_workers.engine.paths import is_fallback, is_reaction
 from rival_workers.store.claim_records import (
     BeginResult,
+    Begun,
     BudgetSpent,
     Claim,
     Expired,
     FinishResult,
+    HasRules,
     NotYet,
     Queued,
+    Without,
     WorkflowVersion,
 )
 from rival_workers.store.sql.admission import with_gates
@@ -61,9 +64,6 @@ from rival_workers.store.sql.step_ends import end_values, write_end
 KEEPER, TIMER, REVOKE = "keeper", "timer", "revoke"
 
 
-Begun = BeginResult | Queued | NotYet | Expired | WorkflowVersion | None
-
-
 class StepTransitionsSql(LimitedStartsSql):
     near: float
     max_payload: int
@@ -78,11 +78,11 @@ class StepTransitionsSql(LimitedStartsSql):
         claim_for: str | None,
         of: WorkflowVersion | None = None,
         limits: Sequence[Limit] = (),
+        without: Without | None = None,
     ) -> Begun:
         """The run starts and its first step opens; without `claim_for`, it is left to be claimed by a message. A
         WorkflowVersion, here and in `claim_step`: nothing was done, since the run is of this one and not `of` that.
-        `limits`: of whole runs; Queued: it waits, since one of them is full."""
-
+        `limits`: of whole runs; Queued: it waits, since one of them is full. `without`: see `HasRules`."""
         grants: list[Grant] = []
 
         def once(all_shards: bool) -> Begun:
@@ -90,12 +90,14 @@ class StepTransitionsSql(LimitedStartsSql):
             return in_lock_order(self.database, run_id, lambda connection, alone: begin(connection, alone, all_shards))
 
         def begin(connection: Connection, alone: bool, all_shards: bool) -> Begun:
+            if without is not None and (rules := _rules(connection, run_id, without)):
+                return rules
             admitted = self._admit_run(connection, run_id, token, of, limits, all_shards, grants)
             if isinstance(admitted, Queued | NotYet):
                 return admitted
             columns = (runs.c.workflow, runs.c.version, runs.c.input, *FACTS)
-            begins = run_leaves_pending(run_id, token, of).where(may_begin_now())
-            begins = begins.values(slots=admitted.slots or None if admitted else None)
+            slots = admitted.slots or None if admitted else None
+            begins = run_leaves_pending(run_id, token, of).where(may_begin_now()).values(slots=slots)
             run = None if admitted is None else connection.execute(begins.returning(*columns)).first()
             if run is None:
                 return _wrong_moment(connection, run_id, token, of) or other_than(connection, run_id, of)
@@ -253,9 +255,17 @@ def _use_budget(connection: Connection, run_id: str, budget: int) -> int:
     return -1 if used is None else budget - used
 
 
+def _rules(connection: Connection, run_id: str, without: Without) -> HasRules | None:
+    row = connection.execute(select(runs.c.policies, runs.c.labels).where(runs.c.id == run_id)).first()
+    if row is None or (row.policies is None and (row.labels is None or without == "policies")):
+        return None
+    return HasRules(row.policies, row.labels)
+
+
 def started_detail(run: Any) -> dict[str, Any]:
     deadline = None if run.deadline_at is None else as_text(run.deadline_at)
-    given = {"labels": run.labels, "deadline": deadline, "priority": given_priority(run.priority)}
+    given = {"labels": run.labels, "policies": run.policies, "deadline": deadline}
+    given |= {"priority": given_priority(run.priority)}
     options = {name: value for name, value in given.items() if value is not None}
     return {"workflow": run.workflow, "version": run.version, "input": run.input, "options": options or None}
 

@@ -13,6 +13,7 @@ RivalError
 ├── RunConflict               that run id exists with another workflow or another input
 ├── RunNotFound
 ├── NotPossible               an operator's verb does not fit the run as it is; nothing was changed
+│   └── RunHasMoved           the run has changed since the operator looked at it
 ├── RunNotEnded               the run has no result yet
 ├── TopicFull                 the topic keeps as many events as it may; nothing was sent
 ├── WaitTimeout               the run is still going on; waiting gave up
@@ -161,6 +162,15 @@ class NotPossible(RivalError):
     def __init__(self, verb: str, run_id: str, why: str) -> None:
         super().__init__(f"Cannot {verb} run {run_id!r}: {why}. Nothing was changed.")
         self.verb, self.run_id = verb, run_id
+
+
+class RunHasMoved(NotPossible):
+    def __init__(self, run_id: str, entry: int) -> None:
+        RivalError.__init__(
+            self,
+            f"Run {run_id!r} has moved since entry {entry} of its history: look at it again. Nothing was changed.",
+        )
+        self.verb, self.run_id, self.entry = "change", run_id, entry
 
 
 class TopicFull(RivalError):

@@ -38,12 +38,12 @@ class Operator:
         self._store = SqlStore(database, ring_grace=settings.ring_grace, max_payload=settings.max_payload)
         self._doorbell = doorbell
 
-    def retry(self, run_id: str, by: str, dry_run: bool = False, delay: float = 0.0) -> Reopened:
-        """`delay`: seconds before its steps start."""
-        return self._reopen(run_id, Order("retry", by, dry_run=dry_run, delay=delay), self._store.retry_run)
+    def retry(self, run_id: str, by: str, **how: Any) -> Reopened:
+        """`how`: fields of the order, here and below."""
+        return self._reopen(run_id, Order("retry", by, **how), self._store.retry_run)
 
-    def rewind(self, run_id: str, step: str, by: str, dry_run: bool = False) -> Reopened:
-        return self._reopen(run_id, Order("rewind", by, step, dry_run=dry_run), self._store.rewind_run)
+    def rewind(self, run_id: str, step: str, by: str, **how: Any) -> Reopened:
+        return self._reopen(run_id, Order("rewind", by, step, **how), self._store.rewind_run)
 
     def _reopen(self, run_id: str, order: Order, reopen: Callable[[str, Order], Operated]) -> Reopened:
         """Retry children first: if this process dies in between, they continue, and a later retry of their parent finds
@@ -77,12 +77,12 @@ class Operator:
             raise NotPossible("explain", run_id, f"{path!r} has made {step.attempts} attempts; leave --attempt out")
         return PolicyExplanation(run_id, path, number, _as_recorded(policies, path, recorded, book))
 
-    def skip(self, run_id: str, step: str, reason: str, by: str, dry_run: bool = False) -> None:
-        self._settle(run_id, Order("skip", by, step, reason, dry_run), "skipped", NULL)
+    def skip(self, run_id: str, step: str, reason: str, by: str, **how: Any) -> None:
+        self._settle(run_id, Order("skip", by, step, reason, **how), "skipped", NULL)
 
-    def set_result(self, run_id: str, step: str, result: Any, reason: str, by: str, dry_run: bool = False) -> None:
+    def set_result(self, run_id: str, step: str, result: Any, reason: str, by: str, **how: Any) -> None:
         its_result = dump(result, what=f"the result of step {step!r}", limit=self._store.max_payload)
-        self._settle(run_id, Order("set_result", by, step, reason, dry_run), "completed", its_result)
+        self._settle(run_id, Order("set_result", by, step, reason, **how), "completed", its_result)
 
     def _settle(self, run_id: str, order: Order, status: EndStatus, result: Json) -> None:
         self._publish(run_id, self._store.settle_step(run_id, order, End(status, result), interpreter.advance), order)

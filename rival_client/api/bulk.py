@@ -147,7 +147,7 @@ class BulkRunner:
             changed = verb(run.run_id, by=order.by)
         if not changed:
             seen = run if order.dry_run else self._read(run.run_id)
-            raise NotPossible(order.verb, run.run_id, _reason(seen))
+            raise NotPossible(order.verb, run.run_id, why_unchanged(seen))
 
     def _read(self, run_id: str) -> Run:
         with self.client.database.autocommit() as connection:
@@ -174,7 +174,8 @@ def _would_change(run: Run, verb: Verb) -> bool:
             return not run.is_terminal
 
 
-def _reason(run: Run) -> str:
+def why_unchanged(run: Run) -> str:
+    """Why cancel, pause or resume have returned False."""
     if run.is_terminal:
         return f"it is {run.status}"
     return "it is paused already" if run.is_paused else "it is not paused"

@@ -103,7 +103,7 @@ class DeadLetterOperations(RunOperations):
         if status not in run_sources("retry_run"):
             why = f"it is {status}, and has continued without the step: rewind it to the step instead"
             raise NotPossible("redrive", run_id, why)
-        self._operator.retry(run_id, by, dry_run, delay)
+        self._operator.retry(run_id, by, dry_run=dry_run, delay=delay)
 
 
 class AsyncDeadLetterOperations(AsyncClientBase):

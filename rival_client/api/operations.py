@@ -23,16 +23,19 @@ if TYPE_CHECKING:
 
 #: Children that are cancelled together with their parent; if there are more, workers cancel the rest.
 _CHILDREN_AT_ONCE = 1000
+#: The id of an entry of a history.
+Entry = int | None
 
 
 class RunOperations(ClientBase):
-    def cancel(self, run_id: str, *, by: str = "client") -> bool:
+    def cancel(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
         """Cancel the run, all its open steps and its children. False when it had ended already.
 
         If the run has very many children, or this process dies before it cancels them, workers cancel the rest.
+        `if_entry`, here and below: RunHasMoved unless the history of the run still ends with the entry of this id.
         """
-        run_id, by = arguments.run_id(run_id), arguments.name("by", by)
-        cancelled, ready = self.database.transact(lambda connection: self._cancel(connection, run_id, by))
+        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), arguments.entry(if_entry)
+        cancelled, ready = self.database.transact(lambda connection: self._cancel(connection, run_id, by, entry))
         if cancelled:
             self._after_cancel(run_id, by, ready)
         return cancelled
@@ -41,8 +44,10 @@ class RunOperations(ClientBase):
         self._doorbell.publish([] if ready is None else [ready.message], changed=[run_id])
         self._cancel_children(run_id, by)
 
-    def _cancel(self, connection: Connection, run_id: str, by: str) -> tuple[bool, ReadyStep | None]:
-        slots = runs.end_as_cancelled(connection, run_id, by)
+    def _cancel(
+        self, connection: Connection, run_id: str, by: str, if_entry: Entry = None
+    ) -> tuple[bool, ReadyStep | None]:
+        slots = runs.end_as_cancelled(connection, run_id, by, if_entry)
         cancelled = slots is not None
         ready = wake_parent(connection, run_id, self.settings.ring_grace) if cancelled else None
         runs.conclude_cancel(connection, run_id, by, slots)
@@ -55,33 +60,45 @@ class RunOperations(ClientBase):
         for child, _ in children:
             self.cancel(child, by=by)
 
-    def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+    def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client", if_entry: Entry = None) -> Reopened:
         """Continue a failed or cancelled run where it stopped: that step starts again, with all its attempts."""
         run_id, by = arguments.run_id(run_id), arguments.name("by", by)
-        return self._operator.retry(run_id, by, arguments.flag("dry_run", dry_run))
+        return self._operator.retry(run_id, by, **_how(dry_run, if_entry))
 
-    def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
+    def rewind(
+        self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client", if_entry: Entry = None
+    ) -> Reopened:
         """Continue the run from that step again, in any status of the run: later steps are deleted and run again. With
         `dry_run`, only return what would run again.
         """
         run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
-        return self._operator.rewind(run_id, step, by, arguments.flag("dry_run", dry_run))
+        return self._operator.rewind(run_id, step, by, **_how(dry_run, if_entry))
 
-    def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
+    def skip(
+        self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client", if_entry: Entry = None
+    ) -> None:
         """End an open step, or the step at which the run stopped, as skipped; the run continues after it. With
         `dry_run`, only raise NotPossible if it cannot be skipped.
         """
         run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
-        reason, dry_run = arguments.text("reason", reason, may_be_blank=True), arguments.flag("dry_run", dry_run)
-        self._operator.skip(run_id, step, reason, by, dry_run)
+        reason = arguments.text("reason", reason, may_be_blank=True)
+        self._operator.skip(run_id, step, reason, by, **_how(dry_run, if_entry))
 
     def set_result(
-        self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
+        self,
+        run_id: str,
+        step: str,
+        result: Any,
+        *,
+        reason: str,
+        dry_run: bool = False,
+        by: str = "client",
+        if_entry: Entry = None,
     ) -> None:
         """As `skip`, but the step is completed with this result. It is not checked against the step's type."""
         run_id, step, by = arguments.run_id(run_id), arguments.step(step), arguments.name("by", by)
-        reason, dry_run = arguments.text("reason", reason, may_be_blank=True), arguments.flag("dry_run", dry_run)
-        self._operator.set_result(run_id, step, result, reason, by, dry_run)
+        reason = arguments.text("reason", reason, may_be_blank=True)
+        self._operator.set_result(run_id, step, result, reason, by, **_how(dry_run, if_entry))
 
     @cached_property
     def _operator(self) -> Operator:
@@ -90,15 +107,16 @@ class RunOperations(ClientBase):
 
         return Operator(self.database, self._doorbell, self.settings)
 
-    def pause(self, run_id: str, *, by: str = "client") -> bool:
+    def pause(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
         """Start nothing new in the run; running steps finish. False: it has ended, or is paused already."""
-        run_id, by = arguments.run_id(run_id), arguments.name("by", by)
-        return self.database.transact(lambda connection: runs.pause_run(connection, run_id, by))
+        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), arguments.entry(if_entry)
+        return self.database.transact(lambda connection: runs.pause_run(connection, run_id, by, entry))
 
-    def resume(self, run_id: str, *, by: str = "client") -> bool:
+    def resume(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
         """Let a paused run continue with everything that is due. False: it is not paused."""
-        run_id, by, grace = arguments.run_id(run_id), arguments.name("by", by), self.settings.ring_grace
-        messages = self.database.transact(lambda connection: runs.resume_run(connection, run_id, by, grace))
+        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), arguments.entry(if_entry)
+        grace = self.settings.ring_grace
+        messages = self.database.transact(lambda own: runs.resume_run(own, run_id, by, grace, entry))
         if messages is None:
             return False
         self._doorbell.publish(messages, changed=[run_id])
@@ -135,29 +153,48 @@ class RunOperations(ClientBase):
         return recover(self.database)
 
 
+def _how(dry_run: bool, if_entry: Entry) -> dict[str, Any]:
+    return {"dry_run": arguments.flag("dry_run", dry_run), "if_entry": arguments.entry(if_entry)}
+
+
 class AsyncRunOperations(AsyncClientBase):
-    async def cancel(self, run_id: str, *, by: str = "client") -> bool:
-        return await self._call(self._rival.cancel, run_id, by=by)
+    async def cancel(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
+        return await self._call(self._rival.cancel, run_id, by=by, if_entry=if_entry)
 
-    async def retry(self, run_id: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
-        return await self._call(self._rival.retry, run_id, dry_run=dry_run, by=by)
+    async def retry(
+        self, run_id: str, *, dry_run: bool = False, by: str = "client", if_entry: Entry = None
+    ) -> Reopened:
+        return await self._call(self._rival.retry, run_id, dry_run=dry_run, by=by, if_entry=if_entry)
 
-    async def rewind(self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client") -> Reopened:
-        return await self._call(self._rival.rewind, run_id, step, dry_run=dry_run, by=by)
+    async def rewind(
+        self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client", if_entry: Entry = None
+    ) -> Reopened:
+        return await self._call(self._rival.rewind, run_id, step, dry_run=dry_run, by=by, if_entry=if_entry)
 
-    async def skip(self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client") -> None:
-        await self._call(self._rival.skip, run_id, step, reason=reason, dry_run=dry_run, by=by)
+    async def skip(
+        self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client", if_entry: Entry = None
+    ) -> None:
+        await self._call(self._rival.skip, run_id, step, reason=reason, dry_run=dry_run, by=by, if_entry=if_entry)
 
     async def set_result(
-        self, run_id: str, step: str, result: Any, *, reason: str, dry_run: bool = False, by: str = "client"
+        self,
+        run_id: str,
+        step: str,
+        result: Any,
+        *,
+        reason: str,
+        dry_run: bool = False,
+        by: str = "client",
+        if_entry: Entry = None,
     ) -> None:
-        await self._call(self._rival.set_result, run_id, step, result, reason=reason, dry_run=dry_run, by=by)
+        how: dict[str, Any] = {"reason": reason, "dry_run": dry_run, "by": by, "if_entry": if_entry}
+        await self._call(self._rival.set_result, run_id, step, result, **how)
 
-    async def pause(self, run_id: str, *, by: str = "client") -> bool:
-        return await self._call(self._rival.pause, run_id, by=by)
+    async def pause(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
+        return await self._call(self._rival.pause, run_id, by=by, if_entry=if_entry)
 
-    async def resume(self, run_id: str, *, by: str = "client") -> bool:
-        return await self._call(self._rival.resume, run_id, by=by)
+    async def resume(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
+        return await self._call(self._rival.resume, run_id, by=by, if_entry=if_entry)
 
     async def bulk(
         self,

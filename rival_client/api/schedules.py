@@ -19,6 +19,7 @@ from rival_client.model import arguments
 from rival_client.model.cron import CatchUp, Planned, checked_catch_up, checked_name, checked_rule, run_id_at
 from rival_client.model.start_options import RunOptions, StartOptions
 from rival_client.model.starts import Start
+from rival_client.sql.history import record_requests
 from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.schedules import (
     ScheduleRecord,
@@ -83,11 +84,11 @@ class ScheduleOperations(ClientBase):
         name = self._existing(name).name
         return self.database.transact(lambda own: resume_schedule(own, name))
 
-    def fire_schedule(self, name: str) -> str:
+    def fire_schedule(self, name: str, *, by: str = "client") -> str:
         """Start a run of it now, also while it is paused; the id of the run. Its ticks stay as they are."""
         schedule = self._existing(name)
         run_id = f"{run_id_at(schedule.name, self._database_clock())}+{secrets.token_hex(4)}"
-        self._start_ticks(schedule, [run_id])
+        self._start_ticks(schedule, [run_id], arguments.name("by", by))
         return run_id
 
     def backfill_schedule(
@@ -98,6 +99,7 @@ class ScheduleOperations(ClientBase):
         *,
         limit: int = 100,
         dry_run: bool = False,
+        by: str = "client",
     ) -> list[str]:
         """Start the runs of the ticks from `since` on, before `until` (now), at most `limit`, the oldest first; the ids
         of those that did not exist. With `dry_run`, only return the ids that would be started or exist.
@@ -110,7 +112,7 @@ class ScheduleOperations(ClientBase):
         ids = [run_id_at(schedule.name, tick) for tick in ticks]
         if arguments.flag("dry_run", dry_run) or not ids:
             return ids
-        created = self._start_ticks(schedule, ids)
+        created = self._start_ticks(schedule, ids, arguments.name("by", by))
         return [one for one in ids if one in created]
 
     def _database_clock(self) -> dt.datetime:
@@ -125,12 +127,17 @@ class ScheduleOperations(ClientBase):
                 raise UnknownSchedule(name, [one.name for one in list_schedules(connection)])
         return found
 
-    def _start_ticks(self, schedule: ScheduleRecord, run_ids: Sequence[str]) -> set[str]:
+    def _start_ticks(self, schedule: ScheduleRecord, run_ids: Sequence[str], by: str) -> set[str]:
         validator = self._validator(schedule.workflow)
         its_input = validator.validate(schedule.input)
         start = Start(validator.workflow, dict.fromkeys(run_ids, its_input), StartOptions.of(schedule.options or {}))
-        created = self.database.transact(lambda own: insert_runs(own, start, self.settings.ring_grace))
-        workflow = validator.workflow
+
+        def insert(own: Connection) -> set[str]:
+            created = insert_runs(own, start, self.settings.ring_grace)
+            record_requests(own, created, by)
+            return created
+
+        created, workflow = self.database.transact(insert), validator.workflow
         self._doorbell.publish([StepMessage(one, None, 0, workflow.name, workflow.version) for one in created])
         return created
 
@@ -170,8 +177,8 @@ class AsyncScheduleOperations(AsyncClientBase):
     async def resume_schedule(self, name: str) -> bool:
         return await self._call(self._rival.resume_schedule, name)
 
-    async def fire_schedule(self, name: str) -> str:
-        return await self._call(self._rival.fire_schedule, name)
+    async def fire_schedule(self, name: str, *, by: str = "client") -> str:
+        return await self._call(self._rival.fire_schedule, name, by=by)
 
     async def backfill_schedule(
         self,
@@ -181,5 +188,7 @@ class AsyncScheduleOperations(AsyncClientBase):
         *,
         limit: int = 100,
         dry_run: bool = False,
+        by: str = "client",
     ) -> list[str]:
-        return await self._call(self._rival.backfill_schedule, name, since, until, limit=limit, dry_run=dry_run)
+        how: dict[str, Any] = {"limit": limit, "dry_run": dry_run, "by": by}
+        return await self._call(self._rival.backfill_schedule, name, since, until, **how)

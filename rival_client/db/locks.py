@@ -23,8 +23,9 @@ from typing import Any
 
 from sqlalchemy import ARRAY, Connection, Text, cast, func, select
 
+from rival_client.db.log_tables import history
 from rival_client.db.run_tables import runs
-from rival_client.errors import RunNotFound
+from rival_client.errors import RunHasMoved, RunNotFound
 
 #: An arbitrary number that only the locks of runs use.
 RUN_LOCK = 726_356
@@ -42,8 +43,10 @@ def share_run(connection: Connection, run_id: str) -> None:
         connection.execute(select(func.pg_advisory_xact_lock_shared(_key(run_id))))
 
 
-def lock_run(connection: Connection, run_id: str) -> Any:
-    """Take the exclusive lock of the run, and its row: for a change of any of its steps."""
+def lock_run(connection: Connection, run_id: str, if_entry: int | None = None) -> Any:
+    """Take the exclusive lock of the run, and its row: for a change of any of its steps. `if_entry`: RunHasMoved unless
+    this is the newest entry of its history. No transition of the run is under way then, so none can come in between.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_key(run_id))))
     names = ("id", "workflow", "version", "status", "token", "completed_at", "slots", "queue", "priority")
@@ -51,7 +54,14 @@ def lock_run(connection: Connection, run_id: str) -> Any:
     row = connection.execute(select(*columns).where(runs.c.id == run_id).with_for_update()).first()
     if row is None:
         raise RunNotFound(run_id)
+    if if_entry is not None and newest_entry(connection, run_id) != if_entry:
+        raise RunHasMoved(run_id, if_entry)
     return row
+
+
+def newest_entry(connection: Connection, run_id: str) -> int:
+    """Changes with each transition of the run; 0 without a history."""
+    return connection.scalar(select(func.max(history.c.id)).where(history.c.run_id == run_id)) or 0
 
 
 def try_lock_runs(connection: Connection, run_ids: Sequence[str]) -> list[str]:

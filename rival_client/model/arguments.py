@@ -141,6 +141,11 @@ def whole(argument: str, value: object, least: int = 0, most: int = MAX_INT) -> 
     return int(value)
 
 
+def entry(value: object, argument: str = "if_entry") -> int | None:
+    """The id of an entry of a history, or None."""
+    return None if value is None else whole(argument, value, most=MAX_BIGINT)
+
+
 def limit(value: object, argument: str = "limit") -> int:
     return whole(argument, value, 1, MAX_LIMIT)
 

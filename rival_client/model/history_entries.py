@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 # The names, as the store writes them.
+REQUESTED: Final = "requested"
 STARTED: Final = "started"
 GATHERED: Final = "gathered"
 START_SKIPPED: Final = "start_skipped"
@@ -83,6 +84,7 @@ def _entry(
 _ENDED = "result state error end_order begun_after"
 
 RUN_ENTRIES = (
+    _entry(REQUESTED, None, ""),
     _entry(STARTED, "begin_run", "workflow version input options"),
     _entry(GATHERED, "gather_run", "n"),
     _entry(START_SKIPPED, None, "run_id"),

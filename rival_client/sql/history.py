@@ -4,7 +4,7 @@ its entry. `rival_client.model.rebuild` computes the state of the run from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Text, case, func,
 
 from rival_client.db.log_tables import history
 from rival_client.db.types import now
-from rival_client.model.history_entries import RUN_ENTRIES, STEP_ENTRIES
+from rival_client.model.history_entries import REQUESTED, RUN_ENTRIES, STEP_ENTRIES
 from rival_client.model.payload import Json, serialise
 from rival_client.model.records import HistoryEntry
 
@@ -45,6 +45,13 @@ def record(
     writer = HistoryWriter(connection, run_id, by)
     writer.add(what, path, **detail)
     writer.write()
+
+
+def record_requests(connection: Connection, run_ids: Iterable[str], by: str) -> None:
+    """Say who has asked for runs that this transaction inserts."""
+    entries = [{"run_id": one, "what": REQUESTED, "detail": as_json({}), "actor": by} for one in run_ids]
+    if entries:
+        connection.execute(insert(history).values(at=now()), entries)
 
 
 def as_json(detail: Mapping[str, Any]) -> Json:
@@ -89,11 +96,6 @@ def read_entry(connection: Connection, run_id: str, entry_id: int) -> HistoryEnt
     wanted = (history.c.run_id == run_id, history.c.id == entry_id)
     found = _entries(connection, select(*_ENTRY, history.c.detail).where(*wanted), slim=False)
     return found[0] if found else None
-
-
-def last_entry_id(connection: Connection, run_id: str) -> int:
-    """Changes with each transition of the run; 0 without a history."""
-    return connection.scalar(select(func.max(history.c.id)).where(history.c.run_id == run_id)) or 0
 
 
 def as_entry(row: Row[Any]) -> HistoryEntry:

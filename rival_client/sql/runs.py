@@ -31,9 +31,9 @@ def cancel_run(connection: Connection, run_id: str, by: str) -> bool:
     return slots is not None
 
 
-def end_as_cancelled(connection: Connection, run_id: str, by: str) -> list[int] | None:
+def end_as_cancelled(connection: Connection, run_id: str, by: str, if_entry: int | None = None) -> list[int] | None:
     """Cancel the run and its open steps. Returns the slots of limits that they have used; None: it had ended."""
-    run = lock_run(connection, run_id)
+    run = lock_run(connection, run_id, if_entry)
     if run.status not in run_sources("cancel_run"):
         return None
     slots = [*(run.slots or ()), *slots_of(connection, and_(steps.c.run_id == run_id, step_can("cancel_run")))]
@@ -70,9 +70,9 @@ def conclude_cancel(connection: Connection, run_id: str, by: str, slots: list[in
 # its next checkpoint. Running steps end, and their outcome is committed; if that was the last step, the run ends.
 
 
-def pause_run(connection: Connection, run_id: str, by: str) -> bool:
+def pause_run(connection: Connection, run_id: str, by: str, if_entry: int | None = None) -> bool:
     """False: it has ended, or was paused already."""
-    lock_run(connection, run_id)
+    lock_run(connection, run_id, if_entry)
     paused = connection.execute(
         update(runs)
         .where(runs.c.id == run_id, run_can("pause_run"), runs.c.paused_at.is_(None))
@@ -86,9 +86,11 @@ def pause_run(connection: Connection, run_id: str, by: str) -> bool:
     return True
 
 
-def resume_run(connection: Connection, run_id: str, by: str, grace: float) -> list[StepMessage] | None:
+def resume_run(
+    connection: Connection, run_id: str, by: str, grace: float, if_entry: int | None = None
+) -> list[StepMessage] | None:
     """The messages to publish now that the run continues. None: it was not paused."""
-    lock_run(connection, run_id)
+    lock_run(connection, run_id, if_entry)
     resumed = connection.execute(
         update(runs)
         .where(runs.c.id == run_id, run_can("resume_run"), runs.c.paused_at.is_not(None))

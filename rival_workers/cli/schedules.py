@@ -129,7 +129,7 @@ def _print_changed(name: str, what: str, changed: bool, as_json: bool) -> int:
 def fire(name: str, as_json: bool) -> int:
     """Start a run of schedule NAME now, also while it is paused."""
     with open_rival() as rival:
-        run_id = rival.fire_schedule(name)
+        run_id = rival.fire_schedule(name, by=operator_name(None))
     if as_json:
         print_json({"name": name, "run_id": run_id})
     else:
@@ -147,7 +147,8 @@ def fire(name: str, as_json: bool) -> int:
 def backfill(name: str, since: dt.datetime, until: dt.datetime | None, limit: int, dry_run: bool, as_json: bool) -> int:
     """Start the runs of ticks of schedule NAME that had none. Ticks that have a run are left alone."""
     with open_rival() as rival:
-        found = rival.backfill_schedule(name, since, until, limit=limit, dry_run=dry_run)
+        how: dict[str, Any] = {"limit": limit, "dry_run": dry_run, "by": operator_name(None)}
+        found = rival.backfill_schedule(name, since, until, **how)
     if as_json:
         print_json({"name": name, "dry_run": dry_run, "run_ids": found})
         return 0

@@ -1,11 +1,13 @@
-"""A plan as the tree that the pages draw: every composite has lanes of nodes."""
+"""A plan as the tree that the pages draw: every composite has lanes of nodes; and where a run's steps are in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rival_client.model.records import Step
 from rival_workers.engine.nodes import AnyNode, Body, BranchNode, ForEachNode, LoopNode, WorkflowNode, bodies, repeats
+from rival_workers.engine.paths import place_of, role_of
 from rival_workers.engine.policies import Policies
 
 #: Fields of a node that say what it is; its options are apart.
@@ -54,3 +56,22 @@ def _lanes(node: AnyNode) -> Iterable[tuple[str, Body]]:
             return [("body", node.body)]
         case _:
             return [(body[0].name if body else "", body) for body in bodies(node)]
+
+
+# -- steps of a run ---------------------------------------------------------------------------------------
+
+
+def addressed(path: str) -> dict[str, Any]:
+    """The place in the plan, and the role of a callback."""
+    base, role = role_of(path)
+    return {"place": place_of(base), "role": role or None}
+
+
+def taken(steps: Iterable[Step], branch: str, then: set[str]) -> str | None:
+    """Which side of a branch has rows."""
+    inner = branch + "/"
+    names = {one.path[len(inner) :].partition("/")[0].partition("!")[0] for one in steps if one.path.startswith(inner)}
+    names = {name.partition("[")[0] for name in names}
+    if not names:
+        return None
+    return "then" if names & then else "otherwise"

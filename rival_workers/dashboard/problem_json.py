@@ -40,6 +40,7 @@ _STATUSES: tuple[tuple[type[errors.RivalError], int], ...] = (
     (errors.UnknownWorkflow, 404),
     (errors.UnknownSchedule, 404),
     (errors.RunConflict, 409),
+    (errors.RunHasMoved, 412),
     (errors.NotPossible, 409),
     (errors.RunNotEnded, 409),
     (errors.InvalidPayload, 413),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rival_client.broker.message import attempt_id
@@ -15,8 +15,8 @@ from rival_client.model.kinds import CHILD, CHILD_RESULT, FOR_EACH, INTERNAL, wa
 from rival_client.model.records import Attempt, Run, Step
 from rival_client.sql.run_counts import Count
 from rival_client.sql.run_rows import INPUT_START, OpenStep, RunRow
+from rival_workers.dashboard.graph import addressed
 from rival_workers.dashboard.values import Veil, fields, moment, moments
-from rival_workers.engine.paths import place_of, role_of
 
 __all__ = ["attempt_view", "count_view", "error_view", "row_view", "run_view", "step_view"]
 
@@ -191,12 +191,6 @@ def step_view(step: Step, veil: Veil, workers: dict[str, str] | None = None) -> 
     }
 
 
-def addressed(path: str) -> dict[str, Any]:
-    """The place in the plan, and the role of a callback."""
-    base, role = role_of(path)
-    return {"place": place_of(base), "role": role or None}
-
-
 def _about(step: Step, veil: Veil) -> dict[str, Any]:
     last = step.last_error
     return {
@@ -233,13 +227,3 @@ def attempt_view(one: Attempt, run_id: str, veil: Veil, *, traceback: bool = Fal
         "error": error_view(one.error, veil, traceback=traceback),
         "task_id": attempt_id(run_id, one.path, one.attempt),
     }
-
-
-def taken(steps: Iterable[Step], branch: str, then: set[str]) -> str | None:
-    """Which side of a branch has rows."""
-    inner = branch + "/"
-    names = {one.path[len(inner) :].partition("/")[0].partition("!")[0] for one in steps if one.path.startswith(inner)}
-    names = {name.partition("[")[0] for name in names}
-    if not names:
-        return None
-    return "then" if names & then else "otherwise"

@@ -22,6 +22,8 @@ class Order:
     children_retried: bool = False
     #: Seconds before the steps start that the order opens.
     delay: float = 0.0
+    #: Only if this is still the newest entry of the run's history.
+    if_entry: int | None = None
 
 
 @dataclass(frozen=True)

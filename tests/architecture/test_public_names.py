@@ -60,6 +60,7 @@ CLIENT = [
     "RunConflict",
     "RunFailed",
     "RunFilter",
+    "RunHasMoved",
     "RunNode",
     "RunNotEnded",
     "RunNotFound",

@@ -11,9 +11,11 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from rival_workers import StepError, branch, create_workflow, rate, step, wait_event_step
+from rival_workers.dashboard.ids import in_path
 from rival_workers.definition.define import define_workflow
 from rival_workers.testing import Lab
 from tests.support.dashboard import Site
+from tests.support.histories import assert_histories_are_complete
 from tests.support.inline import Inline
 
 
@@ -120,6 +122,25 @@ def test_a_run_starts_once_for_the_same_id(site: Site) -> None:
     other = site.ask("POST", "runs", json={"workflow": "order", "input": {"customer": 2}, "run_id": "x/1"})
     assert (other.status_code, other.json()["code"]) == (409, "RunConflict")
     site.inline.drain()
+
+
+def test_the_history_of_a_run_says_who_has_asked_for_it(site: Site) -> None:
+    site.inline.define("order", step(lambda: 1, name="a"), input=Order)
+    site.post("runs", workflow="order", input={"customer": 1}, run_id="x")
+    site.post("runs", workflow="order", input={"customer": 1}, run_id="x")
+    site.inline.drain()
+    entries = [(one.what, one.by) for one in site.inline.rival.history("x")]
+    assert entries[0] == ("requested", "owner@dashboard")
+    assert [what for what, _ in entries].count("requested") == 1
+    assert site.get("runs/x")["run"]["started_by"] == "owner@dashboard"
+    site.inline.rival.schedule("order", "0 3 * * *", name="nightly", input={"customer": 1})
+    fired = site.post("schedules/nightly/fire")["run"]
+    missed = site.post("schedules/nightly/backfill", since="2d")["runs"]
+    site.inline.drain()
+    for run_id in (fired, *missed):
+        assert site.get(f"runs/{in_path(run_id)}")["run"]["started_by"] == "owner@dashboard"
+    # The whole state can still be rebuilt from the history.
+    assert assert_histories_are_complete(site.inline.store.database) > 1
 
 
 def test_a_run_like_another_has_its_secrets_and_never_the_stars_that_hide_them(site: Site) -> None:

@@ -7,22 +7,24 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from rival_client.db.locks import newest_entry
+from rival_client.model.history_entries import REQUESTED
 from rival_client.model.kinds import BRANCH
 from rival_client.model.records import HistoryEntry, RunState
 from rival_client.sql import run_reads
 from rival_client.sql.executors import workers_of
-from rival_client.sql.history import last_entry_id, read_entry, read_history, read_newest
+from rival_client.sql.history import read_entry, read_history, read_newest
 from rival_client.sql.logs import read_last_logs, read_logs
 from rival_client.sql.run_family import RunNode, read_tree
 from rival_client.sql.run_rows import children_of
 from rival_client.sql.waits import waits_of
 from rival_client.sql.workflows import current_workflow
 from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.graph import graph
+from rival_workers.dashboard.graph import graph, taken
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Form, Route
 from rival_workers.dashboard.values import Veil, moment
-from rival_workers.dashboard.views import attempt_view, count_view, run_view, step_view, taken
+from rival_workers.dashboard.views import attempt_view, count_view, run_view, step_view
 from rival_workers.engine.nodes import BranchNode
 from rival_workers.engine.plan import Plan
 
@@ -46,7 +48,7 @@ def whole_run(board: Board, connection: Any, state: RunState) -> dict[str, Any]:
     current = current_workflow(connection, state.workflow)
     beginnings = {entry.what: entry for entry in read_history(connection, state.run_id, limit=3, slim=True)}
     run = run_view(state, veil) | {
-        "started_by": _by(beginnings.get("requested")),
+        "started_by": _by(beginnings.get(REQUESTED)),
         "description": board.description_of(state.workflow, state.version),
     }
     return {
@@ -56,7 +58,7 @@ def whole_run(board: Board, connection: Any, state: RunState) -> dict[str, Any]:
         "attempts": [attempt_view(one, state.run_id, veil) for one in state.attempts],
         "graph": None if policies is None else graph(policies),
         "current_version": None if current is None else current.version,
-        "history_id": last_entry_id(connection, state.run_id),
+        "history_id": newest_entry(connection, state.run_id),
         "children": count_view(children_of(connection, state.run_id)),
     }
 

@@ -116,7 +116,7 @@ def resume(call: Call) -> dict[str, Any]:
 
 
 def fire(call: Call) -> dict[str, Any]:
-    run_id = call.board.rival.fire_schedule(call.names["schedule"])
+    run_id = call.board.rival.fire_schedule(call.names["schedule"], by=call.by)
     _audit(call, "fire_schedule", call.names["schedule"], run=run_id)
     return {"run": run_id, "commands": _commands(call, "fire", "fire_schedule", {})}
 
@@ -132,7 +132,8 @@ def backfill(call: Call) -> dict[str, Any]:
     name, given = call.names["schedule"], call.body
     since, until = moment_of("since", given.since), moment_of("until", given.until)
     assert since is not None
-    found = call.board.rival.backfill_schedule(name, since, until, limit=given.limit, dry_run=given.dry_run)
+    how: dict[str, Any] = {"limit": given.limit, "dry_run": given.dry_run, "by": call.by}
+    found = call.board.rival.backfill_schedule(name, since, until, **how)
     if not given.dry_run:
         _audit(call, "backfill_schedule", name, runs=len(found))
     body = given.model_dump(exclude_none=True, exclude={"dry_run"})

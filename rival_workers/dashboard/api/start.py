@@ -8,8 +8,13 @@ from typing import Any
 
 from pydantic import Field
 
+from rival_client.api.client import start_of
+from rival_client.db import caller_tx
 from rival_client.errors import InvalidInput, InvalidPayload
 from rival_client.model.inputs import given_or_new_id
+from rival_client.model.start_options import StartOptions
+from rival_client.model.statuses import RUNNING
+from rival_client.sql.history import record_requests
 from rival_client.sql.run_reads import read_run
 from rival_client.sql.run_rows import last_inputs
 from rival_workers.dashboard.commands import Commands, call_text, commands
@@ -45,10 +50,25 @@ def start(call: Call) -> Answer:
     texts = as_commands(call, given.workflow, given, given.run_id)
     if given.dry_run:
         return Answer({"run": given_or_new_id(given.run_id), "status": "possible", "commands": texts})
-    started = call.board.rival.run(given.workflow, value, given.run_id)
-    location = f"{call.base}api/v1/runs/{in_path(started.run_id)}"
-    content = {"run": started.run_id, "status": started.status, "commands": texts}
+    run_id, is_new = _requested(call, given, value)
+    location = f"{call.base}api/v1/runs/{in_path(run_id)}"
+    content = {"run": run_id, "status": "started" if is_new else RUNNING, "commands": texts}
     return Answer(content, 201, {"location": location})
+
+
+def _requested(call: Call, given: Start, value: Any) -> tuple[str, bool]:
+    """Start the run and record who has asked for it, in one transaction. Also says whether the run is new."""
+    rival = call.board.rival
+    start = start_of(rival._validator(given.workflow), value, given.run_id, StartOptions.of({}))
+
+    def insert(connection: Any) -> set[str]:
+        created = caller_tx.insert(connection, start, rival.settings.ring_grace)
+        record_requests(connection, created, call.by)
+        return created
+
+    created = rival.database.transact(insert)
+    rival.publisher(start)(created)
+    return start.run_id, bool(created)
 
 
 def validate(call: Call) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from rival_client.model.rebuild import RebuiltStep, rebuild
 from rival_client.model.records import HistoryEntry
 from rival_client.sql.history import ITEM_COUNT, read_history
 from rival_client.sql.run_reads import read_run_head
+from rival_workers.dashboard.graph import addressed
 from rival_workers.dashboard.live_polls import changed_statuses
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route
 from rival_workers.dashboard.values import Veil, fields, milliseconds, moment, moments
-from rival_workers.dashboard.views import addressed, error_view
+from rival_workers.dashboard.views import error_view
 
 #: Entries of steps that a timeline marks.
 _MARKED = (*REOPENINGS, "taken_over", "handed_back", "skip", "set_result", "timed_out", "revoked", "lost")

@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.errors import RivalError
-from rival_client.model.records import Reopened, Run
-from rival_client.sql.history import last_entry_id
+from rival_client.api.bulk import why_unchanged
+from rival_client.db.locks import lock_run, newest_entry
+from rival_client.errors import NotPossible
+from rival_client.model.records import Reopened
 from rival_client.sql.run_reads import read_run_head
 from rival_client.sql.run_rows import rows_by_id
 from rival_workers.dashboard.api.run_list import views_of
@@ -43,15 +44,11 @@ def _handler(verb: str) -> Handler:
     def handle(call: Call) -> dict[str, Any]:
         order: Order = call.body
         _check(verb, order)
-        run_id = call.names["run_id"]
-        run, moment = _read(call, run_id)
         if order.dry_run:
-            return _preview(call, verb, order, run, moment)
-        wanted = call.headers.get("if-match")
-        if wanted is not None and wanted.strip() not in ("*", f'"{moment}"'):
-            raise Refused(412, "RunHasMoved", f"Run {run_id!r} has moved since the preview: look at it again.")
-        reopened = act(call, verb, order, run)
-        return {"done": True, "run": _row(call, run_id), **_steps(reopened), "commands": as_commands(call, verb, order)}
+            return _preview(call, verb, order)
+        reopened = _act(call, verb, order)
+        done = {"done": True, "run": _row(call, call.names["run_id"])}
+        return {**done, **_steps(reopened), "commands": as_commands(call, verb, order)}
 
     return handle
 
@@ -63,43 +60,62 @@ def _check(verb: str, order: Order) -> None:
         raise Refused(422, "InvalidArgument", f"{VERBS[verb]} needs {' and '.join(missing)}.", errors=problems)
 
 
-def _read(call: Call, run_id: str) -> tuple[Run, int]:
-    with call.board.database.snapshot() as connection:
-        return read_run_head(connection, run_id), last_entry_id(connection, run_id)
-
-
 def _row(call: Call, run_id: str) -> dict[str, Any]:
     with call.board.database.snapshot() as connection:
         return views_of(call.board, connection, rows_by_id(connection, [run_id]))[0]
 
 
-def _preview(call: Call, verb: str, order: Order, run: Run, moment: int) -> dict[str, Any]:
+def _preview(call: Call, verb: str, order: Order) -> dict[str, Any]:
     """What would happen. That it is not possible is an answer, too."""
-    why, reopened = None, None
-    try:
-        reopened = act(call, verb, order, run)
-    except RivalError as error:
-        why = str(error)
-    about = {"possible": why is None, "reason": why, "etag": f'"{moment}"'}
-    return {**about, **_steps(reopened), "commands": as_commands(call, verb, order)}
-
-
-def act(call: Call, verb: str, order: Order, run: Run) -> Reopened | None:
-    """Through the client's bulk runner, which knows what each verb would do in a dry run."""
-    value = order.result if verb == "set_result" else None
+    moment = _settled_moment(call)
     done = call.board.rival.bulk(
         verb,  # type: ignore[arg-type]
-        [run.run_id],
+        [call.names["run_id"]],
         step=order.step,
-        value=value,
+        value=order.result if verb == "set_result" else None,
         reason=order.reason,
-        dry_run=order.dry_run,
+        dry_run=True,
         by=call.by,
     )
     [outcome] = done.outcomes
-    if outcome.why is not None:
-        raise Refused(409, "NotPossible", outcome.why) if not order.dry_run else RivalError(outcome.why)
-    return outcome.reopened
+    about = {"possible": outcome.why is None, "reason": outcome.why, "etag": f'"{moment}"'}
+    return {**about, **_steps(outcome.reopened), "commands": as_commands(call, verb, order)}
+
+
+def _settled_moment(call: Call) -> int:
+    """The newest entry of the run's history. Read with the lock of the run: an entry with a smaller id may become
+    visible later otherwise, and the run would have moved without a sign of it."""
+    run_id = call.names["run_id"]
+
+    def read(connection: Any) -> int:
+        lock_run(connection, run_id)
+        return newest_entry(connection, run_id)
+
+    return call.board.rival.database.transact(read)
+
+
+def _act(call: Call, verb: str, order: Order) -> Reopened | None:
+    method = getattr(call.board.rival, verb)
+    run_id, how = call.names["run_id"], {"by": call.by, "if_entry": _if_match(call)}
+    if verb in NEED_REASON:
+        how["reason"] = order.reason
+    step = [order.step] if verb in NEED_STEP else []
+    done = method(run_id, *step, *([order.result] if verb == "set_result" else []), **how)
+    if done is False:
+        with call.board.rival.database.autocommit() as connection:
+            raise NotPossible(verb, run_id, why_unchanged(read_run_head(connection, run_id)))
+    return done if isinstance(done, Reopened) else None
+
+
+def _if_match(call: Call) -> int | None:
+    """The entry of the history that the run must still end with. The verb compares it in its own transaction."""
+    given = call.headers.get("if-match", "*").strip()
+    if given == "*":
+        return None
+    number = given.strip('"')
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise Refused(412, "RunHasMoved", "`If-Match` has what no preview hands out: look at the run again.")
+    return int(number)
 
 
 def _steps(reopened: Reopened | None) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class OperatorSql:
     def _reopen(
         self, connection: Connection, run_id: str, order: Order, choose: Callable[[Plan, list[Row]], RewindPlan]
     ) -> Operated:
-        run = lock_run(connection, run_id)
+        run = lock_run(connection, run_id, order.if_entry)
         if run.status not in run_sources(f"{order.verb}_run"):
             raise NotPossible(order.verb, run_id, refusals.wrong_status(run.status, order.step))
         rows = rows_of(connection, run_id)
@@ -198,7 +198,7 @@ class OperatorSql:
         end: End,
         advance: Callable[[Plan, str, End, str], Advance],
     ) -> Operated:
-        run = lock_run(connection, run_id)
+        run = lock_run(connection, run_id, order.if_entry)
         policies, path = policies_of(connection, run), order.step or ""
         if run.status == statuses.PENDING:
             raise NotPossible(order.verb, run_id, refusals.not_begun(order.verb, path))

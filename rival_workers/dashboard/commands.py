@@ -4,24 +4,54 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 Commands = dict[str, str]
+#: Lines that a text has at most.
+_LINES = 20
 
 
-def commands(
-    base: str, path: str, shell: Sequence[str], python: str, body: Mapping[str, Any], method: str = "POST"
-) -> Commands:
-    """`shell`: the words of the command; `path`: below the API. Values are those that were given, so nothing that was
-    hidden can be in them."""
+def commands(base: str, path: str, shell: str, python: str, body: Mapping[str, Any], method: str = "POST") -> Commands:
+    """`path`: below the API. Values are those that were given, so nothing that was hidden can be in them."""
     call = shlex.join([method, f"{base}api/v1/{path}", "-H", "Content-Type: application/json"])
     data = shlex.quote(json.dumps(body, ensure_ascii=False))
     curl = f'curl -X {call} -H "Authorization: Bearer $RIVAL_TOKEN" -d {data}'
-    return {"shell": shlex.join(shell), "python": python, "curl": curl}
+    return {"shell": shell, "python": python, "curl": curl}
+
+
+def shell_text(command: str, /, *given: str, **options: Any) -> str:
+    """`rival rewind r charge --by ann`. Options: None is left out, True is a flag, a list repeats the option."""
+    named = [word for name, value in options.items() for word in _option(name, value)]
+    # What looks like an option is none behind `--`.
+    words = [*named, "--", *given] if any(one.startswith("-") for one in given) else [*given, *named]
+    return shlex.join(["rival", *command.split(), *words])
+
+
+def _option(name: str, value: Any) -> Iterator[str]:
+    option = "--" + name.replace("_", "-")
+    if value is None or value is False:
+        return
+    if value is True:
+        yield option
+        return
+    for one in value if isinstance(value, list) else [value]:
+        text = str(one)
+        yield from (f"{option}={text}",) if text.startswith("-") else (option, text)
+
+
+def each_line(lines: Iterable[str]) -> str:
+    """Several commands, one per line."""
+    found = list(lines)
+    more = [f"# and {len(found) - _LINES:,} more"] if len(found) > _LINES else []
+    return "\n".join([*found[:_LINES], *more])
 
 
 def call_text(method: str, /, *args: Any, **named: Any) -> str:
     """`rival.rewind('r', 'charge')`"""
     parts = [repr(one) for one in args] + [f"{key}={value!r}" for key, value in named.items() if value is not None]
     return f"rival.{method}({', '.join(parts)})"
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

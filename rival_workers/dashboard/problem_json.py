@@ -39,6 +39,7 @@ _STATUSES: tuple[tuple[type[errors.RivalError], int], ...] = (
     (errors.RunNotFound, 404),
     (errors.UnknownWorkflow, 404),
     (errors.UnknownSchedule, 404),
+    (errors.UnknownLimit, 404),
     (errors.RunConflict, 409),
     (errors.RunHasMoved, 412),
     (errors.NotPossible, 409),

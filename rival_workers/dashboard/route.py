@@ -24,10 +24,10 @@ class NoQuery(Form):
     pass
 
 
-class Page(Form):
-    """The base of queries of lists."""
+class Confirmed(Form):
+    """The base of actions. With `dry_run` nothing is changed: the answer has the same as a command."""
 
-    limit: int = 50
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class Route:
     #: The type of the answer, for the description of the API.
     answers: Any = dict[str, Any]
     status: int = 200
+    #: The words of the command that does the same: `schedule add`.
+    does: str | None = None
     #: A write that only computes: also possible on a dashboard that is read-only.
     is_read: bool = False
 

@@ -55,17 +55,21 @@ def test_a_schedule_is_made_started_paused_and_removed(open_page: OpenPage) -> N
     row = page.get_by_role("row").filter(has_text="nightly")
     expect(row).to_contain_text("0 3 * * *")
 
-    def act(name: str) -> None:
+    def act(name: str, command: str) -> None:
         row.get_by_role("button", name="Actions of nightly").click()
-        page.get_by_role("menuitem", name=name).click()
+        page.get_by_role("menuitem", name=f"{name}…").click()
+        asked = page.get_by_role("dialog")
+        expect(asked.get_by_label("Command", exact=True)).to_have_text(f"rival schedule {command} nightly")
+        asked.get_by_role("button", name=name, exact=True).click()
+        expect(asked).to_have_count(0)
 
-    act("Start now")
+    act("Start now", "fire")
     expect(page.get_by_role("status").filter(has_text="Started")).to_be_visible()
-    act("Pause")
+    act("Pause", "pause")
     expect(row).to_contain_text("paused")
-    act("Resume")
+    act("Resume", "resume")
     expect(row).to_contain_text("ok")
-    act("Remove")
+    act("Remove", "rm")
     expect(row).to_have_count(0)
 
 

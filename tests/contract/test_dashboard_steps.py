@@ -130,7 +130,7 @@ def test_a_bulk_action_does_exactly_what_its_preview_has_shown(site: Site) -> No
     assert preview.status_code == 202
     shown = ended(site, preview.json()["id"])
     assert {one["run"] for one in shown["outcomes"]} == set(ids)
-    assert shown["commands"]["shell"] == "rival cancel --workflow waits"
+    assert shown["commands"]["shell"] == "rival cancel --workflow waits --yes"
     run(site, "waits", {}, "later")
     site.inline.rival.cancel("r1")
     done = site.post("bulk", preview=shown["id"], dry_run=False)

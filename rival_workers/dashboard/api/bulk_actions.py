@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.api.bulk import Bulk, BulkOutcome
+from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome
 from rival_client.sql.run_search import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.api.session import ADMINS_BULK, OPERATORS_BULK
-from rival_workers.dashboard.api.verbs import VERBS
+from rival_workers.dashboard.api.verbs import NEED_REASON, VERBS
 from rival_workers.dashboard.bulks import BulkAction, new_id
-from rival_workers.dashboard.commands import call_text, commands
+from rival_workers.dashboard.commands import as_json, call_text, commands, each_line, shell_text
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Form, Route
 
 _BY_PATH = {path: verb for verb, path in VERBS.items()}
-#: Options of `rival ls`, by the fields of a filter.
-_OPTIONS = {
-    "workflow": "--workflow",
-    "status": "--status",
-    "since": "--since",
-    "until": "--until",
-    "error": "--error",
-    "parent": "--parent",
-}
 
 
 class BulkOrder(Form):
@@ -56,21 +48,42 @@ def begin(call: Call) -> Answer:
     if order.verb is None or (order.runs is None) == (order.filter is None):
         raise Refused(422, "InvalidArgument", "Give a verb, and either `runs` or a `filter`.")
     chosen: RunFilter | Sequence[str] = order.filter.chosen() if order.filter is not None else order.runs or []
-    given = order.model_dump(include={"step", "result", "reason", "limit"})
+    given = order.model_dump(include={"step", "result", "reason", "limit", "runs"})
     given["filter"] = order.filter.model_dump(exclude_none=True) if order.filter else None
     return _begun(call, _action(call, _BY_PATH[order.verb], given, dry_run=True), chosen)
 
 
 def _action(call: Call, verb: str, order: dict[str, Any], *, dry_run: bool, preview: str | None = None) -> BulkAction:
-    shell = ["rival", VERBS[verb], *_options(order.get("filter") or {})]
-    python = call_text("bulk", verb, order.get("filter") or "…", step=order["step"], reason=order["reason"])
+    named = {"step": order["step"], "value": order["result"], "reason": order["reason"]}
+    python = call_text("bulk", verb, order.get("filter") or order["runs"], **named)
     body = {"verb": VERBS[verb], **{name: value for name, value in order.items() if value is not None}}
-    texts = commands(call.base, "bulk", shell, python, body)
+    texts = commands(call.base, "bulk", _shell(verb, order), python, body)
     return BulkAction(new_id(), verb, dry_run, call.by, texts, order, preview)
 
 
-def _options(chosen: dict[str, Any]) -> list[str]:
-    return [word for name, value in chosen.items() if name in _OPTIONS for word in (_OPTIONS[name], str(value))]
+def _shell(verb: str, order: dict[str, Any]) -> str:
+    """With a filter one command; for chosen runs one command each."""
+    value = as_json(order["result"]) if verb == "set_result" else None
+    reason = order["reason"] if verb in NEED_REASON else None
+    if order["filter"] is not None:
+        limit = order["limit"] if order["limit"] != LIMIT else None
+        how = {"step": order["step"], "value": value, "reason": reason, "limit": limit}
+        return shell_text(VERBS[verb], **_options(order["filter"]), **how, yes=True)
+    step = [order["step"]] if order["step"] else []
+    given = [*step, *([value] if value is not None else [])]
+    return each_line(shell_text(VERBS[verb], one, *given, reason=reason) for one in order["runs"])
+
+
+def _options(chosen: dict[str, Any]) -> dict[str, Any]:
+    """A filter as options of the command."""
+    found = {name: value for name, value in chosen.items() if name not in ("status", "paused", "labels")}
+    if "status" in chosen:
+        found["status"] = chosen["status"].split(",")
+    if "labels" in chosen:
+        found["label"] = [f"{name}={value}" for name, value in json.loads(chosen["labels"]).items()]
+    if "paused" in chosen:
+        found["paused" if chosen["paused"] else "not-paused"] = True
+    return found
 
 
 def _begun(call: Call, action: BulkAction, chosen: RunFilter | Sequence[str]) -> Answer:

@@ -31,8 +31,10 @@ class RunQuery(Form):
     #: JSON objects that must be contained.
     input: str | None = None
     result: str | None = None
+    #: A JSON object: labels that it must have.
+    labels: str | None = None
 
-    @field_validator("input", "result", mode="before")
+    @field_validator("input", "result", "labels", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         """In a body they are objects."""
@@ -51,6 +53,7 @@ class RunQuery(Form):
             paused=self.paused,
             input=_object("input", self.input),
             result=_object("result", self.result),
+            labels=_object("labels", self.labels),
         ).checked()
 
     @property
@@ -67,14 +70,14 @@ class RunListQuery(RunQuery):
     count_newer_than: str | None = None
 
 
-def moment_of(name: str, text: str | None) -> dt.datetime | None:
-    """A time, or how long ago: `2026-11-17T10:00:00Z`, `2h`."""
+def moment_of(name: str, text: str | None, sign: int = -1) -> dt.datetime | None:
+    """A time, or how long ago, or with the sign 1 how far ahead: `2026-11-17T10:00:00Z`, `2h`."""
     if text is None:
         return None
     ago = _AGO.fullmatch(text)
     try:
         if ago:
-            return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=float(ago[1]) * _UNITS[ago[2]])
+            return dt.datetime.now(dt.UTC) + sign * dt.timedelta(seconds=float(ago[1]) * _UNITS[ago[2]])
         found = dt.datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise InvalidArgument(name, f"{text[:60]!r} is not a time: give 2026-11-17T10:00:00Z, or 2h, 7d.") from None

@@ -11,8 +11,8 @@ from rival_client.sql import fleet_reads
 from rival_client.sql.executors import ExecutorRecord, list_executors
 from rival_client.sql.run_counts import Count
 from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.commands import call_text, commands
-from rival_workers.dashboard.route import Call, Form, Route
+from rival_workers.dashboard.commands import call_text, commands, shell_text
+from rival_workers.dashboard.route import Call, Confirmed, Route
 from rival_workers.dashboard.values import fields, moment, moments
 from rival_workers.dashboard.views import count_view
 
@@ -70,12 +70,8 @@ def _executor(one: ExecutorRecord, running: list[dict[str, Any]]) -> dict[str, A
     }
 
 
-class RecoverOrder(Form):
-    dry_run: bool = False
-
-
 def recover(call: Call) -> dict[str, Any]:
-    texts = commands(call.base, "fleet/recover", ["rival", "recover"], call_text("recover"), {})
+    texts = commands(call.base, "fleet/recover", shell_text("recover"), call_text("recover"), {})
     if call.body.dry_run:
         return {"done": False, "commands": texts}
     found = call.board.rival.recover()
@@ -84,5 +80,5 @@ def recover(call: Call) -> dict[str, Any]:
 
 ROUTES = (
     Route("GET", "/fleet", "viewer", fleet, "Read executors, queues and what is parked"),
-    Route("POST", "/fleet/recover", "admin", recover, "Publish lost messages again", body=RecoverOrder),
+    Route("POST", "/fleet/recover", "admin", recover, "Publish lost messages again", body=Confirmed, does="recover"),
 )

@@ -130,6 +130,15 @@ def _frame(kind: str, cursor: str | None, data: dict[str, Any]) -> str:
 
 
 ROUTES = (
-    Route("GET", "/stream", "viewer", stream, "Follow changes as server-sent events", query=LiveQuery, answers=None),
+    Route(
+        "GET",
+        "/stream",
+        "viewer",
+        stream,
+        "Follow changes as server-sent events",
+        query=LiveQuery,
+        answers=None,
+        does="wait",
+    ),
     Route("GET", "/updates", "viewer", updates, "Ask for changes since a cursor", query=LiveQuery),
 )

@@ -221,10 +221,10 @@ def value_of(connection: Any, run: Any, of: str, path: str | None) -> Any:
 
 
 ROUTES = (
-    Route("GET", "/runs/{run_id}", "viewer", read_run, "Read a run with its steps", query=RunQuery),
+    Route("GET", "/runs/{run_id}", "viewer", read_run, "Read a run with its steps", query=RunQuery, does="show"),
     Route("GET", "/runs/{run_id}/history", "viewer", history, "Read the history, without values", query=HistoryQuery),
     Route("GET", "/runs/{run_id}/history/{entry_id}", "viewer", one_entry, "Read one entry of the history"),
-    Route("GET", "/runs/{run_id}/logs", "viewer", logs, "Read what the steps have logged", query=LogQuery),
-    Route("GET", "/runs/{run_id}/tree", "viewer", tree, "Read the family of a run", query=TreeQuery),
+    Route("GET", "/runs/{run_id}/logs", "viewer", logs, "Read what the steps have logged", query=LogQuery, does="logs"),
+    Route("GET", "/runs/{run_id}/tree", "viewer", tree, "Read the family of a run", query=TreeQuery, does="tree"),
     Route("GET", "/runs/{run_id}/payload", "viewer", payload, "Download a value", query=PayloadQuery),
 )

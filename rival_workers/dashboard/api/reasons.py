@@ -43,4 +43,4 @@ def _reason(one: Reason, veil: Veil) -> dict[str, Any]:
     }
 
 
-ROUTES = (Route("GET", "/runs/{run_id}/why", "viewer", why, "Explain what a run waits for"),)
+ROUTES = (Route("GET", "/runs/{run_id}/why", "viewer", why, "Explain what a run waits for", does="why"),)

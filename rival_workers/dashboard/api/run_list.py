@@ -134,6 +134,6 @@ def read_counts(board: Board) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route("GET", "/runs", "viewer", list_runs, "List runs, the newest first", query=RunListQuery),
+    Route("GET", "/runs", "viewer", list_runs, "List runs, the newest first", query=RunListQuery, does="ls"),
     Route("GET", "/runs/counts", "viewer", counts, "Count open and failed runs", query=NoQuery),
 )

@@ -182,5 +182,13 @@ def _options(board: Board, run: Run, path: str) -> dict[str, Any]:
 
 ROUTES = (
     Route("GET", "/runs/{run_id}/steps", "viewer", list_steps, "Read items or checkpoints", query=StepsQuery),
-    Route("GET", "/runs/{run_id}/step", "viewer", one_step, "Read one step with its attempts", query=StepQuery),
+    Route(
+        "GET",
+        "/runs/{run_id}/step",
+        "viewer",
+        one_step,
+        "Read one step with its attempts",
+        query=StepQuery,
+        does="dlq show",
+    ),
 )

@@ -9,15 +9,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rival_client.errors import UnknownSchedule
-from rival_client.model.cron import run_id_at
+from rival_client.model.cron import checked_rule, run_id_at
 from rival_client.sql.audit import read_audit, write_audit
 from rival_client.sql.schedules import ScheduleRecord, find_schedule, list_schedules
 from rival_workers.dashboard.api.filters import moment_of
 from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.commands import Commands, call_text, commands
+from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path
 from rival_workers.dashboard.problem_json import Refused
-from rival_workers.dashboard.route import Call, Form, Route
+from rival_workers.dashboard.route import Call, Confirmed, Form, Route
 from rival_workers.dashboard.values import fields, moment, moments
 
 #: Ticks that an answer shows.
@@ -50,7 +50,7 @@ def _ticks(one: ScheduleRecord) -> list[dt.datetime]:
         return []
 
 
-class Planning(Form):
+class Planning(Confirmed):
     workflow: str
     cron: str | None = None
     every: float | None = None
@@ -64,20 +64,38 @@ def put(call: Call) -> dict[str, Any]:
     if (given.cron is None) == (given.every is None):
         raise Refused(422, "InvalidArgument", "Give either `cron` or `every`.")
     when = given.cron if given.cron is not None else given.every
-    how = {"timezone": given.timezone, "catch_up": given.catch_up}
+    how: dict[str, Any] = {"timezone": given.timezone, "catch_up": given.catch_up}
+    if given.dry_run:
+        return {"next": _planned(call, given, when), "commands": _put_commands(call, given, when)}
     made = call.board.rival.schedule(given.workflow, when, name=name, input=given.input, **how)
     _audit(call, "put_schedule", name, when=str(when))
-    text = call_text("schedule", given.workflow, when, name=name, input=given.input)
-    shell = ["rival", "schedule", "add", name, given.workflow, str(when)]
-    texts = commands(call.base, f"schedules/{in_path(name)}", shell, text, given.model_dump(), "PUT")
-    return {**schedule_view(call.board, made), "commands": texts}
+    return {**schedule_view(call.board, made), "commands": _put_commands(call, given, when)}
+
+
+def _planned(call: Call, given: Planning, when: str | float) -> list[str | None]:
+    """The next times, if rule and input are valid."""
+    rule = checked_rule(when, given.timezone)
+    call.board.reader._validator(given.workflow).validate(given.input)
+    ticks = rule.between(dt.datetime.now(dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC))
+    return [moment(tick) for tick in islice(ticks, _NEXT)]
+
+
+def _put_commands(call: Call, given: Planning, when: str | float) -> Commands:
+    name, how = call.names["schedule"], given.model_dump(include={"timezone", "catch_up"}, exclude_defaults=True)
+    value = [as_json(given.input)] if given.input is not None else []
+    shell = shell_text("schedule add", name, given.workflow, str(when), *value, **how)
+    python = call_text("schedule", given.workflow, when, name=name, input=given.input, **how)
+    body = given.model_dump(exclude={"dry_run"}, exclude_none=True)
+    return commands(call.base, f"schedules/{in_path(name)}", shell, python, body, "PUT")
 
 
 def remove(call: Call) -> dict[str, Any]:
-    name = _existing(call)
+    name, texts = _existing(call), _commands(call, "rm", "unschedule", {}, "DELETE")
+    if call.query.dry_run:
+        return {"removed": False, "commands": texts}
     removed = call.board.rival.unschedule(name)
     _audit(call, "remove_schedule", name)
-    return {"removed": removed, "commands": _commands(call, "rm", "unschedule", {}, "DELETE")}
+    return {"removed": removed, "commands": texts}
 
 
 def _existing(call: Call) -> str:
@@ -96,36 +114,44 @@ def _audit(call: Call, what: str, name: str, **detail: Any) -> None:
 def _commands(call: Call, word: str, method: str, body: dict[str, Any], verb: str = "POST") -> Commands:
     name = call.names["schedule"]
     path = f"schedules/{in_path(name)}" + ("" if verb == "DELETE" else f"/{word}")
-    return commands(call.base, path, ["rival", "schedule", word, name], call_text(method, name), body, verb)
-
-
-class Confirmed(Form):
-    pass
+    options = (
+        {} if word != "backfill" else {key: value for key, value in body.items() if key != "limit" or value != 100}
+    )
+    python = call_text(method, name, **options)
+    return commands(call.base, path, shell_text(f"schedule {word}", name, **options), python, body, verb)
 
 
 def pause(call: Call) -> dict[str, Any]:
-    changed = call.board.rival.pause_schedule(call.names["schedule"], by=call.by)
-    _audit(call, "pause_schedule", call.names["schedule"])
-    return {"changed": changed, "commands": _commands(call, "pause", "pause_schedule", {})}
+    name, texts = _existing(call), _commands(call, "pause", "pause_schedule", {})
+    if call.body.dry_run:
+        return {"changed": False, "commands": texts}
+    changed = call.board.rival.pause_schedule(name, by=call.by)
+    _audit(call, "pause_schedule", name)
+    return {"changed": changed, "commands": texts}
 
 
 def resume(call: Call) -> dict[str, Any]:
-    changed = call.board.rival.resume_schedule(call.names["schedule"])
-    _audit(call, "resume_schedule", call.names["schedule"])
-    return {"changed": changed, "commands": _commands(call, "resume", "resume_schedule", {})}
+    name, texts = _existing(call), _commands(call, "resume", "resume_schedule", {})
+    if call.body.dry_run:
+        return {"changed": False, "commands": texts}
+    changed = call.board.rival.resume_schedule(name)
+    _audit(call, "resume_schedule", name)
+    return {"changed": changed, "commands": texts}
 
 
 def fire(call: Call) -> dict[str, Any]:
-    run_id = call.board.rival.fire_schedule(call.names["schedule"], by=call.by)
-    _audit(call, "fire_schedule", call.names["schedule"], run=run_id)
-    return {"run": run_id, "commands": _commands(call, "fire", "fire_schedule", {})}
+    name, texts = _existing(call), _commands(call, "fire", "fire_schedule", {})
+    if call.body.dry_run:
+        return {"run": None, "commands": texts}
+    run_id = call.board.rival.fire_schedule(name, by=call.by)
+    _audit(call, "fire_schedule", name, run=run_id)
+    return {"run": run_id, "commands": texts}
 
 
-class Backfill(Form):
+class Backfill(Confirmed):
     since: str
     until: str | None = None
     limit: int = Field(default=100, ge=1, le=1000)
-    dry_run: bool = False
 
 
 def backfill(call: Call) -> dict[str, Any]:
@@ -139,6 +165,10 @@ def backfill(call: Call) -> dict[str, Any]:
     body = given.model_dump(exclude_none=True, exclude={"dry_run"})
     texts = _commands(call, "backfill", "backfill_schedule", body)
     return {"runs": found, "more": len(found) == given.limit, "commands": texts}
+
+
+class RemoveQuery(Form):
+    dry_run: bool = False
 
 
 class AuditQuery(Form):
@@ -158,12 +188,22 @@ def audit(call: Call) -> dict[str, Any]:
 
 _ONE = "/schedules/{schedule}"
 ROUTES = (
-    Route("GET", "/schedules", "viewer", list_, "List schedules"),
-    Route("PUT", _ONE, "admin", put, "Add or change a schedule", body=Planning),
-    Route("DELETE", _ONE, "admin", remove, "Remove a schedule"),
-    Route("POST", f"{_ONE}/pause", "admin", pause, "Pause a schedule", body=Confirmed),
-    Route("POST", f"{_ONE}/resume", "admin", resume, "Continue a paused schedule", body=Confirmed),
-    Route("POST", f"{_ONE}/fire", "admin", fire, "Start a run of a schedule now", body=Confirmed),
-    Route("POST", f"{_ONE}/backfill", "admin", backfill, "Start runs of ticks that were missed", body=Backfill),
+    Route("GET", "/schedules", "viewer", list_, "List schedules", does="schedule ls"),
+    Route("PUT", _ONE, "admin", put, "Add or change a schedule", body=Planning, does="schedule add"),
+    Route("DELETE", _ONE, "admin", remove, "Remove a schedule", query=RemoveQuery, does="schedule rm"),
+    Route("POST", f"{_ONE}/pause", "admin", pause, "Pause a schedule", body=Confirmed, does="schedule pause"),
+    Route(
+        "POST", f"{_ONE}/resume", "admin", resume, "Continue a paused schedule", body=Confirmed, does="schedule resume"
+    ),
+    Route("POST", f"{_ONE}/fire", "admin", fire, "Start a run of a schedule now", body=Confirmed, does="schedule fire"),
+    Route(
+        "POST",
+        f"{_ONE}/backfill",
+        "admin",
+        backfill,
+        "Start runs of missed ticks",
+        body=Backfill,
+        does="schedule backfill",
+    ),
     Route("GET", "/audit", "admin", audit, "List what people have done that belongs to no run", query=AuditQuery),
 )

@@ -17,7 +17,7 @@ from rival_client.model.statuses import RUNNING
 from rival_client.sql.history import record_requests
 from rival_client.sql.run_reads import read_run
 from rival_client.sql.run_rows import last_inputs
-from rival_workers.dashboard.commands import Commands, call_text, commands
+from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Form, Route
@@ -130,8 +130,8 @@ def as_commands(call: Call, workflow: str, given: Given, run_id: str | None) -> 
     body: dict[str, Any] = {"workflow": workflow, **named}
     if run_id is not None:
         body["run_id"] = run_id
-    shown = "@input.json" if given.like is not None else json.dumps(given.input, ensure_ascii=False)
-    shell = ["rival", "run", workflow, shown, *(["--run-id", run_id] if run_id is not None else [])]
+    shown = "@input.json" if given.like is not None else as_json(given.input)
+    shell = shell_text("run", workflow, shown, run_id=run_id)
     value = {} if given.like is not None else given.input
     return commands(call.base, "runs", shell, call_text("run", workflow, value, run_id=run_id), body)
 
@@ -153,7 +153,7 @@ def inputs(call: Call) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route("POST", "/runs", "operator", start, "Start a run", body=Start, status=201),
+    Route("POST", "/runs", "operator", start, "Start a run", body=Start, status=201, does="run"),
     Route("POST", "/workflows/{workflow}/validate", "viewer", validate, "Check an input", body=Given, is_read=True),
     Route("GET", "/workflows/{workflow}/inputs", "viewer", inputs, "Read the last inputs"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -14,9 +14,9 @@ from rival_client.sql.audit import write_audit
 from rival_client.sql.events import EventRecord, TopicCount, count_by_topic, find_event, list_events
 from rival_client.sql.run_counts import Count
 from rival_client.sql.waits import NearMiss, WaitRecord, count_waits, kept_events, list_deliveries, list_waits, nearest
-from rival_workers.dashboard.commands import Commands, call_text, commands
+from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.problem_json import Refused
-from rival_workers.dashboard.route import Answer, Call, Form, Route
+from rival_workers.dashboard.route import Answer, Call, Confirmed, Form, Route
 from rival_workers.dashboard.values import Veil, fields, moment, moments
 from rival_workers.dashboard.views import count_view
 
@@ -114,15 +114,14 @@ def one_event(call: Call) -> dict[str, Any]:
     return {**event_view(event, call.board.veil), "deliveries": deliveries}
 
 
-class Sending(Form):
+class Sending(Confirmed):
     topic: str
     payload: Any = None
     key: str | None = None
     run_id: str | None = None
-    delivery: str = "one"
+    delivery: Literal["one", "all"] = "one"
     expires: float | None = None
     event_id: str | None = None
-    dry_run: bool = False
 
 
 def send(call: Call) -> Answer:
@@ -138,11 +137,9 @@ def send(call: Call) -> Answer:
 
 
 def _commands(call: Call, given: Sending) -> Commands:
-    shell = ["rival", "emit", given.topic, json.dumps(given.payload, ensure_ascii=False)]
-    shell += ["--key", given.key] if given.key is not None else []
-    shell += ["--run-id", given.run_id] if given.run_id is not None else []
-    shell += ["--all"] if given.delivery == "all" else []
-    named = {"key": given.key, "run_id": given.run_id, "delivery": "all" if given.delivery == "all" else None}
+    about = given.model_dump(include={"key", "run_id", "expires", "event_id"})
+    shell = shell_text("emit", given.topic, as_json(given.payload), **about, all=given.delivery == "all")
+    named = {**about, "delivery": "all" if given.delivery == "all" else None}
     body = given.model_dump(exclude_defaults=True, exclude={"dry_run"})
     return commands(call.base, "events", shell, call_text("send_event", given.topic, given.payload, **named), body)
 
@@ -150,7 +147,7 @@ def _commands(call: Call, given: Sending) -> Commands:
 ROUTES = (
     Route("GET", "/topics", "viewer", topics, "Count events and waiting steps by topic"),
     Route("GET", "/topics/{topic}/waits", "viewer", waits, "List the steps that wait for a topic", query=WaitsQuery),
-    Route("GET", "/events", "viewer", events, "List events, the newest first", query=EventsQuery),
+    Route("GET", "/events", "viewer", events, "List events, the newest first", query=EventsQuery, does="events"),
     Route("GET", "/events/{event_id}", "viewer", one_event, "Read an event and who has received it"),
-    Route("POST", "/events", "operator", send, "Send an event", body=Sending, status=201),
+    Route("POST", "/events", "operator", send, "Send an event", body=Sending, status=201, does="emit"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pydantic import Field
@@ -14,10 +13,10 @@ from rival_client.model.records import Reopened
 from rival_client.sql.run_reads import read_run_head
 from rival_client.sql.run_rows import rows_by_id
 from rival_workers.dashboard.api.run_list import views_of
-from rival_workers.dashboard.commands import Commands, call_text, commands
+from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path
 from rival_workers.dashboard.problem_json import Refused
-from rival_workers.dashboard.route import Call, Form, Handler, Route
+from rival_workers.dashboard.route import Call, Confirmed, Handler, Route
 
 #: Verb of the client -> its name in paths and commands.
 VERBS = {
@@ -33,11 +32,10 @@ NEED_STEP = ("rewind", "skip", "set_result")
 NEED_REASON = ("skip", "set_result")
 
 
-class Order(Form):
+class Order(Confirmed):
     step: str | None = None
     result: Any = None
     reason: str | None = Field(default=None, max_length=10_000)
-    dry_run: bool = False
 
 
 def _handler(verb: str) -> Handler:
@@ -131,13 +129,12 @@ def _steps(reopened: Reopened | None) -> dict[str, Any]:
 
 
 def as_commands(call: Call, verb: str, order: Order) -> Commands:
-    run_id = call.names["run_id"]
+    run_id, reason = call.names["run_id"], order.reason if verb in NEED_REASON else None
     step = [order.step] if verb in NEED_STEP and order.step else []
-    shell = ["rival", VERBS[verb], run_id, *step]
-    shell += [json.dumps(order.result, ensure_ascii=False)] if verb == "set_result" else []
-    shell += ["--reason", order.reason] if verb in NEED_REASON and order.reason else []
+    result = [as_json(order.result)] if verb == "set_result" else []
+    shell = shell_text(VERBS[verb], run_id, *step, *result, reason=reason)
     given = [order.result] if verb == "set_result" else []
-    python = call_text(verb, run_id, *step, *given, reason=order.reason if verb in NEED_REASON else None)
+    python = call_text(verb, run_id, *step, *given, reason=reason)
     body = order.model_dump(exclude_defaults=True, exclude={"dry_run"})
     return commands(call.base, f"runs/{in_path(run_id)}/{VERBS[verb]}", shell, python, body)
 
@@ -152,6 +149,6 @@ _SUMMARIES = {
     "cancel": "Cancel a run with its children",
 }
 ROUTES = tuple(
-    Route("POST", f"/runs/{{run_id}}/{path}", "operator", _handler(verb), _SUMMARIES[verb], body=Order)
+    Route("POST", f"/runs/{{run_id}}/{path}", "operator", _handler(verb), _SUMMARIES[verb], body=Order, does=path)
     for verb, path in VERBS.items()
 )

@@ -139,8 +139,8 @@ def stats(call: Call) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route("GET", "/workflows", "viewer", list_workflows, "List workflows"),
-    Route("GET", "/workflows/{workflow}", "viewer", read_workflow, "Read a workflow", query=VersionQuery),
+    Route("GET", "/workflows", "viewer", list_workflows, "List workflows", does="workflows"),
+    Route("GET", "/workflows/{workflow}", "viewer", read_workflow, "Read a workflow", query=VersionQuery, does="plan"),
     Route("GET", "/workflows/{workflow}/diff/{old}/{new}", "viewer", diff, "Compare two versions"),
     Route("GET", "/workflows/{workflow}/stats", "viewer", stats, "Say what is usual for its runs and steps"),
 )

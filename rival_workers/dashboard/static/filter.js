@@ -17,7 +17,7 @@ export function token(word) {
   const value = rest.startsWith('"') ? rest.replace(/^"|"$/g, "").replaceAll('\\"', '"') : rest;
   if (value === "") return null;
   if (PLAIN.includes(key)) return { key, op: ":", value };
-  return /^(input|result)\./.test(key) ? { key, op: "=", value } : op === ":" ? null : { key: `input.${key}`, op: "=", value };
+  return /^(input|result|label)\./.test(key) ? { key, op: "=", value } : op === ":" ? null : { key: `input.${key}`, op: "=", value };
 }
 
 export const written = ({ key, op, value }) => `${key}${op}${/[\s"]/.test(value) ? JSON.stringify(value) : value}`;
@@ -27,7 +27,7 @@ export function fromQuery(params) {
   const tokens = [];
   for (const [key, value] of params) {
     if (PLAIN.includes(key)) tokens.push({ key, op: ":", value });
-    else if (/^(input|result)\./.test(key)) tokens.push({ key, op: "=", value });
+    else if (/^(input|result|label)\./.test(key)) tokens.push({ key, op: "=", value });
   }
   return { tokens, q: params.get("q") ?? "" };
 }
@@ -48,10 +48,11 @@ export function toApi(tokens, q) {
   const nested = { input: null, result: null };
   for (const { key, value } of tokens) {
     const [where, ...names] = key.split(".");
-    if (names.length) nested[where] = merged(nested[where], names, guessed(value));
+    if (where === "label" && names.length) nested.labels = { ...nested.labels, [names.join(".")]: value };
+    else if (names.length) nested[where] = merged(nested[where], names, guessed(value));
     else asked[key] = key === "status" && asked[key] ? `${asked[key]},${value}` : value;
   }
-  for (const where of ["input", "result"]) if (nested[where]) asked[where] = JSON.stringify(nested[where]);
+  for (const where of ["input", "result", "labels"]) if (nested[where]) asked[where] = JSON.stringify(nested[where]);
   if (q) asked.q = q;
   return asked;
 }
@@ -91,5 +92,5 @@ export function sentence(tokens, q) {
 export const SUGGESTIONS = {
   status: ["failed", "running", "pending", "suspended", "completed", "cancelled"],
   since: ["15m", "1h", "24h", "7d"], until: ["1h", "24h"], paused: ["true", "false"],
-  workflow: [], error: [], parent: [], ended_since: ["1h", "24h"], ended_until: ["1h"], "input.": [], "result.": [],
+  workflow: [], error: [], parent: [], ended_since: ["1h", "24h"], ended_until: ["1h"], "input.": [], "result.": [], "label.": [],
 };

@@ -1,42 +1,44 @@
 // Events and waits: topics, who waits for what, the kept event that nearly matches, and sending one.
-import { html, useEffect, useRef, useState, AsCommand, Button, Loading, Problem, Sign, Status, useLoad, say } from "../ui.js";
+import { html, useEffect, useState, Button, Loading, Problem, Segment, Sign, Status, useLoad, say } from "../ui.js";
 import { get, idPath, may, post } from "../api.js";
 import { footKeys } from "../frame.js";
 import { query, to } from "../router.js";
 import { count, distance, moment, time } from "../format.js";
 import { Json } from "../json.js";
-import { Modal } from "../modal.js";
+import { Ask, Field, parsed } from "../ask.js";
 
 const capped = (found) => (found ? `${count(found.count)}${found.more ? "+" : ""}` : "–");
 const DIFFERS = { key: "the key differs", run: "it is for another run", expired: "it has expired" };
 const differs = (one) => DIFFERS[one] ?? (one.startsWith("filter:") ? `${one.slice(7) || "the payload"} differs` : one);
 
 function Send({ topic, wait, close, sent }) {
-  const [problem, setProblem] = useState(null);
   const [payload, setPayload] = useState(wait?.filter ? JSON.stringify(wait.filter) : "{}");
   const [key, setKey] = useState(wait?.key ?? "");
   const [name, setName] = useState(topic ?? "");
-  const form = useRef(null);
-  let parsed = null;
-  try { parsed = { value: JSON.parse(payload) }; } catch { parsed = null; }
-  const shell = `rival emit ${name || "TOPIC"} '${payload}'${key ? ` --key ${key}` : ""}`;
-  const python = `rival.send_event(${JSON.stringify(name)}, ${payload}${key ? `, key=${JSON.stringify(key)}` : ""})`;
-  const send = async (event) => {
-    event.preventDefault();
-    if (!parsed) return;
-    try {
-      const made = await post("events", { topic: name, payload: parsed.value, ...(key ? { key } : {}), delivery: form.current.elements.delivery.value });
-      say(made.status === "duplicate" ? "This event was there already" : "Sent");
-      sent();
-      close();
-    } catch (found) { setProblem(found); }
-  };
-  return html`<${Modal} title="Send an event" close=${close}><form ref=${form} class="ask" onSubmit=${send}><div><label for="ev-topic">Topic</label><input class="in m" id="ev-topic" required value=${name} onInput=${(event) => setName(event.target.value)} /></div>
-    <div><label for="ev-key">Key <span class="i3">optional</span></label><input class="in m" id="ev-key" value=${key} onInput=${(event) => setKey(event.target.value)} /></div>
-    <div><label for="ev-payload">Payload as JSON</label><textarea class="in area m" id="ev-payload" rows="4" value=${payload} aria-invalid=${parsed ? undefined : "true"} onInput=${(event) => setPayload(event.target.value)}></textarea></div>
-    <div><label for="ev-delivery">For</label><select class="in w200" id="ev-delivery" name="delivery"><option value="one">one run that waits</option><option value="all">all runs that wait</option></select></div>
-    <${AsCommand} commands=${{ shell, python }} />${problem && html`<p class="err" role="alert">${problem.detail ?? problem.title}</p>`}
-    <div class="acts2"><span class="grow"></span><${Button} onClick=${close}>Leave<//><button type="submit" class="b acc">Send</button></div></form><//>`;
+  const [delivery, setDelivery] = useState("one");
+  const given = parsed(payload);
+  const ask = (dry) => post("events", { topic: name, payload: given.value, ...(key ? { key } : {}), delivery, dry_run: dry });
+  return html`<${Ask} title="Send an event" ask=${ask} on=${JSON.stringify([name, payload, key, delivery])} why=${!name ? "Give the topic." : given ? null : "The payload is not JSON yet."} button="Send" close=${close}
+    done=${(made) => { say(made.status === "duplicate" ? "This event was there already" : "Sent"); sent(); }}>${() => html`<${Field} id="ev-topic" label="Topic" value=${name} set=${setName} />
+    <${Field} id="ev-key" label="Key" hint="optional" value=${key} set=${setKey} /><${Field} id="ev-payload" label="Payload as JSON" area="4" value=${payload} set=${setPayload} aria-invalid=${given ? undefined : "true"} />
+    <div><label for="ev-delivery">For</label><select class="in w200" id="ev-delivery" value=${delivery} onChange=${(event) => setDelivery(event.target.value)}><option value="one">one run that waits</option><option value="all">all runs that wait</option></select></div>`}<//>`;
+}
+
+/** An external system has given its answer to a person instead: complete or fail the step of a token. */
+function Answer({ close }) {
+  const [token, setToken] = useState("");
+  const [fails, setFails] = useState(false);
+  const [text, setText] = useState("null");
+  const [retry, setRetry] = useState(false);
+  const given = fails ? { value: text } : parsed(text);
+  const ask = (dry) => (fails ? post("external/fail", { token, message: text, retry, dry_run: dry }) : post("external/complete", { token, result: given.value, dry_run: dry }));
+  return html`<${Ask} title="Answer an external step" note="A step that waits for an external system is answered with the token that it has handed out." ask=${ask} on=${JSON.stringify([token, fails, text, retry])}
+    why=${!token ? "Give the token." : given ? null : "The result is not JSON yet."} button=${fails ? "Fail the step" : "Complete the step"} danger=${fails} close=${close}
+    done=${(made) => (made.accepted ? say(`${made.step} of ${made.run} has its answer`) : say("The token is stale: the step has ended or has started again", "bad"))}>${(shown) => html`<${Field} id="ex-token" label="Token" value=${token} set=${setToken} />
+    ${shown && html`<p class="sm i2">It is step <code>${shown.step}</code> of <a class="m" href=${to.run(shown.run, { step: shown.step })}>${shown.run}</a>.</p>`}
+    <div><${Segment} label="Answer" of=${[[false, "It is done"], [true, "It has failed"]]} value=${fails} onPick=${(one) => { setFails(one); setText(one ? "" : "null"); }} /></div>
+    ${fails ? html`<${Field} id="ex-text" label="What has failed" value=${text} set=${setText} /><label class="sw"><input type="checkbox" checked=${retry} onChange=${(event) => setRetry(event.target.checked)} />try the step again, if it has attempts left</label>`
+      : html`<${Field} id="ex-text" label="Result as JSON" area="3" value=${text} set=${setText} aria-invalid=${given ? undefined : "true"} />`}`}<//>`;
 }
 
 function Waits({ topic, send }) {
@@ -60,13 +62,14 @@ export default function Events() {
   const topics = useLoad(() => get("topics"), []);
   const events = useLoad(() => get("events", { topic, limit: 50 }), [topic]);
   const [sending, setSending] = useState(null);
+  const [answering, setAnswering] = useState(false);
   useEffect(() => { document.title = "Events · Rival"; footKeys.value = [[["g", "e"], "events"]]; }, []);
   const again = () => { topics.again(); events.again(); };
   useEffect(() => { const timer = setInterval(() => !document.hidden && again(), 5000); return () => clearInterval(timer); }, [topic]);
-  return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Events and waits</h1><p class="facts"><span>An event wakes the runs that wait for its topic; one that nobody waits for is kept.</span></p></div><div class="bar">${may("verbs") && html`<${Button} onClick=${() => setSending({ topic })}>Send an event…<//>`}</div></header>
+  return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Events and waits</h1><p class="facts"><span>An event wakes the runs that wait for its topic; one that nobody waits for is kept.</span></p></div><div class="bar">${may("verbs") && html`<${Button} onClick=${() => setAnswering(true)}>Answer an external step…<//><${Button} onClick=${() => setSending({ topic })}>Send an event…<//>`}</div></header>
     ${topics.problem && html`<${Problem} problem=${topics.problem} again=${topics.again} />`}
     <div class="ev2"><section class="panel" aria-label="Topics"><div class="ph"><h2>Topics</h2>${topic && html`<span class="grow"></span><a class="sm" href="events">all</a>`}</div>${!topics.value ? html`<${Loading} rows=${4} />` : topics.value.items.length === 0 ? html`<p class="sec0 i3">No topic yet.</p>` : html`<table><colgroup><col /><col class="w-at" /><col class="w-n" /></colgroup><thead><tr><th>Topic</th><th class="num">Kept</th><th class="num">Waiting</th></tr></thead><tbody>${topics.value.items.map((one) => html`<tr key=${one.topic} aria-selected=${String(one.topic === topic)}><td><a class="m" href=${to.events(one.topic)} aria-current=${one.topic === topic ? "true" : undefined}>${one.topic}</a> ${one.nearly_full && html`<${Sign} of="alert" cls="wait" /><span class="vh">nearly full</span>`}</td><td class=${`num ${one.nearly_full ? "wait" : "i2"}`}>${count(one.kept)}<span class="i3">/${count(one.bound)}</span></td><td class="num">${capped(one.waiting)}</td></tr>`)}</tbody></table>`}</section>
     <div>${topic && html`<${Waits} key=${topic} topic=${topic} send=${(wait) => setSending({ topic, wait })} />`}
       <section class="panel" aria-label="Events"><div class="ph"><h2>Events${topic && html` of <span class="m">${topic}</span>`}</h2><span class="sm i3">newest first</span></div>${!events.value ? html`<${Loading} rows=${4} />` : events.value.items.length === 0 ? html`<p class="sec0 i3">No event has been sent.</p>` : html`<div class="sx" tabindex="0" role="group" aria-label="Table"><table class="evs"><colgroup><col class="w-id" /><col class="w-wf" /><col class="w-st" /><col class="w-st" /><col class="w-at" /><col /></colgroup><thead><tr><th>Event</th><th>Topic</th><th>Key</th><th>Status</th><th class="num">Sent</th><th>Payload</th></tr></thead><tbody>${events.value.items.map((one) => html`<${Event} key=${one.id} one=${one} />`)}</tbody></table></div>`}</section></div></div>
-    ${sending && html`<${Send} topic=${sending.topic} wait=${sending.wait} close=${() => setSending(null)} sent=${again} />`}</main>`;
+    ${sending && html`<${Send} topic=${sending.topic} wait=${sending.wait} close=${() => setSending(null)} sent=${again} />`}${answering && html`<${Answer} close=${() => setAnswering(false)} />`}</main>`;
 }

@@ -76,6 +76,15 @@ function Usual({ usual, step }) {
     })}</g></svg>`}</div></div>`;
 }
 
+/** The options of the step; asked for, where each of them comes from. */
+function Options({ run, step, options }) {
+  const [from, setFrom] = useState(null);
+  const explain = () => get(idPath`runs/${run}/policy`, { step }).then(setFrom, (problem) => setFrom({ options: [], problem }));
+  return html`<div class="sec"><h3>Options ${!from && html`<button type="button" class="lk xs" onClick=${explain}>where from</button>`}</h3>${from
+    ? html`<dl class="pairs">${from.options.map((one) => html`<dt key=${`t${one.name}`} class="m">${one.name}=${JSON.stringify(one.value)}</dt><dd key=${`d${one.name}`} class="i2">${one.because}</dd>`)}</dl>${from.problem && html`<p class="i3">${from.problem.detail ?? from.problem.title}</p>`}${from.commands && html`<pre class="code" tabindex="0" aria-label="Command">${from.commands.shell}</pre>`}`
+    : html`<p class="m sm i2">${Object.entries(options).map(([key, one]) => `${key}=${JSON.stringify(one)}`).join(" ")}</p>`}</div>`;
+}
+
 /** @param {{run: object, item: object|null, path: string, act: (verb: string, step: string) => void, at: number|null}} props */
 export function Inspector({ run, item, path, act, at, showLogs, items, setItems, pick, live }) {
   const row = item?.row ?? null;
@@ -111,7 +120,7 @@ export function Inspector({ run, item, path, act, at, showLogs, items, setItems,
     ${value?.logs?.length > 0 && html`<div class="sec"><h3>Logs <button type="button" class="lk xs" onClick=${() => showLogs(path)}>all of this step</button></h3><${LogLines} items=${value.logs.slice(-6)} /></div>`}
     ${value?.children?.length > 0 && html`<div class="sec"><h3>Child runs</h3><ul>${value.children.map((id) => html`<li key=${id}><a class="m" href=${to.run(id)}>${id}</a></li>`)}</ul></div>`}
     ${value && html`<${Usual} usual=${value.usual} step=${value.step} />`}
-    ${value && Object.keys(value.options ?? {}).length > 0 && html`<div class="sec"><h3>Options</h3><p class="m sm i2">${Object.entries(value.options).map(([key, one]) => `${key}=${JSON.stringify(one)}`).join(" ")}</p></div>`}
+    ${value && Object.keys(value.options ?? {}).length > 0 && html`<${Options} key=${path} run=${run.id} step=${path} options=${value.options} />`}
     ${!row && item?.node && html`<div class="sec"><p class="i2 sm">${run.completed_at ? "The run has ended without reaching it." : "The run has not reached it yet."}</p>${Object.keys(item.node.options ?? {}).length > 0 && html`<p class="m sm i2">${Object.entries(item.node.options).map(([key, one]) => `${key}=${JSON.stringify(one)}`).join(" ")}</p>`}</div>`}
     ${(links.length > 0 || me.value?.flower) && row && html`<div class="sec bar">${links.map((one) => html`<a key=${one.name} class="sm" rel="noreferrer" target="_blank" href=${one.template.replaceAll("{run_id}", encodeURIComponent(run.id)).replaceAll("{workflow}", encodeURIComponent(run.workflow)).replaceAll("{trace_id}", run.trace_id ?? "")}>${one.name}</a>`)}
       ${me.value?.flower && value?.attempts.at(-1) && html`<a class="sm" rel="noreferrer" target="_blank" href=${`${me.value.flower}/task/${encodeURIComponent(value.attempts.at(-1).task_id)}`}>Flower</a>`}</div>`}

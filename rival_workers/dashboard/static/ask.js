@@ -1,0 +1,43 @@
+// A dialogue before an action: what it does, the same as a command from the server's dry run, and one button.
+import { html, useEffect, useState, AsCommand, Button } from "./ui.js";
+import { Modal } from "./modal.js";
+
+export const wordsOf = (problem) => problem.errors?.[0]?.message ?? problem.detail ?? problem.title;
+
+/**
+ * @param {{title: string, note?: any, ask: (dry: boolean) => Promise<any>, on?: string, why?: string|null, button: string,
+ *   danger?: boolean, close: () => void, done: (answer: any) => void, children?: (shown: any) => any}} props
+ *   `on`: what the dry run depends on; `why`: what is still missing.
+ */
+export function Ask({ title, note, ask, on = "", why = null, button, danger, close, done, children }) {
+  const [shown, setShown] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    if (why) { setShown(null); return undefined; }
+    let gone = false;
+    const timer = setTimeout(() => ask(true).then(
+      (answer) => { if (!gone) { setShown(answer); setProblem(null); } },
+      (found) => { if (!gone) { setShown(null); setProblem(found); } }), shown || problem ? 250 : 0);
+    return () => { gone = true; clearTimeout(timer); };
+  }, [on, why]);
+  const act = async (event) => {
+    event.preventDefault();
+    if (why) { setProblem({ detail: why }); return; }
+    setBusy(true);
+    try { done(await ask(false)); close(); } catch (found) { setProblem(found); setBusy(false); }
+  };
+  return html`<${Modal} title=${title} close=${close}><form class="ask" onSubmit=${act} noValidate>${note && html`<p class="i2">${note}</p>`}${children?.(shown)}
+    <${AsCommand} commands=${shown?.commands} />${problem && html`<p class="err" role="alert">${wordsOf(problem)}</p>`}
+    <div class="acts2"><span class="grow"></span><${Button} onClick=${close}>Leave<//><button type="submit" class=${`b acc ${danger ? "bad-b" : ""}`} disabled=${busy}>${button}</button></div></form><//>`;
+}
+
+/** A label with its input. */
+export const Field = ({ id, label, hint, value, set, area, ...more }) => html`<div><label for=${id}>${label}${hint && html` <span class="i3">${hint}</span>`}</label>${
+  area ? html`<textarea class="in area m" id=${id} rows=${area} value=${value} onInput=${(event) => set(event.target.value)} ...${more}></textarea>`
+    : html`<input class="in m" id=${id} value=${value} onInput=${(event) => set(event.target.value)} ...${more} />`}</div>`;
+
+/** JSON as typed: `{value}`, or null while it is none. */
+export function parsed(text) {
+  try { return { value: JSON.parse(text) }; } catch { return null; }
+}

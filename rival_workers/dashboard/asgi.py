@@ -18,13 +18,16 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rival_client.db.read_only import Cost, counted
+from rival_client.errors import RivalError
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused, as_document, refused
 from rival_workers.dashboard.requests import made_call
-from rival_workers.dashboard.route import Answer, Route
+from rival_workers.dashboard.route import Answer, Call, Confirmed, Route
 from rival_workers.dashboard.static_files import StaticFiles
 
 API = "/api/v1"
+#: Refusals that a dry run has as its answer.
+_ANSWERS = (409, 413, 422, 429)
 Endpoint = Callable[[Request], Awaitable[Response]]
 _CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -62,12 +65,23 @@ def _endpoint(board: Board, route: Route) -> Endpoint:
         with counted() as cost:
             try:
                 call = await made_call(board, route, request)
-                answer = await run_in_threadpool(route.handler, call)
+                answer = await run_in_threadpool(_handled, route, call)
             except Exception as error:
                 return problem_response(refused(error))
         return response(answer, route.status, cost)
 
     return endpoint
+
+
+def _handled(route: Route, call: Call) -> Any:
+    """Of a dry run, that the action is refused is an answer: a form asks while it is filled."""
+    try:
+        return route.handler(call)
+    except RivalError as error:
+        problem = refused(error)
+        if not (isinstance(call.body, Confirmed) and call.body.dry_run and problem.status in _ANSWERS):
+            raise
+        return {"possible": False, "reason": problem.detail, "errors": problem.errors or []}
 
 
 def response(answer: Any, status: int, cost: Cost) -> Response:

@@ -164,6 +164,18 @@ def parsed(line: str) -> str:
     return " ".join(names)
 
 
+def test_a_dry_run_of_what_is_refused_says_why(site: Site) -> None:
+    wrong_input = {"workflow": "w", "cron": "0 3 * *", "dry_run": True}
+    found = site.ask("PUT", "schedules/x", json=wrong_input)
+    assert (found.status_code, found.json()["possible"]) == (200, False)
+    assert "0 3 * *" in found.json()["reason"]
+    found = site.ask("POST", "external/fail", json={"token": "rvl_x", "message": "m", "dry_run": True})
+    assert "not a token" in found.json()["reason"]
+    found = site.ask("POST", "policies", json={"options": {"timeoutt": 1}, "dry_run": True})
+    assert "timeoutt" in found.json()["reason"]
+    assert site.ask("POST", "policies", json={"options": {"timeoutt": 1}}).status_code == 422
+
+
 @pytest.mark.parametrize(
     ("order", "shell"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.model.run_policies import FleetRule
+from rival_client.model.run_policies import FleetRule, one_rule
 from rival_client.sql.audit import write_audit
 from rival_workers.dashboard.api.filters import moment_of
 from rival_workers.dashboard.commands import as_json, call_text, commands, shell_text
@@ -41,6 +41,7 @@ def set_rule(call: Call) -> dict[str, Any]:
     until = moment_of("until", given.until, 1)
     texts = _commands(call, given)
     if given.dry_run:
+        one_rule(given.match, given.options)
         return {"rule": None, "commands": texts}
     about: dict[str, Any] = {"workflow": given.workflow, "reason": given.reason, "until": until, "by": call.by}
     made = call.board.rival.set_policy(given.match, given.options, **about)

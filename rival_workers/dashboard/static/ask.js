@@ -17,7 +17,7 @@ export function Ask({ title, note, ask, on = "", why = null, button, danger, clo
     if (why) { setShown(null); return undefined; }
     let gone = false;
     const timer = setTimeout(() => ask(true).then(
-      (answer) => { if (!gone) { setShown(answer); setProblem(null); } },
+      (answer) => { if (!gone) { setShown(answer.possible === false ? null : answer); setProblem(answer.possible === false ? { detail: answer.reason, errors: answer.errors } : null); } },
       (found) => { if (!gone) { setShown(null); setProblem(found); } }), shown || problem ? 250 : 0);
     return () => { gone = true; clearTimeout(timer); };
   }, [on, why]);

@@ -3,7 +3,8 @@
 1. Topics, sorted by topic and key; the rows of their events belong to them (`rival_workers.store.sql.locks`).
 2. The lock of the run. Shared: for a transition that follows one step up to its run. Exclusive: for a change of
    several branches at once, by an operator or by a failure that stops what runs beside it. The holder of the exclusive
-   lock is alone in the run, so it takes the row of the run next, and then any rows of its steps.
+   lock takes the row of the run next, and then any rows of its steps. It locks the rows that it decides from: a claim,
+   a retry and a take-over each change one row, without the lock of the run.
 3. With the shared lock: rows of steps from the leaf up (descending paths), then the row of the run.
 4. The parent of a run that ends: its shared lock, then the rows as in 3. Never from a parent to its children: those
    that a parent leaves behind are rows of `rival_orphans`, and each is cancelled in a transaction of its own.

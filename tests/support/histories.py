@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Select, Table, select
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, select, true
 
 from rival_client.db.database import Database
 from rival_client.db.log_tables import history
@@ -35,23 +35,24 @@ STEP_FIELDS = (
 )
 
 
-def assert_histories_are_complete(database: Database) -> int:
-    """How many runs were compared. All rows of a table are read at once: some tests leave ten thousand runs."""
+def assert_histories_are_complete(database: Database, run_id: str | None = None) -> int:
+    """Of all runs, or of one. Returns how many were compared. All rows of a table are read at once: some tests leave
+    ten thousand runs."""
+    columns = (runs.c.id, runs.c.paused_at, runs.c.started_at, *_columns(runs, RUN_FIELDS + START_FIELDS))
+    kept_columns = (steps.c.run_id, steps.c.path, *_columns(steps, STEP_FIELDS))
     with database.snapshot() as connection:
-        rows = (
-            connection.execute(
-                select(runs.c.id, runs.c.paused_at, runs.c.started_at, *_columns(runs, RUN_FIELDS + START_FIELDS))
-            )
-            .mappings()
-            .all()
-        )
-        entries = _by_run(connection, select(history).order_by(history.c.id))
-        kept = _by_run(connection, select(steps.c.run_id, steps.c.path, *_columns(steps, STEP_FIELDS)))
+        rows = connection.execute(select(*columns).where(_is(runs.c.id, run_id))).mappings().all()
+        entries = _by_run(connection, select(history).where(_is(history.c.run_id, run_id)).order_by(history.c.id))
+        kept = _by_run(connection, select(*kept_columns).where(_is(steps.c.run_id, run_id)))
     for row in rows:
         rebuilt = rebuild(map(as_entry, entries[row["id"]]))
         _assert_same(row["id"], {"": _recorded_run(rebuilt)}, {"": _kept_run(row)})
         _assert_same(row["id"], _recorded_steps(rebuilt), _kept_steps(kept[row["id"]]))
     return len(rows)
+
+
+def _is(column: Column[Any], run_id: str | None) -> ColumnElement[bool]:
+    return true() if run_id is None else column == run_id
 
 
 def _columns(table: Table, names: Sequence[str]) -> list[Column[Any]]:

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from rival_client.db.database import Database
 
-_BLOCKED = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 def until_blocked(database: Database) -> None:
@@ -16,7 +16,7 @@ def until_blocked(database: Database) -> None:
     end = time.monotonic() + 10
     while time.monotonic() < end:
         with database.autocommit() as connection:
-            if connection.scalar(_BLOCKED):
+            if connection.scalar(text(BLOCKED)):
                 return
         time.sleep(0.01)
     raise AssertionError("no transaction waits for a lock")

@@ -27,7 +27,7 @@ from rival_workers.engine.effects import Effect, OpenRow
 from rival_workers.store.claim_records import FinishResult
 from rival_workers.store.sql.compensations import CompensationsSql
 from rival_workers.store.sql.composite_results import CompositeResults, Outcome, failed_with
-from rival_workers.store.sql.locks import RunNeeded
+from rival_workers.store.sql.locks import RunNeeded, change_locked
 from rival_workers.store.sql.open_rows import OpenRowsSql
 from rival_workers.store.sql.scopes import begins, below, cancel_below
 from rival_workers.store.sql.step_ends import end_fallback, retry_with
@@ -109,7 +109,8 @@ class EffectsSql(OpenRowsSql):
         self.ready = wake_parent(self.connection, self.run_id, self.ring_grace)
 
     def _change_run(self, **changes: Any) -> None:
-        self.connection.execute(update(runs).where(runs.c.id == self.run_id, run_can("end_run")).values(changes))
+        its_run = update(runs).where(runs.c.id == self.run_id, run_can("end_run"))
+        change_locked(self.connection, its_run.values(changes), f"run {self.run_id!r}")
 
     # -- lanes ---------------------------------------------------------------------------------------------
 
@@ -190,19 +191,10 @@ class EffectsSql(OpenRowsSql):
         else:
             self.outcome.result = self._results.of(effect, self.outcome.result)
             values = {"result": self.outcome.result}
-        closed = self.connection.execute(
-            update(steps)
-            .where(self._waits(effect.path))
-            .values(
-                status=effect.status,
-                completed_at=now(),
-                ring_at=None,
-                execution_token=steps.c.execution_token + 1,
-                **values,
-            )
-        )
-        if closed.rowcount != 1:
-            raise RuntimeError(f"run {self.run_id!r}: composite {effect.path!r} is not open, but a step below it was")
+        ended = {"status": effect.status, "completed_at": now(), "ring_at": None, **values}
+        token = {"execution_token": steps.c.execution_token + 1}
+        closed = update(steps).where(self._waits(effect.path)).values(**ended, **token)
+        change_locked(self.connection, closed, f"run {self.run_id!r}: composite {effect.path!r}")
         self.writer.add(effect.status, effect.path, **values)
 
     def _recall(self, path: str) -> None:

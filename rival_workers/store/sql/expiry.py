@@ -54,7 +54,8 @@ def _expired(connection: Connection, run_id: str) -> Any:
     is_open = (runs.c.id == run_id, run_can("expire_run"), runs.c.deadline_at <= after(EARLY))
     # It fails already: the keeper need not look at it again.
     connection.execute(update(runs).where(*is_open, runs.c.error.is_not(None)).values(ring_at=None))
-    status = connection.scalar(select(runs.c.status).where(*is_open, runs.c.error.is_(None)))
+    # Locked: a run begins without the lock of the run.
+    status = connection.scalar(select(runs.c.status).where(*is_open, runs.c.error.is_(None)).with_for_update())
     if status is None:
         return None
     was_pending = status == statuses.PENDING

@@ -43,6 +43,7 @@ from rival_workers.store.sql.guards import (
     seconds_until,
     step_starts,
 )
+from rival_workers.store.sql.locks import change_locked
 
 _STEP = tuple(
     steps.c[name]
@@ -136,9 +137,8 @@ class LimitedStartsSql(GrantsSql):
 def _queue_run(connection: Connection, run_id: str, token: int, full: Full) -> Queued:
     """The run stays pending."""
     waits = {"token": runs.c.token + 1, "ring_at": runs.c.deadline_at, "rings": 0, "parked": None}
-    connection.execute(
-        update(runs).where(runs.c.id == run_id, runs.c.token == token, run_can("queue_run")).values(waits)
-    )
+    its_run = update(runs).where(runs.c.id == run_id, runs.c.token == token, run_can("queue_run"))
+    change_locked(connection, its_run.values(waits), f"run {run_id!r}")
     limit, key = full.wanted.limit.gate_name, full.wanted.key
     record(connection, run_id, None, entries.QUEUED, limit=limit, key=key or None)
     return Queued(limit, key)
@@ -210,6 +210,10 @@ class _StepStart:
     def _route(self) -> Route:
         return route_of(self._step, self._run.priority or 0)
 
+    @property
+    def _what(self) -> str:
+        return f"run {self._claim.run_id!r}: step {self._claim.path!r}"
+
     # -- outcomes -----------------------------------------------------------------------------------------
 
     def _claimed(
@@ -218,7 +222,7 @@ class _StepStart:
         claim, step = self._claim, self._step
         at: dict[str, Any] = {} if admitted is None or admitted.at is None else {"started_at": admitted.at}
         started = step_starts(claim, self._executor, self._timeout).values(slots=slots, **at)
-        self._connection.execute(started)
+        change_locked(self._connection, started, self._what)
         wake_run(self._connection, claim.run_id)
         attempt = step.attempts + 1
         waited = None if admitted is None else admitted.waited
@@ -242,11 +246,8 @@ class _StepStart:
     def _queued(self, full: Full) -> Queued:
         claim, wanted = self._claim, full.wanted
         waits = {"status": statuses.WAITING, "execution_token": steps.c.execution_token + 1}
-        self._connection.execute(
-            update(steps)
-            .where(guard(claim, "queue_step"))
-            .values(**waits, due_at=None, ring_at=earlier_limit(), rings=0, parked=None)
-        )
+        queued = update(steps).where(guard(claim, "queue_step")).values(**waits, due_at=None, rings=0, parked=None)
+        change_locked(self._connection, queued.values(ring_at=earlier_limit()), self._what)
         stopped = suspend_run(self._connection, claim.run_id, claim.path)
         detail = {"limit": wanted.limit.gate_name, "key": wanted.key or None, "run": stopped}
         record(self._connection, claim.run_id, claim.path, entries.QUEUED, by=self._executor, **detail)

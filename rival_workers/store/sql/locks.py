@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, Update, func, select
 
 from rival_client.db.database import Database
 from rival_client.db.locks import lock_run, share_run
@@ -46,6 +46,13 @@ def in_lock_order(database: Database, run_id: str, once: Callable[[Connection, b
             alone = True
         except TopicNeeded as needed:
             topics.append(needed.wait)
+
+
+def change_locked(connection: Connection, change: Update, what: str) -> None:
+    """Change the row of `what`, which the transaction has locked: if the guard does not fit, nothing may be committed
+    that says otherwise."""
+    if connection.execute(change).rowcount != 1:
+        raise RuntimeError(f"{what} is not as this transaction has found it")
 
 
 def lock_topics(connection: Connection, waits_for: Iterable[WaitFor]) -> list[WaitFor]:

@@ -44,7 +44,7 @@ from rival_workers.store.operator_records import Operated, Order
 from rival_workers.store.sql import refusals
 from rival_workers.store.sql.apply_effects import EffectsSql
 from rival_workers.store.sql.composite_results import Outcome
-from rival_workers.store.sql.locks import in_lock_order
+from rival_workers.store.sql.locks import change_locked, in_lock_order
 from rival_workers.store.sql.open_rows import OpenRowsSql
 from rival_workers.store.sql.reopened_runs import (
     RENEWED_DEADLINE,
@@ -135,7 +135,7 @@ class OperatorSql:
         refuse_taken_place(connection, run.id, order.verb)
         if order.dry_run:
             return _operated(run)
-        connection.execute(
+        again = (
             update(runs)
             .where(runs.c.id == run.id, runs.c.token == run.token, run_can("retry_run"))
             .values(
@@ -151,6 +151,7 @@ class OperatorSql:
                 paused_at=None,
             )
         )
+        change_locked(connection, again, f"run {run.id!r}")
         record(connection, run.id, None, entries.RETRY_RUN, by=order.by, reason=order.reason)
         return _operated(run, begin=run.token + 1)
 

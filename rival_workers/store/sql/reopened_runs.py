@@ -21,6 +21,7 @@ from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.policies import Policies, load_policies
 from rival_workers.engine.rewind_flows import culprits_of
 from rival_workers.engine.rewind_records import Revived, RewindPlan, Row
+from rival_workers.store.sql.locks import change_locked
 
 #: Paths in one statement.
 _CHUNK = 500
@@ -71,7 +72,7 @@ def carried_inputs(connection: Connection, run_id: str, cut: RewindPlan, rewound
 
 def open_run(connection: Connection, run_id: str, at_least: int) -> None:
     token = connection.scalar(select(runs.c.token).where(runs.c.id == run_id)) or 0
-    connection.execute(
+    reopened = (
         update(runs)
         .where(runs.c.id == run_id, runs.c.token == token, run_can("rewind_run"))
         .values(
@@ -89,6 +90,7 @@ def open_run(connection: Connection, run_id: str, at_least: int) -> None:
             paused_at=_STILL_PAUSED,
         )
     )
+    change_locked(connection, reopened, f"run {run_id!r}")
 
 
 def revive_steps(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
@@ -165,6 +167,8 @@ def policies_of(connection: Connection, run: Any) -> Policies:
 
 
 def rows_of(connection: Connection, run_id: str) -> list[Row]:
+    """All steps of the run, locked. A claim, a retry or a take-over changes one row without the lock of the run: after
+    this, none of them comes between the plan, its history entry and the rows."""
     columns = (
         steps.c.path,
         steps.c.kind,
@@ -175,10 +179,8 @@ def rows_of(connection: Connection, run_id: str) -> list[Row]:
         steps.c.opened,
         case((steps.c.kind == FLOW, steps.c.error), else_=None).label("error"),
     )
-    found = connection.execute(
-        select(*columns).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
-    )
-    return [_row(one) for one in found]
+    wanted = select(*columns).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
+    return [_row(one) for one in connection.execute(wanted.with_for_update())]
 
 
 def _row(row: Any) -> Row:

@@ -16,16 +16,17 @@ from rival_workers.engine.rewind_records import Row
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql import refusals
 from rival_workers.store.sql.guards import guard
+from rival_workers.store.sql.locks import change_locked
 from rival_workers.store.sql.reopened_runs import rows_of
 
 
 def open_step(connection: Connection, run_id: str, path: str, verb: str) -> Any:
-    """The row of a step that an operator can settle. NotPossible if there is none."""
-    step = connection.execute(
-        select(steps.c.kind, steps.c.status, steps.c.execution_token, steps.c.slots).where(
-            steps.c.run_id == run_id, steps.c.path == path
-        )
-    ).first()
+    """The row of a step that an operator can settle. NotPossible if there is none.
+
+    Locked: a claim, a retry or a take-over changes one row without the lock of the run."""
+    columns = (steps.c.kind, steps.c.status, steps.c.execution_token, steps.c.slots)
+    wanted = select(*columns).where(steps.c.run_id == run_id, steps.c.path == path)
+    step = connection.execute(wanted.with_for_update()).first()
     if step is None or step.kind not in SETTLEABLE or step.status not in step_sources("settle_step"):
         raise NotPossible(verb, run_id, _no_open_step(verb, path, step, rows_of(connection, run_id)))
     if flow := _flow_above(connection, run_id, path):
@@ -34,21 +35,11 @@ def open_step(connection: Connection, run_id: str, path: str, verb: str) -> Any:
 
 
 def settle_row(connection: Connection, claim: Claim, end: End) -> None:
-    connection.execute(
-        update(steps)
-        .where(guard(claim, "settle_step"))
-        .values(
-            status=end.status,
-            result=end.result,
-            error=None,
-            completed_at=now(),
-            ring_at=None,
-            timeout_at=None,
-            slots=None,
-            execution_token=steps.c.execution_token + 1,
-            timeout_token=steps.c.timeout_token + 1,
-        )
-    )
+    ended = {"status": end.status, "result": end.result, "error": None, "completed_at": now()}
+    idle = {"ring_at": None, "timeout_at": None, "slots": None}
+    tokens = {name: steps.c[name] + 1 for name in ("execution_token", "timeout_token")}
+    settled = update(steps).where(guard(claim, "settle_step")).values(**ended, **idle, **tokens)
+    change_locked(connection, settled, f"run {claim.run_id!r}: step {claim.path!r}")
 
 
 def _no_open_step(verb: str, path: str, step: Any, rows: list[Row]) -> str:

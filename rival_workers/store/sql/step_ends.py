@@ -24,6 +24,7 @@ from rival_workers.engine.effects import OpenRow
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql.composite_results import Outcome, failed_with
 from rival_workers.store.sql.guards import next_look
+from rival_workers.store.sql.locks import change_locked
 
 
 def end_values(claim: Claim, end: End | FallBack) -> tuple[str, dict[str, Any]]:
@@ -61,19 +62,12 @@ def end_fallback(
     connection: Connection, run_id: str, effect: fx.EndFallback, was: Outcome, writer: HistoryWriter
 ) -> Outcome:
     """Returns the outcome of the step. With a result it has no error any more: that is kept with the fallback."""
-    row = _row(connection, run_id, effect.path)
+    row = _locked_row(connection, run_id, effect.path)
     error, result = (None, was.result) if was.error is None else (row.error, None)
-    connection.execute(
-        update(steps)
-        .where(_waits(run_id, effect.path, "end_fallback"))
-        .values(
-            status=effect.status,
-            result=result,
-            error=error,
-            completed_at=now(),
-            execution_token=steps.c.execution_token + 1,
-        )
-    )
+    token = {"execution_token": steps.c.execution_token + 1}
+    ended = {"status": effect.status, "result": result, "error": error, "completed_at": now(), **token}
+    fallen_back = update(steps).where(_waits(run_id, effect.path, "end_fallback"))
+    change_locked(connection, fallen_back.values(ended), f"run {run_id!r}: step {effect.path!r}")
     writer.add(effect.status, effect.path, result=result, error=error, state=_as_json(row.state))
     failed = effect.status == statuses.FAILED
     return failed_with(error or {}, effect.path) if failed else Outcome(result or NULL, step=effect.path)
@@ -84,7 +78,7 @@ def retry_with(
 ) -> OpenRow:
     """The step is due at once. Returns what a message names."""
     path = effect.row.path
-    row = _row(connection, run_id, path)
+    row = _locked_row(connection, run_id, path)
     kept = fell_back("retry_with", row.error, effect.overrides)
     token = connection.scalar(
         update(steps)
@@ -104,9 +98,9 @@ def retry_with(
     return OpenRow(path, effect.row.kind, token=token)
 
 
-def _row(connection: Connection, run_id: str, path: str) -> Any:
+def _locked_row(connection: Connection, run_id: str, path: str) -> Any:
     wanted = select(steps.c.error, steps.c.state, steps.c.attempts)
-    return connection.execute(wanted.where(steps.c.run_id == run_id, steps.c.path == path)).one()
+    return connection.execute(wanted.where(steps.c.run_id == run_id, steps.c.path == path).with_for_update()).one()
 
 
 def _as_json(value: Any) -> Json | None:

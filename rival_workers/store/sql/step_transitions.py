@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from rival_client.db.guards import run_can
+from rival_client.db.locks import share_run
 from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, now
 from rival_client.model import history_entries as entries
@@ -176,6 +177,9 @@ class StepTransitionsSql(LimitedStartsSql):
         waits = {"state": retry.state, "error": retry.error, "due_at": after(retry.delay), **look}
         waits |= {} if retry.fallback is None else {"fallback": retry.fallback}
         with self.database.transaction() as connection:
+            if retry.budget is not None:
+                # The row of the run is locked after that of the step.
+                share_run(connection, claim.run_id)
             step, slots = leave_running(connection, claim, verb, statuses.WAITING_RETRY, waits, *ATTEMPT_COLUMNS)
             if step is None:
                 return None

@@ -54,6 +54,8 @@ def _field(name: str, value: Any, why: Because | None, about: Mapping[int, Fleet
 def _text(why: Because, about: Mapping[int, FleetRule]) -> str:
     if why.layer == "step":
         return "the step's own"
+    if why.rule is None:
+        return f"the {why.layer}'s own"
     text = f"{why.layer} rule {why.rule}"
     set_by = about.get(why.rule or 0) if why.layer == "fleet" else None
     if set_by is not None:

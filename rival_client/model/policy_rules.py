@@ -48,7 +48,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Because:
-    """Where the value of a field comes from: the layer, and the number of the rule in it, or the id of a fleet rule."""
+    """Where the value of a field comes from: the layer, and the number of the rule in it, or the id of a fleet rule.
+    No number: an option of the step, or of the workflow, itself."""
 
     layer: LayerName
     rule: int | None = None

@@ -10,11 +10,19 @@ from pydantic import BaseModel
 
 from rival_client.model.cron import CatchUp
 from rival_client.model.limits import Limit
+from rival_client.model.queues import Priority
 from rival_workers.definition import composites
 from rival_workers.definition.composites import Function, Steps
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import References
-from rival_workers.definition.options import CompositeOptions, DelayUnits, Duration, StepOptions, WaitOptions
+from rival_workers.definition.options import (
+    CompositeOptions,
+    DelayUnits,
+    Duration,
+    StepOptions,
+    WaitOptions,
+    WorkflowOptions,
+)
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.results import Results
 from rival_workers.definition.rules import PolicyRule
@@ -40,11 +48,8 @@ class WorkflowBuilder:
         self._on_error: Callable[..., Any] | None = None
         self._results: type[Results] | None = None
         self._policies: list[Any] = []
-        self._schedule: Schedule | None = None
-        self._hooks: dict[str, Any] = {}
-        self._retention: float | dt.timedelta | None = None
-        self._concurrency_limit: int | Limit | Sequence[int | Limit] | None = None
-        self._rate_limit: Limit | Sequence[Limit] | None = None
+        #: What it says about its runs as a whole.
+        self._options: WorkflowOptions = {}
         self._place = calling_place()
 
     @property
@@ -160,12 +165,22 @@ class WorkflowBuilder:
         deadline: float | dt.timedelta | None = None,
     ) -> Self:
         """A run at each time of a cron expression, or every `when` seconds."""
-        self._schedule = Schedule(when, timezone, catch_up, input, labels, deadline)
+        self._options["schedule"] = Schedule(when, timezone, catch_up, input, labels, deadline)
         return self
 
     def retention(self, seconds: float | dt.timedelta) -> Self:
         """How long its ended runs are kept, instead of the setting of the workers; 0: for ever."""
-        self._retention = seconds
+        self._options["retention"] = seconds
+        return self
+
+    def queue(self, name: str) -> Self:
+        """The queue of all its steps that have none of their own, and of its runs."""
+        self._options["queue"] = name
+        return self
+
+    def priority(self, priority: Priority) -> Self:
+        """The priority of its runs, unless `run(…, priority=…)` gives another."""
+        self._options["priority"] = priority
         return self
 
     def limits(
@@ -174,12 +189,12 @@ class WorkflowBuilder:
         rate_limit: Limit | Sequence[Limit] | None = None,
     ) -> Self:
         """How many runs at once, and how many starts of runs per time, in the whole fleet."""
-        self._concurrency_limit, self._rate_limit = concurrency_limit, rate_limit
+        self._options |= {"concurrency_limit": concurrency_limit, "rate_limit": rate_limit}
         return self
 
     def hooks(self, **hooks: Any) -> Self:
         """Functions that a worker calls around attempts: `.hooks(on_retry=count, on_end=report)`."""
-        self._hooks = hooks
+        self._options["hooks"] = hooks
         return self
 
     def build(self, registry: Registry | None = None, references: References | None = None) -> WorkflowDefinition:
@@ -192,13 +207,9 @@ class WorkflowBuilder:
             on_error=self._on_error,
             results=self._results,
             policies=self._policies,
-            schedule=self._schedule,
-            retention=self._retention,
-            concurrency_limit=self._concurrency_limit,
-            rate_limit=self._rate_limit,
-            hooks=self._hooks,
             place=self._place,
             resolve=references or References(registry_for(registry), within=[self]),
+            **self._options,
         )
 
     def register(self, registry: Registry | None = None) -> WorkflowDefinition:

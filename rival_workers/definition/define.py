@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -13,9 +13,11 @@ from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
 from rival_client.model.limit_options import read_run_limits
 from rival_client.model.policy_options import seconds
+from rival_client.model.queues import LEVELS, QUEUE_EXPECTED, is_queue
 from rival_workers.definition.function_calls import Resolve
 from rival_workers.definition.hooks import read_hooks
 from rival_workers.definition.inject import HANDLER_NAMES
+from rival_workers.definition.options import WorkflowOptions
 from rival_workers.definition.plan_builder import PlanBuilder
 from rival_workers.definition.problems import Scope
 from rival_workers.definition.results import Results, type_results
@@ -24,7 +26,7 @@ from rival_workers.definition.schedules import planned_schedule
 from rival_workers.definition.source_lines import Place, with_line
 from rival_workers.definition.step_references import Reading, check_reading
 from rival_workers.definition.steps import checked_injection
-from rival_workers.definition.workflow import WorkflowDefinition, validated
+from rival_workers.definition.workflow import WholeRun, WorkflowDefinition, validated
 from rival_workers.engine.nodes import Body
 from rival_workers.engine.plan import Plan
 from rival_workers.errors import DefinitionError
@@ -53,37 +55,48 @@ def define_workflow(
     on_error: Callable[..., Any] | None = None,
     results: type[Results] | None = None,
     policies: Any = (),
-    schedule: Any = None,
-    retention: Any = None,
-    concurrency_limit: Any = None,
-    rate_limit: Any = None,
-    hooks: Any = None,
     source: str | None = None,
     place: Place | None = None,
     resolve: Resolve = only_itself,
+    **options: Unpack[WorkflowOptions],
 ) -> WorkflowDefinition:
     """DefinitionError with every problem. `source`: the file of the workflow; `place`: where else it is defined."""
     builder = _builder_with(policies, resolve)
     body, problems = _body(builder, steps), builder.problems
     handler = None if on_error is None else checked_injection(on_error, HANDLER_NAMES, "on_error", problems)
-    problems += _what_is_wrong(name, input, seconds(retention))
-    planned = planned_schedule(schedule, name, _reader_of(input), problems)
-    limits, called = read_run_limits(concurrency_limit, rate_limit, problems), read_hooks(hooks, problems)
+    problems += _what_is_wrong(name, input)
+    whole = _whole_run(name, input, options, problems)
+    builder.routes |= {"": whole.route} if whole.route else {}
     reading = _check_plan(builder, body, results)
     located = partial(_located, name, source, place)
     _refuse([*builder.problems_elsewhere, *map(located, problems)], map(located, reading.unseen))
     written: dict[str, Any] = {"input_type": input, "description": description, "source": source, "place": place}
-    checked: dict[str, Any] = {"on_error": handler, "schedule": planned, "limits": limits, "hooks": called}
     return WorkflowDefinition(
         name,
         body,
         builder.calls,
-        **written | checked,
-        retention=seconds(retention),
+        **written,
+        on_error=handler,
+        whole=whole,
         returns=builder.returns,
         unseen=list(map(located, reading.unseen)),
         document=builder.document,
     )
+
+
+def _whole_run(name: str, input: Any, given: WorkflowOptions, problems: list[str]) -> WholeRun:
+    """What the definition says about whole runs, checked."""
+    retention = seconds(given.get("retention"))
+    if retention is not None and not _is_duration(retention):
+        problems.append(f"retention: give seconds or a timedelta (0: for ever), not {retention!r}")
+    queue, priority = given.get("queue"), given.get("priority")
+    if queue is not None and not is_queue(queue):
+        problems.append(f"queue: give {QUEUE_EXPECTED}, not {queue!r}")
+    if priority is not None and (not isinstance(priority, str) or priority not in LEVELS):
+        problems.append(f"priority: give one of {', '.join(LEVELS)}, not {priority!r}")
+    limits = read_run_limits(given.get("concurrency_limit"), given.get("rate_limit"), problems)
+    planned = planned_schedule(given.get("schedule"), name, _reader_of(input), problems)
+    return WholeRun(planned, retention, limits, read_hooks(given.get("hooks"), problems), queue, priority)
 
 
 def _refuse(problems: list[str], unseen: Iterable[str]) -> None:
@@ -110,15 +123,13 @@ def _problem_of_name(name: str) -> str | None:
     return None
 
 
-def _what_is_wrong(name: Any, input: Any, retention: Any) -> Iterator[str]:
+def _what_is_wrong(name: Any, input: Any) -> Iterator[str]:
     if not isinstance(name, str) or not name:
         yield f"name: the name must be a non-empty string, not {name!r}"
     elif problem := _problem_of_name(name):
         yield f"name: {problem}"
     if input is not None and not _is_type(input):
         yield f"input: the input must be a type (a pydantic model, a dataclass, dict, …), not {input!r}"
-    if retention is not None and not _is_duration(retention):
-        yield f"retention: give seconds or a timedelta (0: for ever), not {retention!r}"
 
 
 def _check_plan(builder: PlanBuilder, body: Body, results: Any) -> Reading:

@@ -1,5 +1,5 @@
 """Loads workflow files: a file is a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`,
-`results`, `schedule`, `retention`, `concurrency_limit`, `rate_limit`, `hooks`.
+`results`, `schedule`, `retention`, `concurrency_limit`, `rate_limit`, `hooks`, `queue`, `priority`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from rival_workers.definition.composites import CompositeSpec
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.flows import Flow
 from rival_workers.definition.modules import load_module, python_files
+from rival_workers.definition.options import WorkflowOptions
 from rival_workers.definition.registry import Registry, registering_in, registry_for
 from rival_workers.definition.source_lines import with_line
 from rival_workers.definition.steps import StepSpec
@@ -211,19 +212,22 @@ def _from_module(path: Path, module: ModuleType, references: References) -> Work
             on_error=getattr(module, "on_error", None),
             results=getattr(module, "results", None),
             policies=getattr(module, "policies", ()),
-            schedule=getattr(module, "schedule", None),
-            retention=getattr(module, "retention", None),
-            concurrency_limit=getattr(module, "concurrency_limit", None),
-            rate_limit=getattr(module, "rate_limit", None),
-            hooks=getattr(module, "hooks", None),
             source=str(path),
             resolve=references,
+            **_options(module),
         )
     except DefinitionError as error:
         raise DefinitionError([*mistaken, *error.problems]) from error
     if mistaken:
         raise DefinitionError(mistaken)
     return workflow
+
+
+def _options(module: ModuleType) -> WorkflowOptions:
+    """What the file says about its runs as a whole. A module (`import queue`) or a function of such a name is none."""
+    found = {name: getattr(module, name, None) for name in WorkflowOptions.__annotations__}
+    given = {name: value for name, value in found.items() if not isinstance(value, ModuleType | FunctionType)}
+    return cast(WorkflowOptions, given)
 
 
 def _misspelt(module: ModuleType) -> Iterator[tuple[str, str]]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Unpack
 
 from typing_extensions import ParamSpec, TypeVar
 
 from rival_workers.definition.define import define_workflow
-from rival_workers.definition.options import Duration
+from rival_workers.definition.options import WorkflowOptions
 from rival_workers.definition.registry import Registry, registry_for
 from rival_workers.definition.rules import PolicyRule
-from rival_workers.definition.schedules import Schedule
 from rival_workers.definition.source_lines import calling_place, in_a_notebook
 from rival_workers.definition.steps import keep_decorator_options
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -46,12 +44,10 @@ def flow(
     description: str | None = None,
     on_error: Callable[..., Any] | None = None,
     policies: Sequence[PolicyRule] = (),
-    schedule: Schedule | str | float | dt.timedelta | None = None,
-    retention: Duration | None = None,
-    hooks: Mapping[str, Any] | None = None,
     version: str | None = None,
     register: bool = True,
     registry: Registry | None = None,
+    **options: Unpack[WorkflowOptions],
 ) -> Callable[[Callable[Q, R]], Flow[Q, R]]:
     """Registers the function as a workflow of this name; with `register=False` it is only a step for lists of steps.
 
@@ -70,10 +66,8 @@ def flow(
                 description=description or function.__doc__,
                 on_error=on_error,
                 policies=policies,
-                schedule=schedule,
-                retention=retention,
-                hooks=hooks,
                 place=calling_place(function),
+                **options,
             )
             registry_for(registry).add(made.definition, replace=in_a_notebook())
         return made

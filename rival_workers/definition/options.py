@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from rival_client.model.breakers import breaker as breaker
 from rival_client.model.fallback_option import FallbackOption, RetryWith, Value
@@ -15,6 +15,9 @@ from rival_client.model.limit_options import rate as rate
 from rival_client.model.limits import Limit
 from rival_client.model.queues import Priority
 from rival_client.model.step_config import Backoff, FailureAction, LogLevel
+
+if TYPE_CHECKING:
+    from rival_workers.definition.schedules import Schedule
 
 #: Seconds, or a timedelta.
 Duration = float | dt.timedelta
@@ -30,6 +33,20 @@ class QueueOptions(TypedDict, total=False):
     queue: str | None
     priority: Priority | None
     queue_timeout: Duration | None
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """What a workflow says about its runs as a whole."""
+
+    schedule: Schedule | str | float | dt.timedelta | None
+    #: How long its ended runs are kept; 0: for ever.
+    retention: Duration | None
+    concurrency_limit: int | Limit | Sequence[int | Limit] | None
+    rate_limit: Limit | Sequence[Limit] | None
+    hooks: Mapping[str, Any] | None
+    #: Of all its steps, unless they have their own.
+    queue: str | None
+    priority: Priority | None
 
 
 class StartOptions(TypedDict, total=False):

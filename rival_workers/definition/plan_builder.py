@@ -36,7 +36,8 @@ class PlanBuilder(LeafBuilder):
     @property
     def document(self) -> PolicyDocument:
         rules = {"": self.policies.rules, **self.nested_rules}
-        return PolicyDocument(self.own, {place: found for place, found in rules.items() if found}, self.tags)
+        found = {place: its_rules for place, its_rules in rules.items() if its_rules}
+        return PolicyDocument(self.own, found, self.tags, self.routes)
 
     # -- bodies -------------------------------------------------------------------------------------------
 
@@ -154,6 +155,7 @@ class PlanBuilder(LeafBuilder):
         self.own |= {f"{path}/{place}": options for place, options in inner.own.items()}
         self.tags |= {f"{path}/{place}": tags for place, tags in inner.tags.items()}
         self.nested_rules |= {f"{path}/{place}" if place else path: rules for place, rules in inner.rules.items()}
+        self.routes |= {f"{path}/{place}" if place else path: route for place, route in inner.routes.items()}
         return WorkflowNode(
             type="workflow",
             workflow=nested.name,

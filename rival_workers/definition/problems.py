@@ -53,6 +53,7 @@ class Collector:
     own: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     #: The rules of nested workflows, by place.
     nested_rules: dict[str, Sequence[Rule]] = field(default_factory=dict)
+    routes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     tags: dict[str, Sequence[str]] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
     #: The types of results, by place, where there are any.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rival_client.model.cron import Planned
 from rival_client.model.limits import Limit
+from rival_client.model.queues import Priority
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns, problems_of
@@ -19,6 +20,30 @@ from rival_workers.engine.nodes import Body
 from rival_workers.engine.paths import HANDLER, place_of
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies, PolicyDocument
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """What a definition says about its runs as a whole. Not part of the plan: another schedule is not another
+    version."""
+
+    #: When runs start by schedule.
+    schedule: Planned | None = None
+    #: Seconds for which ended runs are kept; 0: for ever; None: the setting of the workers.
+    retention: float | None = None
+    #: How many runs at once, and how many starts of runs per time.
+    limits: Sequence[Limit] = ()
+    #: Functions that a worker calls around attempts.
+    hooks: Mapping[str, Any] = field(default_factory=dict)
+    #: Of all steps, unless they have their own. A start can give its run another priority.
+    queue: str | None = None
+    priority: Priority | None = None
+
+    @property
+    def route(self) -> dict[str, Any]:
+        """The options of its steps that follow from it. Its runs have its priority, if it is not nested."""
+        given = {"queue": self.queue, "priority": self.priority}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class WorkflowDefinition:
@@ -36,12 +61,9 @@ class WorkflowDefinition:
         source: str | None = None,
         returns: Mapping[str, Returns] | None = None,
         unseen: Sequence[str] = (),
-        schedule: Planned | None = None,
-        retention: float | None = None,
-        limits: Sequence[Limit] = (),
+        whole: WholeRun | None = None,
         place: Place | None = None,
         document: PolicyDocument | None = None,
-        hooks: Mapping[str, Any] | None = None,
     ) -> None:
         #: Where it is defined, if not by a file.
         self.place = place
@@ -53,16 +75,11 @@ class WorkflowDefinition:
         self.unseen = list(unseen)
         self.name, self.body, self.input_type, self.description = name, body, input_type, description
         self.on_error = on_error
-        #: When runs start by schedule. Not part of the plan: another schedule does not change the version.
-        self.schedule = schedule
-        #: Seconds for which its ended runs are kept; 0: for ever; None: the setting of the workers.
-        self.retention = retention
-        #: How many runs at once, and how many starts of runs per time.
-        self.limits = tuple(limit.named(name, "") for limit in limits)
+        self.whole = whole or WholeRun()
+        self.schedule, self.retention, self.hooks = self.whole.schedule, self.whole.retention, self.whole.hooks
+        self.limits = tuple(limit.named(name, "") for limit in self.whole.limits)
         #: The options of its steps. Not part of the plan either.
         self.document = document or PolicyDocument()
-        #: Functions that a worker calls around attempts. They are part of neither.
-        self.hooks = {} if hooks is None else hooks
         self._own_calls = calls
 
     @cached_property

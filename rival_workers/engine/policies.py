@@ -6,14 +6,14 @@ workflow, so that keepers can decide without the code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from rival_client.model.matchers import Node
 from rival_client.model.payload import serialise
-from rival_client.model.policy_rules import DEFAULTS, Layer, Resolved, Rule, own_layer, resolve
+from rival_client.model.policy_rules import DEFAULTS, Because, Layer, Resolved, Rule, own_layer, resolve
 from rival_client.model.run_policies import NO_RULES, Rulebook, RunPolicies, load_run_policies
 from rival_client.model.step_config import StepConfig, Target
 from rival_workers.engine import paths
@@ -113,11 +113,11 @@ class Policies:
     def _resolve(self, place: str) -> Resolved:
         base, role = paths.role_of(place)
         if not base:
-            return Resolved(HANDLER_CONFIG)
+            return _with_route(Resolved(HANDLER_CONFIG), self._route_of(""))
         found = self.plan.place(base)
-        if isinstance(found.node, SleepNode) and not role:
-            return Resolved(DEFAULTS)
         resolved = self.of_node(found)
+        if isinstance(found.node, SleepNode) and not role:
+            return _with_route(Resolved(DEFAULTS), self._route(found))
         if role == "on_error" or (isinstance(found.node, WaitNode) and not role):
             # A wait that has ended has no options, except its route: those are of the function that makes its key.
             return Resolved(HANDLER_CONFIG.routed_as(resolved.config), resolved.because)
@@ -137,7 +137,7 @@ class Policies:
 
     def of_node(self, place: Place) -> Resolved:
         """The options of a node as such; of a composite and a wait, those of its functions."""
-        return resolve(self.node(place), self.layers(place), _defaults(place))
+        return _with_route(resolve(self.node(place), self.layers(place), _defaults(place)), self._route(place))
 
     def shown(self) -> dict[str, dict[str, Any]]:
         """The options of each node that are not the defaults, by place."""
@@ -155,8 +155,17 @@ class Policies:
 
     def _rules(self, place: Place) -> Sequence[Rule]:
         """Those of the workflow that has the node."""
-        within = (one.path for one in place.lineage() if isinstance(one.node, WorkflowNode))
-        return self.document.rules.get(next(within, ""), ())
+        return self.document.rules.get(next(_workflows_around(place)), ())
+
+    def _route(self, place: Place) -> Options:
+        """Queue and priority of the workflow that has the node, or of one around that."""
+        around = [self._route_of(one) for one in _workflows_around(place)] if self.document.routes else []
+        return {name: value for route in reversed(around) for name, value in route.items()}
+
+    def _route_of(self, scope: str) -> Options:
+        """The priority of the whole workflow is that of its runs, which a start can change."""
+        route = self.document.routes.get(scope, {})
+        return route if scope else {name: value for name, value in route.items() if name != "priority"}
 
     def in_flow(self, path: str) -> Resolved | None:
         """The options of a checkpoint of a flow, without those that only the flow's code knows. None: it is none."""
@@ -176,6 +185,21 @@ class Policies:
         path, target = f"{place.path}/{name}", "flow_step"
         node = Node(name, "step", path, self.workflow, around.nested_in, tuple(tags), target, self.labels)  # type: ignore[arg-type]
         return resolve(node, self._layers(own, place))
+
+
+def _workflows_around(place: Place) -> Iterator[str]:
+    """The places of the nested workflows that have the node, the innermost first, and that of the whole one."""
+    yield from (one.path for one in place.lineage() if isinstance(one.node, WorkflowNode))
+    yield ""
+
+
+def _with_route(resolved: Resolved, route: Options) -> Resolved:
+    """With the queue and the priority of the workflow, where nothing else says so."""
+    missing = {name: value for name, value in route.items() if name not in resolved.because}
+    if not missing:
+        return resolved
+    because = {**resolved.because, **dict.fromkeys(missing, Because("workflow"))}
+    return Resolved(resolved.config.model_copy(update=missing), because)
 
 
 def _target(place: Place) -> Target:

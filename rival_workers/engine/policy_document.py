@@ -22,10 +22,12 @@ class PolicyDocument:
     rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)
     #: The tags of the node at a place, and the names of the predicates that are true for it.
     tags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Queue and priority of all steps of the workflow (""), and of nested workflows by their places.
+    routes: Mapping[str, Options] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
         rules = {scope: [rule.dump() for rule in rules] for scope, rules in self.rules.items()}
-        parts: dict[str, Any] = {"own": self.own, "rules": rules, "tags": self.tags}
+        parts: dict[str, Any] = {"own": self.own, "rules": rules, "tags": self.tags, "routes": self.routes}
         return {name: dict(part) for name, part in parts.items() if part}
 
 
@@ -36,7 +38,7 @@ def load_document(data: Mapping[str, Any] | None) -> PolicyDocument:
     if not data:
         return PolicyDocument()
     rules = {scope: tuple(load_rule(one) for one in rules) for scope, rules in data.get("rules", {}).items()}
-    return PolicyDocument(data.get("own", {}), rules, data.get("tags", {}))
+    return PolicyDocument(data.get("own", {}), rules, data.get("tags", {}), data.get("routes", {}))
 
 
 def separated(plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Options]]:

@@ -91,6 +91,8 @@ class Process:
             workflow.retention,
             workflow.document,
             workflow.limits,
+            queue=workflow.whole.queue,
+            priority=workflow.whole.priority,
         )
         self.store.keep_schedule(workflow.name, workflow.schedule)
 

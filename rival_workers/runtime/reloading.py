@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -104,7 +105,9 @@ class Reloader:
 
 
 def _as_announced(workflow: WorkflowDefinition) -> tuple[object, ...]:
-    return workflow.version, workflow.input_schema, workflow.description, workflow.schedule, workflow.retention
+    """What is stored of it. Functions are not, and are new objects after each reload."""
+    whole = replace(workflow.whole, hooks={})
+    return workflow.version, workflow.input_schema, workflow.description, workflow.document, whole
 
 
 #: When each file was written last, and how long it is.

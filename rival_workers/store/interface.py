@@ -15,6 +15,7 @@ from rival_client.model.breakers import Breaker, BreakerState
 from rival_client.model.cron import Planned
 from rival_client.model.limits import Limit
 from rival_client.model.payload import Json
+from rival_client.model.queues import Priority
 from rival_client.model.records import LogEntry, Step, WorkflowInfo
 from rival_client.model.run_policies import Rulebook
 from rival_client.model.step_config import StepConfig
@@ -68,6 +69,8 @@ class Store(Protocol):
         retention: float | None = None,
         policies: PolicyDocument = NO_POLICIES,
         limits: Sequence[Limit] = (),
+        queue: str | None = None,
+        priority: Priority | None = None,
     ) -> None: ...
     def load_workflow(self, name: str, version: str) -> WorkflowInfo | None: ...
 

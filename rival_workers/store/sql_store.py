@@ -17,7 +17,7 @@ from rival_client.db.run_tables import runs, workflows
 from rival_client.db.types import now
 from rival_client.model.limits import Limit
 from rival_client.model.payload import DEFAULT_LIMIT, serialise
-from rival_client.model.queues import ServedQueues
+from rival_client.model.queues import Priority, ServedQueues, level_of
 from rival_client.model.records import LogEntry, WorkflowInfo
 from rival_client.sql.history import record
 from rival_client.sql.limit_rows import register_limit
@@ -102,6 +102,8 @@ class SqlStore(
         retention: float | None = None,
         policies: PolicyDocument = NO_POLICIES,
         limits: Sequence[Limit] = (),
+        queue: str | None = None,
+        priority: Priority | None = None,
     ) -> None:
         """Store the version once; the version registered last is the one that new runs take."""
         dialect: Any = postgresql if self.database.is_postgres else sqlite
@@ -113,10 +115,12 @@ class SqlStore(
             description=description,
             retention=retention,
             policies=policies.dump(),
+            queue=queue,
+            priority=level_of(priority),
             registered_at=now(),
             activated_at=now(),
         )
-        changing = ("input_schema", "description", "retention", "policies", "activated_at")
+        changing = ("input_schema", "description", "retention", "policies", "queue", "priority", "activated_at")
         changes = {name: statement.excluded[name] for name in changing}
         with self.database.transaction() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=["name", "version"], set_=changes))

@@ -12,7 +12,8 @@ import pytest
 from rival_client import InvalidArgument
 from rival_client.broker.message import StepMessage
 from rival_client.model.queues import Route, ServedQueues
-from rival_workers import StepError, branch, parallel, step, wait_event_step
+from rival_workers import StepError, branch, delay_step, parallel, step, wait_event_step, workflow
+from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claim
 from tests.support.inline import Clock, Inline
 
@@ -208,6 +209,68 @@ def test_without_lists_for_priorities_nothing_rises(inline: Inline) -> None:
     inline.rival.run("w", priority="low")
     inline.doorbell.take()
     assert looked_at(inline, 5) == [[], [], [], [], []]
+
+
+# -- of a whole workflow --------------------------------------------------------------------------------------
+
+
+def test_a_workflow_gives_its_queue_to_its_runs_and_to_all_steps_without_their_own(fleet: Fleet) -> None:
+    inner = define_workflow("inner", [step(ran, name="x"), step(ran, name="y", queue="default")])
+    cpu = define_workflow("cpu", [step(ran, name="z")], queue="default")
+    steps = [
+        step(ran, name="a"),
+        step(ran, name="own", queue="default"),
+        branch("big?", when=lambda: True, then=[step(ran, name="then")]),
+        delay_step(seconds=0, name="pause"),
+        workflow(inner),
+        workflow(cpu),
+        step(broken, name="last", on_error=ran),
+    ]
+    define(fleet, *steps, queue="gpu", on_error=ran)
+    run_id = fleet["own"].rival.run("w").run_id
+    found = run_all(fleet)
+    assert found["own"] == ["own", "inner/y", "cpu/z"]
+    assert set(found["gpu"]) == {
+        *("a", "big?!when", "big?/then", "pause", "inner/x", "last", "last!on_error", "!on_error")
+    }
+    run = fleet["own"].rival.state(run_id)
+    assert (run.status, run.queue) == ("failed", "gpu")
+    explained = {one.name: one for one in fleet["own"].rival.explain_policy(run_id, "a").fields}
+    assert (explained["queue"].value, explained["queue"].because) == ("gpu", "the workflow's own")
+
+
+def test_rules_come_over_the_queue_of_the_workflow_also_without_its_other_options(fleet: Fleet) -> None:
+    define(fleet, step(ran, name="a"), step(ran, name="b"), queue="gpu")
+    own = fleet["own"].rival
+    own.run("w", run_id="merged", policies=[("a", {"queue": "default"})])
+    own.run("w", run_id="replaced", policies=[("a", {"timeout": 5})], policies_mode="replace")
+    run_all(fleet)
+    queues = {run_id: [one.queue for one in own.state(run_id).steps] for run_id in ("merged", "replaced")}
+    assert queues == {"merged": ["default", "gpu"], "replaced": ["gpu", "gpu"]}
+
+
+def test_the_priority_of_a_workflow_is_that_of_its_runs_unless_a_start_gives_another(inline: Inline) -> None:
+    nested = define_workflow("nested", [step(ran, name="x")], priority="high")
+    inline.define("w", step(ran, name="a"), step(ran, name="b", priority="normal"), workflow(nested), priority="low")
+    inline.rival.run("w", run_id="usual")
+    inline.rival.run("w", run_id="urgent", priority="high")
+    inline.rival.schedule("w", 3600, name="s")
+    levels = {message.run_id: message.route.level for message in inline.doorbell.messages}
+    assert levels == {"usual": 1, "urgent": -1}
+    inline.drain()
+    assert [inline.rival.state(one).priority for one in ("usual", "urgent")] == ["low", "high"]
+    rows = {one.path: one.priority for one in inline.rival.state("usual").steps}
+    assert (rows["a"], rows["b"], rows["nested/x"]) == (None, "normal", "high"), "a run gives its priority to its steps"
+    assert inline.rival.registry.get("w").priority == "low"
+
+
+def test_another_queue_of_a_workflow_is_not_another_version(inline: Inline) -> None:
+    before = inline.define("w", step(ran, name="a"), queue="gpu", priority="low")
+    after = inline.define("v", step(ran, name="a"))
+    assert before.version == after.version
+    inline.process.announce(define_workflow("w", [step(ran, name="a")]))
+    found = inline.rival.registry.get("w")
+    assert (found.queue, found.priority, found.policies) == (None, None, {})
 
 
 # -- names ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 import rival_client
 import rival_workers
-from rival_workers import Registry, dashboard, register_workflows_from_directory, signals, testing
+from rival_workers import Registry, dashboard, driver, register_workflows_from_directory, signals, testing
 from tests.support.documents import Block, Page, pages
 from tests.support.output import is_printed
 from tests.support.workers import ROOT, Workers
@@ -85,6 +85,7 @@ PUBLIC = {
     "rival_client": rival_client,
     "rival_workers": rival_workers,
     "rival_workers.dashboard": dashboard,
+    "rival_workers.driver": driver,
     "rival_workers.signals": signals,
     "rival_workers.testing": testing,
 }

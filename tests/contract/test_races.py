@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -16,9 +17,12 @@ from rival_client.db.database import libpq_url
 from rival_client.db.locks import SHARED_RUN_LOCK_SQL
 from rival_client.model.statuses import STEP_TERMINAL
 from rival_client.settings import Settings
+from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun, FailRun
 from rival_workers.engine.interpreter import first
-from rival_workers.store.claim_records import Claim, Claimed, NotYet
+from rival_workers.engine.nodes import ParallelNode, StepNode
+from rival_workers.engine.plan import Plan
+from rival_workers.store.claim_records import BudgetSpent, Claim, Claimed, NotYet
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import COMPLETES, DONE, FAILED, FAILS, GOES_ON, PLAN, SOON, TIMED, Stage
 from tests.support.inline import CollectingDoorbell
@@ -73,6 +77,11 @@ class Crossing:
         self._holder.close()
         self._threads.shutdown()
         self._watcher.close()
+
+
+_A, _B = StepNode(name="a"), StepNode(name="b")
+#: Two steps at once.
+LANES = Plan(nodes=(ParallelNode(type="parallel", name="both", branches=((_A,), (_B,))),))
 
 
 @pytest.fixture
@@ -460,3 +469,60 @@ def test_a_start_after_its_debounced_run_has_begun_is_another_run(pg_stage: Stag
     assert begun is not None
     assert (started.run_id != run_id, started.status) == (True, "started")
     assert [pg_stage.run(one)["input"] for one in (run_id, started.run_id)] == [[1], [2]]
+
+
+# -- deadlines and budgets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("faster", ["finish", "deadline"])
+def test_of_a_finish_and_the_deadline_of_the_run_the_first_one_counts(
+    pg_stage: Stage, crossing: Crossing, faster: str
+) -> None:
+    claim = pg_stage.begin()
+    pg_stage.force("UPDATE rival_runs SET deadline_at = now() - interval '1 s', ring_at = now() WHERE id = 'r'")
+    operations = {
+        "finish": lambda: pg_stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None),
+        "deadline": lambda: pg_stage.store.expire_run("r", FAILS),
+    }
+    crossing.hold("SELECT 1 FROM rival_steps WHERE run_id = 'r' FOR UPDATE")
+    done = {name: crossing.arrive(operations[name]) for name in sorted(operations, key=lambda one: one != faster)}
+    crossing.clear()
+    found = {name: future.result(10) is not None for name, future in done.items()}
+    assert found == {name: name == faster for name in operations}
+    status = "completed" if faster == "finish" else "failed"
+    assert (pg_stage.run()["status"], pg_stage.step()["status"]) == (
+        status,
+        "completed" if faster == "finish" else "cancelled",
+    )
+
+
+@pytest.mark.parametrize("faster", ["finish", "deadline"])
+def test_of_a_finish_and_the_deadline_of_the_step_the_first_one_counts(
+    pg_stage: Stage, crossing: Crossing, faster: str
+) -> None:
+    claim = pg_stage.begin()
+    late = End("failed", error={"type": "DeadlineExceeded", "message": "x"}, hard=True, outcome="timed_out")
+    by_timer = Claim("r", "a", claim.token, "timeout_token")
+    operations = {
+        "finish": lambda: pg_stage.store.finish_step(claim, DONE, COMPLETES, claim_for=None),
+        "deadline": lambda: pg_stage.store.finish_step(by_timer, late, FAILS, claim_for=None),
+    }
+    crossing.hold("SELECT 1 FROM rival_steps WHERE run_id = 'r' FOR UPDATE")
+    done = {name: crossing.arrive(operations[name]) for name in sorted(operations, key=lambda one: one != faster)}
+    crossing.clear()
+    found = {name: future.result(10) is not None for name, future in done.items()}
+    assert found == {name: name == faster for name in operations}
+    assert pg_stage.run()["status"] == ("completed" if faster == "finish" else "failed")
+
+
+def test_of_two_retries_at_once_only_as_many_are_made_as_the_budget_allows(pg_stage: Stage, crossing: Crossing) -> None:
+    pg_stage.begin(what=first(LANES))
+    claims = [Claim("r", "both/a", 1), pg_stage.claim(Claim("r", "both/b", 0), "e2")]
+    retry = replace(SOON, budget=1)
+    crossing.hold("SELECT 1 FROM rival_runs WHERE id = 'r' FOR UPDATE")
+    done = [crossing.arrive(lambda claim=claim: pg_stage.store.retry_step(claim, retry, rung=True)) for claim in claims]  # type: ignore[misc]
+    crossing.clear()
+    found = [future.result(10) for future in done]
+    assert sorted(isinstance(one, BudgetSpent) for one in found) == [False, True]
+    assert pg_stage.run()["retries"] == 1
+    assert sorted(pg_stage.step(f"both/{name}")["status"] for name in "ab") == ["running", "waiting_retry"]

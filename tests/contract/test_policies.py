@@ -315,6 +315,43 @@ def test_each_attempt_is_explained_with_the_rules_that_it_had(inline: Inline) ->
         inline.rival.explain_policy("r", "nix")
 
 
+def test_past_attempts_are_explained_exactly_after_their_rules_were_changed_and_removed(inline: Inline) -> None:
+    inline.define("w", step(boom, name="a", max_retries=2, backoff="none", timeout=5))
+    inline.rival.run("w", {}, "r", policies=[("a", {"heartbeat": 9})])
+    rules = []
+    for seconds in (60, 70):
+        rules.append(inline.rival.set_policy("a", {"timeout": seconds, "max_delay": seconds}, reason="slow").id)
+        inline.keeper.run_once()
+        [message] = inline.doorbell.take()
+        inline.deliver(message)
+    for rule in rules:
+        inline.rival.remove_policy(rule)
+    inline.keeper.run_once()
+    inline.drain()
+    inline.rival.set_policy("a", {"timeout": 999})
+
+    def seen(attempt: int) -> dict[str, Any]:
+        fields = inline.rival.explain_policy("r", "a", attempt=attempt).fields
+        return {one.name: (one.value, one.layer, one.rule) for one in fields if one.layer != "default"}
+
+    own = {"max_retries": (2, "step", None), "backoff": ("none", "step", None), "heartbeat": (9, "run", 1)}
+    for attempt, (seconds, rule) in enumerate(zip((60, 70), rules, strict=True), 1):
+        by_rule = (seconds, "fleet", rule)
+        assert seen(attempt) == {**own, "timeout": by_rule, "max_delay": by_rule}
+    assert seen(3) == {**own, "timeout": (5, "step", None)}
+
+
+def test_the_runs_of_a_schedule_have_its_rules(inline: Inline) -> None:
+    inline.define("w", step(work, name="a"))
+    inline.rival.schedule("w", 3600, name="s", policies=[("a", {"timeout": 60})], policies_mode="replace")
+    inline.rival.fire_schedule("s")
+    inline.keeper.run_once()
+    inline.drain()
+    [run] = inline.rival.runs(workflow="w")
+    assert (run.policies or {})["mode"] == "replace"
+    assert timeouts(inline, run.run_id) == {"a": 60}
+
+
 def test_a_step_that_has_not_begun_has_a_preview(inline: Inline) -> None:
     inline.define("w", step(work, name="a"), step(work, name="b", timeout=5))
     inline.rival.run("w", {}, "r", policies=[("a", {"timeout": 9})])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import json
 import shutil
@@ -10,6 +11,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,6 +122,25 @@ def test_a_status_that_may_pass_is_tried_again(web: Web, status: int) -> None:
     error = refused(web.url("/x"))
     assert error.behavior == "retry"
     assert "Retry-After is 17 s" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("17", 17),
+        ("0", 0),
+        (format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(hours=10), usegmt=True), 36_000),
+        (format_datetime(dt.datetime.now(dt.UTC) - dt.timedelta(hours=1), usegmt=True), 0),
+        ("soon", None),
+        ("-5", None),
+        ("99999999999999999999", None),
+    ],
+    ids=["seconds", "now", "date", "past", "word", "negative", "huge"],
+)
+def test_retry_after_is_read_as_seconds_or_as_a_date(web: Web, header: str, seconds: float | None) -> None:
+    web.answer("/x", status=503, Retry_After=header)
+    found = refused(web.url("/x")).retry_after
+    assert found is None if seconds is None else found is not None and abs(found - seconds) < 600
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 501])

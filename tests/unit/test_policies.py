@@ -78,6 +78,23 @@ def test_a_rule_that_makes_no_sense_is_refused(policies: Any, says: str) -> None
         define_workflow("w", [one], policies=policies)
 
 
+def test_every_problem_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "w.py"
+    file.write_text(
+        "def one(): return 1\n"
+        "steps = [one]\n"
+        "policies = [\n"
+        "    ('one', {'timeuot': 1}),\n"
+        "    (7, {'timeout': 1}),\n"
+        "    ('one', {'timeout': -1, 'max_retries': 1, 'max_attempts': 2}),\n"
+        "]\n"
+    )
+    with pytest.raises(DefinitionError) as refused:
+        register_workflow_file(file, Registry())
+    found = [problem.partition(": ")[0].rpartition(":")[2] for problem in refused.value.problems]
+    assert found == ["4", "5", "6", "6"]
+
+
 def test_files_and_the_builder_have_policies(tmp_path: Path) -> None:
     file = tmp_path / "w.py"
     file.write_text('def one(): ...\npolicies = [("one", {"timeout": 4})]\nsteps = [one]\n')

@@ -37,7 +37,7 @@ class WorkerSettings(Settings):
     lease: float = setting(15.0, _LEASE)
     #: Seconds for which one message may continue with the next steps in place; 0: one message per attempt.
     continuation_budget: float = setting(1.0, Seconds(0, _DAY))
-    #: Timers within this many seconds use a Celery countdown; later ones wait in the table.
+    #: Timers within this many seconds have a countdown in a process; later ones wait in the table.
     near: float = setting(NEAR, Seconds(0, _DAY))
     #: Seconds between two rounds of the keeper.
     keeper_interval: float = setting(0.5, Seconds(0.001, _DAY))

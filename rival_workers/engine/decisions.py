@@ -48,7 +48,7 @@ class End:
 
 @dataclass(frozen=True)
 class Retry:
-    """The step is tried again, `delay` seconds from now."""
+    """The step is tried again, `delay` seconds after its failure."""
 
     delay: float
     error: dict[str, Any] = field(default_factory=dict)
@@ -58,6 +58,19 @@ class Retry:
     fallback: dict[str, Any] | None = None
     #: The retries that the run may make in all.
     budget: int | None = None
+    #: When it failed, by the clock of the process; None: just now.
+    failed_at: float | None = None
+    #: The part of the delay that has passed between the failure and the commit.
+    passed: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds from now."""
+        return max(0.0, self.delay - self.passed)
+
+    def at(self, now: float) -> Retry:
+        """The same, with the part of the delay that has passed `now`."""
+        return self if self.failed_at is None else replace(self, passed=now - self.failed_at)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.coordinator import Coordinator
 from rival_workers.runtime.attempt.revokes import Revocations
 from rival_workers.runtime.attempt.telemetry import AttemptObserver
+from rival_workers.runtime.attempt.timers import CountdownDoorbell
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.fleet_rules import FleetRules
 from rival_workers.runtime.host import host_name
@@ -37,6 +38,11 @@ def _kill_child(pid: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def _open_doorbell(settings: WorkerSettings, keeps_countdowns: bool) -> Doorbell:
+    opened = open_doorbell(settings.broker_url, settings.queue, settings.key_prefix, settings.priorities)
+    return CountdownDoorbell(opened) if keeps_countdowns else opened
+
+
 class Process:
     """Create it after a fork, never before: processes must not share connections."""
 
@@ -49,13 +55,14 @@ class Process:
         store: Store | None = None,
         doorbell: Doorbell | None = None,
         observer: AttemptObserver | None = None,
+        keeps_countdowns: bool = True,
     ) -> None:
+        """`keeps_countdowns`: messages with a countdown stay in this process until they are due. Not in a child of a
+        prefork pool, which a timeout may kill."""
         failpoints.arm(settings.failpoint)
         self.settings = settings
         self.store = store or open_store(settings.require_database(), **settings.store_options)
-        self.doorbell = doorbell or open_doorbell(
-            settings.broker_url, settings.queue, settings.key_prefix, settings.priorities
-        )
+        self.doorbell = doorbell or _open_doorbell(settings, keeps_countdowns)
         self.executor = Executor(self.store, settings.lease, worker, settings.served.names)
         self.executor.find_problem = async_steps.check
         self.executor.known_workflows = registry.by_name
@@ -125,6 +132,11 @@ class Process:
         """Running attempts end, but no further step starts in place."""
         self.coordinator.stopping = True
 
+    def hand_over_countdowns(self) -> None:
+        """Other workers get the messages that this process keeps until they are due."""
+        if isinstance(self.doorbell, CountdownDoorbell):
+            self.doorbell.hand_over()
+
     def hand_back(self, executor: str) -> int:
         """Release the attempts of an executor. They start again on other workers, and do not count as attempts."""
         running = self.store.running_on(executor)
@@ -145,6 +157,7 @@ class Process:
                         given += self.hand_back(executor.id)
             except Exception:
                 log.exception("could not hand back attempts; their takeover waits for the lease")
+            self.hand_over_countdowns()
             log.warning("grace period over: handed back %d attempt(s), exiting", given)
             os._exit(0)
 

@@ -197,7 +197,8 @@ class Walk:
         self.both(lambda s: s.begin_run(run.id, run.token, begins, claim_for=executor, of=of))
 
     def claim_step(self) -> None:
-        row = self.a_step(steps.c.status.in_(step_sources("claim_step")))
+        # Checkpoints of flows are never claimed: no message names them.
+        row = self.a_step(steps.c.status.in_(step_sources("claim_step")), steps.c.opened.is_(None))
         if row is not None:
             claim, of = self.claim_of(row), self.random.choice([None, None, None, WorkflowVersion("other", "1")])
             self.both(lambda s: s.claim_step(claim, TIMEOUT, EXECUTOR, of=of))
@@ -328,6 +329,17 @@ class Walk:
             self.both(lambda s: s.commit_flow(claim, only))
             time.sleep(4 * EARLY)  # so that a short sleep is over on both copies
 
+    def nap(self) -> None:
+        """A flow that suspends for a short sleep, and the claim that ends it."""
+        if found := self.flow():
+            claim, order = found
+            sleep = CheckpointWrite(self.ref(claim, "sleep"), "waiting", delay=2 * EARLY)
+            self.both(lambda s: s.commit_flow(claim, FlowCommit(order, sleeps=[sleep], suspend=True)))
+            time.sleep(4 * EARLY)
+            row = self.a_step(steps.c.run_id == claim.run_id, steps.c.path == claim.path)
+            again = self.claim_of(row)
+            self.both(lambda s: s.claim_step(again, TIMEOUT, EXECUTOR))
+
     def receive(self) -> None:
         if found := self.flow():
             claim, order = found
@@ -393,12 +405,13 @@ CALLS_BY_WEIGHT: dict[str, int] = {
     "record_checkpoint": 5,
     "commit_ends": 5,
     "commit_waits": 7,
+    "nap": 4,
     "receive": 8,
     "spawn": 2,
     "continue_flow": 2,
     "read_checkpoints": 3,
     "read_item": 2,
-    "send_event": 8,
+    "send_event": 14,
 }
 
 
@@ -476,6 +489,7 @@ STATEMENTS = {name: one.sql for file in FILES for name, one in load_statements(f
 #: The guard of each statement that changes a row: its verb, and the statuses that it takes of those in the table.
 STEP_GUARDS = {
     "rival_claim_step": ("claim_step", r"step\.status IN \(([^)]*)\)", {"pending", "waiting_retry"}),
+    "rival_claim_timer": ("claim_step", r"step\.status = ('\w+')", {"waiting"}),
     "rival_finish_step_and_claim": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_and_open": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_and_complete": ("finish_step", r"step\.status = ('\w+')", {"running"}),

@@ -130,6 +130,8 @@ class StepTransitions:
     def retry(self, position: Position, retry: Retry) -> bool | BudgetSpent:
         """Schedule the next attempt: by a countdown if it is near, else by the keeper. BudgetSpent: not scheduled."""
         near = is_near(retry.delay, self._settings.near)
+        began = self.clock()
+        retry = retry.at(began)
         token = self._store.retry_step(position.claim, retry, rung=near)
         if isinstance(token, BudgetSpent):
             return token
@@ -137,8 +139,8 @@ class StepTransitions:
             return False
         failpoint("after_retry_commit")
         if near:
-            number, lost = position.attempt + 1, position.lost
-            self._doorbell.publish([position.message(token, attempt=number, lost=lost, countdown=retry.delay)])
+            number, left = position.attempt + 1, max(0.0, began + retry.left - self.clock())
+            self._doorbell.publish([position.message(token, attempt=number, lost=position.lost, countdown=left)])
         return True
 
     def postpone(self, position: Position, seconds: float, breaker: str) -> None:

@@ -79,7 +79,7 @@ class WorkerLifecycle:
     def _on_child_init(self, **_: Any) -> None:
         """In a prefork child: create a new Process, without the parent's connections."""
         events = AttemptEvents(ChildEvents(self.app, self.name, self._events_wanted))
-        self.process = Process(self.settings, self.registry, self.name, observer=events)
+        self.process = Process(self.settings, self.registry, self.name, observer=events, keeps_countdowns=False)
         self.process.coordinator.limits.may_kill = True
         self.process.coordinator.stopping = self._stopping
         self.process.rules.shared = self._rules_version
@@ -122,6 +122,7 @@ class WorkerLifecycle:
         self.process.keeper.stop()
         if not self.forks:
             self.process.executor.stop()
+        self.process.hand_over_countdowns()
 
 
 class LostMessages:

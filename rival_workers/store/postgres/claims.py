@@ -16,6 +16,7 @@ from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPath
 from rival_workers.store.sql.claims import ClaimsSql
 
 STATEMENTS = load_statements("steps.sql")
+TIMERS = load_statements("flows.sql")
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,14 @@ CLAIM_STEP: FastPath[ClaimCall, Claimed] = FastPath(
     values=_claim,
     result=_claimed,
 )
+CLAIM_TIMER: FastPath[ClaimCall, Claimed] = FastPath(
+    shortcuts="claim_step",
+    statement=TIMERS["rival_claim_timer"],
+    applies=lambda call: call.within is None,
+    because="A timer's step is claimed as it waits, and its run goes on. No row means stale, or too early.",
+    values=_claim,
+    result=_claimed,
+)
 READ_ITEM: FastPath[ItemCall, Any] = FastPath(
     shortcuts="read_item",
     statement=STATEMENTS["rival_read_item"],
@@ -111,8 +120,9 @@ class PostgresClaims(FastPaths, ClaimsSql):
         limits: Sequence[Limit] = (),
         policy: str | None = None,
     ) -> Claimed | NotYet | Queued | WorkflowVersion | None:
-        if not limits:
-            done = self._fast(ClaimCall(claim, timeout, executor, of, within, self._queues, policy), CLAIM_STEP)
+        call = ClaimCall(claim, timeout, executor, of, within, self._queues, policy)
+        for path in () if limits else (CLAIM_STEP, CLAIM_TIMER):
+            done = self._fast(call, path)
             if done is not PORTABLE:
                 return done
         return super().claim_step(claim, timeout, executor, of=of, within=within, limits=limits, policy=policy)

@@ -3,6 +3,40 @@
 -- Parameters are psql variables: set them (\set run_id order-1) and paste the statement into psql. 726356 is the number
 -- of the locks of runs (rival_client/db/locks.py).
 
+-- name: rival_claim_timer
+-- shortcuts: claim_step
+-- A flow or a delay whose time has come. The whole run may have waited with it. Not for a wait for an event: its time is
+-- over then, and the wait must go.
+WITH claimed AS (
+    UPDATE rival_steps step
+    SET status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = now(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
+        timeout_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at),
+        ring_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at), start_by = NULL,
+        policy = :'policy'::json
+    FROM rival_runs run
+    WHERE step.run_id = :'run_id' AND path = :'path' AND execution_token = :'token'
+      AND step.status = 'waiting' AND step.kind <> 'wait' AND step.due_at <= now() + interval '0.005 s'
+      AND coalesce(step.queue, 'default') = ANY(:'queues'::text[])
+      AND (step.start_by IS NULL OR step.start_by > now()) AND (step.deadline_at IS NULL OR step.deadline_at > now())
+      AND (SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
+      AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
+      AND NOT step.paused AND run.paused_at IS NULL
+      AND (:'workflow'::text IS NULL OR (run.workflow = :'workflow'::text AND run.version = :'version'::text))
+    RETURNING step.run_id, execution_token, timeout_token, attempts, lost, input, kind, labels,
+              CASE WHEN run.error IS NULL THEN run.deadline_at END AS run_deadline, run.priority AS run_level,
+              step.queue, coalesce(step.priority, run.priority) AS level, step.deadline_at, run.policies
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, :'path', 'claimed', json_build_object('attempt', attempts), :'executor', now() FROM claimed
+), resumed AS (
+    UPDATE rival_runs run SET status = 'running' FROM claimed WHERE run.id = claimed.run_id AND run.status = 'suspended'
+)
+SELECT execution_token, timeout_token, attempts, lost, input, kind, labels, extract(epoch FROM run_deadline),
+       extract(epoch FROM run_deadline - now()), run_level, queue, level, extract(epoch FROM deadline_at - now()),
+       policies
+FROM claimed;
+
 -- name: rival_read_checkpoints
 -- shortcuts: read_checkpoints
 -- All of them as one value: a result row for each would be decoded column by column.

@@ -6,7 +6,7 @@ from typing import Any
 
 from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
-from rival_workers.store.postgres.claims import CLAIM_STEP, READ_ITEM, PostgresClaims
+from rival_workers.store.postgres.claims import CLAIM_STEP, CLAIM_TIMER, READ_ITEM, PostgresClaims
 from rival_workers.store.postgres.events import DELIVER_EVENT, PostgresEvents
 from rival_workers.store.postgres.flows import (
     COMMIT_FLOW,
@@ -22,6 +22,7 @@ from rival_workers.store.sql_store import SqlStore
 FAST_PATHS: tuple[FastPath[Any, Any], ...] = (
     BEGIN_RUN,
     CLAIM_STEP,
+    CLAIM_TIMER,
     READ_ITEM,
     *FINISH_STEP,
     READ_CHECKPOINTS,

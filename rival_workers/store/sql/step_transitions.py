@@ -173,8 +173,8 @@ class StepTransitionsSql(LimitedStartsSql):
     def retry_step(self, claim: Claim, retry: Retry, *, rung: bool) -> int | BudgetSpent | None:
         """`rung`: the caller publishes a message with a countdown. Otherwise the keeper does, just before it is due."""
         verb = "retry_step" if claim.guard == "execution_token" else "time_out_retry"
-        look = next_look(look_at(retry.delay, rung, self.ring_grace), steps.c.deadline_at)
-        waits = {"state": retry.state, "error": retry.error, "due_at": after(retry.delay), **look}
+        look = next_look(look_at(retry.left, rung, self.ring_grace), steps.c.deadline_at)
+        waits = {"state": retry.state, "error": retry.error, "due_at": after(retry.left), **look}
         waits |= {} if retry.fallback is None else {"fallback": retry.fallback}
         with self.database.transaction() as connection:
             if retry.budget is not None:

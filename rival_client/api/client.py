@@ -29,7 +29,6 @@ from rival_client.model.inputs import InputValidator, batched, given_or_new_id, 
 from rival_client.model.records import RunResult
 from rival_client.model.start_options import RunOptions, StartOptions
 from rival_client.model.starts import Start
-from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.timers import NEAR, is_near
 from rival_client.sql import run_inserts, run_reads
 from rival_client.sql.shared_starts import Gathered, Statements, gather_run, holder_of, skip_start
@@ -227,16 +226,28 @@ class Rival(
         workflow, run_id = named_run(workflow, run_id)
         timeout = arguments.timeout(timeout)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
-        name, status = self._status(workflow, run_id)
-        if status in RUN_TERMINAL:
-            return self.result(run_id)
         with self._run_ends.listen(run_id) as listener:
-            while isinstance(found := self._result_or_status(run_id), str):
+            name, found = self._first_look(workflow, run_id)
+            while isinstance(found, str):
                 pause = schedule.pause(time.monotonic())
                 if pause is None:
                     raise WaitTimeout(name, run_id, timeout or 0.0, found)
                 listener.wait(pause)
+                found = self._result_or_status(run_id)
         return found
+
+    def _first_look(self, workflow: str | None, run_id: str) -> tuple[str, RunResult | str]:
+        """(workflow, result or status). `workflow`: the run must be one of this workflow."""
+        found: RunResult | RunNotEnded
+        try:
+            found = self.result(run_id)
+        except RunNotEnded as not_ended:
+            found = not_ended
+        except RunNotFound:
+            raise RunNotFound(run_id, workflow) from None
+        if workflow not in (None, found.workflow):
+            raise RunNotFound(run_id, workflow)
+        return found.workflow, found if isinstance(found, RunResult) else found.status
 
     def _status(self, workflow: str | None, run_id: str) -> tuple[str, str]:
         """(workflow, status). `workflow`: the run must be one of this workflow."""

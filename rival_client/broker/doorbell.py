@@ -22,6 +22,7 @@ import kombu
 import redis
 
 from rival_client.broker.message import AnyMessage, celery_body, celery_headers, redis_envelope
+from rival_client.broker.redis_connection import REDIS_BOUNDS, Sender, is_redis
 from rival_client.errors import ConfigurationError
 from rival_client.model.masking import masked, without_secrets
 from rival_client.model.queues import USUAL_ROUTE, Route, broker_queue
@@ -37,9 +38,6 @@ LIST_NUMBERS = {-1: -1, 0: 0, 1: 3}
 _SEPARATOR = "\x06\x16"
 #: After a failed publish, the broker is left alone for this long: a dead one must not slow every commit.
 BREAKER_SECONDS = 1.0
-
-#: A frozen broker costs a publisher at most these seconds.
-REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1}
 
 
 class Doorbell(Protocol):
@@ -97,15 +95,21 @@ class Missed:
 
 
 class RedisDoorbell:
-    """One pipeline for any number of messages: the publish of kombu costs several times as much per message."""
+    """One pipeline for any number of messages: the publish of kombu costs several times as much per message. A few
+    messages are sent without waiting for the reply, which the next publish reads.
+    """
 
     BATCH = 1000
+    #: As many messages and notifications are a few.
+    FEW = 8
 
     def __init__(self, url: str, queue: str, key_prefix: str = "", priorities: bool = True) -> None:
         self._url, self._queue, self._prefix, self.has_priorities = url, queue, key_prefix, priorities
         # A broker that is shared may let each of its users only at what begins with a prefix.
         self._epoch, self._channel = key_prefix + EPOCH_KEY + queue, key_prefix + CHANGED_CHANNEL
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
+        # Whether a reply has come cannot be seen from outside of an encrypted connection.
+        self._sender = None if url.startswith("rediss") else Sender[AnyMessage](self._redis)
         self._breaker = Breaker()
         self._missed = Missed()
 
@@ -114,6 +118,10 @@ class RedisDoorbell:
             self._missed.keep(messages)
             return False
         messages = [*self._missed.take(), *messages]
+        if self._sender is not None and len(messages) + len(changed) <= self.FEW:
+            if self._was_sent(self._sender, messages, changed):
+                return True
+            messages = self._sender.take_lost()  # these, and earlier ones
         try:
             for start in range(0, max(len(messages), 1), self.BATCH):
                 self._send(messages[start : start + self.BATCH], changed if start == 0 else ())
@@ -128,13 +136,16 @@ class RedisDoorbell:
             return False
         return True
 
+    def _was_sent(self, sender: Sender[AnyMessage], messages: Sequence[AnyMessage], changed: Sequence[str]) -> bool:
+        pushes = [(("LPUSH", self._list(one.route), self._envelope(one)), (one,)) for one in messages]
+        notifications = [(("PUBLISH", self._channel + run_id, ""), ()) for run_id in changed]
+        try:
+            sender.send([*pushes, *notifications])
+        except redis.RedisError:
+            return False
+        return True
+
     def _send(self, messages: Sequence[AnyMessage], changed: Sequence[str]) -> None:
-        if len(messages) + len(changed) == 1:
-            if messages:
-                self._redis.lpush(self._list(messages[0].route), self._envelope(messages[0]))
-            else:
-                self._redis.publish(self._channel + changed[0], "")
-            return
         lists = defaultdict(list)
         for message in messages:
             lists[message.route].append(self._envelope(message))
@@ -186,6 +197,8 @@ class RedisDoorbell:
         return _catch_up(self, self._missed, bool(marker_was_gone))
 
     def close(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
         self._redis.close()
 
 
@@ -288,11 +301,6 @@ def _catch_up(doorbell: Doorbell, missed: Missed, lost_data: bool) -> bool:
     if kept and not lost_data:
         doorbell.publish(kept)
     return lost_data
-
-
-def is_redis(url: str) -> bool:
-    """One Redis: of several, kombu knows which one is up."""
-    return ";" not in url and url.partition("://")[0] in ("redis", "rediss", "unix")
 
 
 def open_doorbell(url: str | None, queue: str, key_prefix: str = "", priorities: bool = True) -> Doorbell:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import redis
 
-from rival_client.broker.doorbell import CHANGED_CHANNEL, REDIS_BOUNDS, is_redis
+from rival_client.broker.doorbell import CHANGED_CHANNEL
+from rival_client.broker.redis_connection import REDIS_BOUNDS, Subscriptions, discard, is_of, is_redis
 
 
 class Listener(Protocol):
@@ -39,8 +40,9 @@ class PollingOnly:
 
 
 class _Subscription:
-    def __init__(self, pubsub: redis.client.PubSub) -> None:
-        self._pubsub = pubsub
+    def __init__(self, pubsub: redis.client.PubSub, channel: str) -> None:
+        self._pubsub, self._channel = pubsub, channel
+        self.is_broken = False
 
     def wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -48,31 +50,36 @@ class _Subscription:
             try:
                 message = self._pubsub.get_message(timeout=left)
             except redis.RedisError:
+                self.is_broken = True
                 time.sleep(left)
                 return
-            if message is not None and message["type"] == "message":
+            if message is not None and message["type"] == "message" and is_of(message, self._channel):
                 return
 
 
 class RedisRunEndNotifier:
     def __init__(self, url: str, key_prefix: str = "") -> None:
-        self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
+        self._subscriptions = Subscriptions(url)
         self._channel = key_prefix + CHANGED_CHANNEL
 
     @contextmanager
     def listen(self, run_id: str) -> Iterator[Listener]:
-        pubsub = self._redis.pubsub()
+        channel = self._channel + run_id
         try:
-            pubsub.subscribe(self._channel + run_id)
-            pubsub.get_message(timeout=1)  # subscribed: from here on nothing is missed
+            pubsub = self._subscriptions.open(channel)
         except redis.RedisError:
             yield Pause()
             return
+        listener = _Subscription(pubsub, channel)
         try:
-            yield _Subscription(pubsub)
-        finally:
-            with contextlib.suppress(redis.RedisError):
-                pubsub.close()
+            yield listener
+        except BaseException:
+            discard(pubsub)
+            raise
+        if listener.is_broken:
+            discard(pubsub)
+        else:
+            self._subscriptions.done(pubsub, channel)
 
 
 class LocalRunEndNotifier:

@@ -15,8 +15,9 @@ from kombu.message import Message
 from kombu.transport.virtual import Channel
 from kombu.transport.virtual import Message as VirtualMessage
 
-from rival_client.broker.doorbell import Breaker, SilentDoorbell, is_redis, open_doorbell
+from rival_client.broker.doorbell import Breaker, SilentDoorbell, open_doorbell
 from rival_client.broker.message import StepMessage, attempt_id, celery_body, celery_headers, redis_envelope, step_label
+from rival_client.broker.redis_connection import is_redis
 from rival_workers.runtime.celery.app import Tasks, make_app
 from rival_workers.settings import WorkerSettings
 
@@ -106,6 +107,22 @@ def test_a_message_has_the_envelope_that_kombu_writes_to_redis(app: Celery, sent
     assert set(envelope) == set(own)
     assert set(own["properties"]) <= set(envelope["properties"])
     assert envelope["properties"]["delivery_info"] == {"exchange": "", "routing_key": "rival"}
+
+
+@pytest.mark.parametrize(
+    "sent", [*RINGS, StepMessage('a"b\\%s\n\u20ac', "c%d", 1, "w", "v")], ids=lambda sent: sent.task_id
+)
+def test_an_envelope_has_the_headers_of_the_message(sent: StepMessage) -> None:
+    envelope = json.loads(redis_envelope(sent, 'q"%s'))
+    ours = celery_headers(sent)
+    volatile = {"rung_at", "eta"}
+    assert envelope["headers"].keys() == ours.keys()
+    assert {key: envelope["headers"][key] for key in ours.keys() - volatile} == {
+        key: ours[key] for key in ours.keys() - volatile
+    }
+    assert abs(envelope["headers"]["rung_at"] - ours["rung_at"]) < 5
+    assert envelope["properties"]["correlation_id"] == sent.task_id
+    assert envelope["properties"]["delivery_info"]["routing_key"] == 'q"%s'
 
 
 def test_a_message_holds_ids_and_tokens_and_nothing_else() -> None:

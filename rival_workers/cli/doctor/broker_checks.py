@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import kombu
 import redis
 
-from rival_client.broker.doorbell import REDIS_BOUNDS, is_redis, open_doorbell
+from rival_client.broker.doorbell import open_doorbell
+from rival_client.broker.redis_connection import REDIS_BOUNDS, is_redis
 from rival_client.model.masking import masked, without_secrets
 from rival_workers.cli.doctor.checks import Check
 from rival_workers.runtime.celery.broker_access import acl_line, denials, described, refused_login, user_of

@@ -1,0 +1,117 @@
+"""A doorbell that does not wait for the broker's replies still loses no message that a reply would have saved."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from rival_client.broker.doorbell import RedisDoorbell
+from rival_client.broker.message import StepMessage
+from rival_client.broker.run_end import RedisRunEndNotifier
+from rival_workers.dev.stack import Stack
+
+
+def message(number: int) -> StepMessage:
+    return StepMessage(f"run-{number}", None, 0, "w", "v")
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"sent-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def doorbell(stack: Stack, queue: str) -> Iterator[RedisDoorbell]:
+    opened = RedisDoorbell(stack.broker_url, queue)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def broker(stack: Stack, queue: str) -> Iterator[redis.Redis]:
+    client = redis.Redis.from_url(stack.broker_url)
+    yield client
+    client.delete(queue)
+    client.close()
+
+
+def sending_connection(broker: redis.Redis) -> list[str]:
+    """The ids of connections whose last command was a push."""
+    return [one["id"] for one in broker.client_list() if one["cmd"] == "lpush"]
+
+
+def test_many_single_messages_arrive_once_each_and_in_order(
+    doorbell: RedisDoorbell, broker: redis.Redis, queue: str
+) -> None:
+    for number in range(1000):
+        assert doorbell.publish([message(number)])
+    doorbell.close()
+    arrived = broker.lrange(queue, 0, -1)
+    assert len(arrived) == 1000
+    assert b'"run-999"' in arrived[0]
+    assert b'"run-0"' in arrived[-1]
+
+
+def test_a_connection_that_the_broker_closes_costs_no_message(
+    doorbell: RedisDoorbell, broker: redis.Redis, queue: str
+) -> None:
+    doorbell.publish([message(0)])
+    while not broker.llen(queue):
+        pass
+    for client_id in sending_connection(broker):
+        broker.client_kill_filter(_id=client_id)
+    assert doorbell.publish([message(1)])
+    assert doorbell.publish([message(2)])
+    doorbell.close()
+    assert {f"run-{n}" for n in range(3)} == {
+        name for name in ("run-0", "run-1", "run-2") for one in broker.lrange(queue, 0, -1) if name.encode() in one
+    }
+
+
+def test_a_message_that_the_broker_refuses_is_published_again_by_the_next_publish(
+    doorbell: RedisDoorbell, broker: redis.Redis, queue: str
+) -> None:
+    broker.set(queue, "not a list")
+    doorbell.publish([message(0)])
+    broker.delete(queue)
+    deadline = 50
+    while not broker.llen(queue) and deadline:
+        # The refusal is read at a later publish.
+        doorbell.publish([], changed=["nobody"])
+        deadline -= 1
+    assert doorbell.publish([message(1)])
+    doorbell.close()
+    assert sum(b'"run-0"' in one for one in broker.lrange(queue, 0, -1)) <= 1
+
+
+def test_a_process_that_ends_right_after_its_publish_has_published(
+    stack: Stack, broker: redis.Redis, queue: str
+) -> None:
+    program = (
+        "import sys\n"
+        "from rival_client.broker.doorbell import RedisDoorbell\n"
+        "from rival_client.broker.message import StepMessage\n"
+        "bell = RedisDoorbell(sys.argv[1], sys.argv[2])\n"
+        "for n in range(200):\n"
+        "    bell.publish([StepMessage(f'run-{n}', None, 0, 'w', 'v')])\n"
+    )
+    subprocess.run([sys.executable, "-c", program, stack.broker_url, queue], check=True, timeout=60)
+    assert broker.llen(queue) == 200
+
+
+def test_a_subscription_that_is_used_again_hears_only_its_own_run(doorbell: RedisDoorbell, stack: Stack) -> None:
+    notifier = RedisRunEndNotifier(stack.broker_url)
+    with notifier.listen("first") as listener:
+        doorbell.publish([], changed=["first", "first"])
+        listener.wait(20)
+    with notifier.listen("second") as again:
+        assert again._pubsub is listener._pubsub  # type: ignore[attr-defined]
+        doorbell.publish([], changed=["first", "second"])
+        again.wait(20)
+        said = again._pubsub.get_message(timeout=0.2)  # type: ignore[attr-defined]
+    assert said is None, "it was not woken by the other run"

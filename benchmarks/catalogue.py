@@ -9,7 +9,7 @@ from benchmarks.disciplines import SHARED
 #: Measured as often as the shared disciplines, but only Rival has them.
 RIVAL_REPEATED = ("run_many", "for_each", "long_run", "checkpoints", "sleeps", "mixed")
 #: Measured once per benchmark: each takes its own repetitions.
-ONCE = ("commits", "wal", "takeover", "continuations", "events", "sleeping", "finished")
+ONCE = ("commits", "wal", "takeover", "continuations", "events", "viewers", "sleeping", "finished")
 DISCIPLINES = (*SHARED, *RIVAL_REPEATED, *ONCE)
 #: Of those that are measured once, the ones that peers have, too.
 ONCE_SHARED = {
@@ -53,6 +53,9 @@ FIGURES = (
     Figure("checkpoints_per_s", "steps of one flow, one after the other, per second", True),
     Figure("sleep_error_ms", "a flow's sleep: how late it wakes (ms)", False),
     Figure("events_per_s", "runs woken by events, per second", True),
+    Figure("steps_per_s_beside_viewers/none", "steps/s without a dashboard", True),
+    Figure("steps_per_s_beside_viewers/20", "steps/s beside a dashboard with 20 viewers", True),
+    Figure("viewers_cost_percent", "what these viewers cost (%)", False),
     Figure("mixed_p50_ms/quick_only", "steady load of quick runs: p50 (ms)", False),
     Figure("mixed_p50_ms/with_slow", "the same, 1 % of them take 1 s: p50 of the others (ms)", False),
     Figure("mixed_p99_ms/quick_only", "steady load of quick runs: p99 (ms)", False),

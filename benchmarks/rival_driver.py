@@ -12,7 +12,17 @@ from pathlib import Path
 import psycopg
 import redis
 
-from benchmarks import big_runs, continuing, databases, disciplines, finished_runs, flows, mixed_load, waiting_runs
+from benchmarks import (
+    big_runs,
+    continuing,
+    databases,
+    disciplines,
+    finished_runs,
+    flows,
+    mixed_load,
+    viewers,
+    waiting_runs,
+)
 from benchmarks.disciplines import Done, Warm, Work
 from benchmarks.driver import Repetition, Surroundings, serve
 from benchmarks.fleet import wait_until
@@ -166,6 +176,7 @@ class RivalSide:
             "events": self._events,
             "sleeping": self._beside_sleeping,
             "finished": self._by_finished_runs,
+            "viewers": self._beside_viewers,
         }
 
     def _with_fleet(self, measure: Repetition) -> Repetition:
@@ -226,6 +237,12 @@ class RivalSide:
             emit(self._name, f"steps_per_s_beside_sleeping/{size}", rates[size])
             emit(self._name, f"sweep_ms_beside_new_sleeping/{size}", new[size])
             emit(self._name, f"sweep_ms_beside_sleeping/{size}", sweeps[size])
+
+    def _beside_viewers(self) -> None:
+        """The same load beside a dashboard that people look at."""
+        with ExitStack() as stack:
+            warm = self._own_fleet("viewers", stack)
+            viewers.measure_viewers(warm, warm.system.env(), self._load, self._surroundings.log)
 
     def _by_finished_runs(self) -> None:
         """The same load on tables of different sizes."""

@@ -234,11 +234,9 @@ class AttemptPipeline(Claiming):
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Writes to the run's log before the commit, and to the worker's log only if the commit succeeds."""
-        position, failures, failed_at = attempt.position, self.transitions.failures, self.transitions.clock()
+        position, failures = attempt.position, self.transitions.failures
         outcome = failures.redacted(outcome)
         decision = self._outage.keep(lambda: self.transitions.decide(position, outcome, self._left(attempt)))
-        if isinstance(decision, Retry):
-            decision = replace(decision, failed_at=failed_at)
         failed = failed_attempt(position, outcome, decision)
         failures.store(failed, self._outage.keep)
         return self._settle(attempt, decision, deadline, report=lambda: failures.log_attempt(failed))

@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -69,7 +70,8 @@ class StepTransitions:
         """What follows from the outcome. What a decision depends on is only read if the step has such an option.
         `left`: seconds until the deadline of the run."""
         config, failed, run_id = position.config, isinstance(outcome, Failure), position.claim.run_id
-        return decide(
+        failed_at = self.clock()
+        decision = decide(
             config,
             position.attempt,
             outcome,
@@ -78,6 +80,7 @@ class StepTransitions:
             retries=self._store.retries_of(run_id) if failed and config.retry_budget is not None else 0,
             left=shortest(left, self.left(position)),
         )
+        return replace(decision, failed_at=failed_at) if isinstance(decision, Retry) else decision
 
     def has_fallen_back(self, position: Position) -> bool:
         return self._store.has_fallen_back(position.claim.run_id, position.claim.path)

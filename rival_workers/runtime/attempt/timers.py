@@ -16,11 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import AnyMessage
 from rival_client.model.queues import USUAL_ROUTE, Route
+
+if TYPE_CHECKING:  # it needs redis, which a workflow file does not
+    from rival_client.broker.doorbell import Doorbell
 
 T = TypeVar("T")
 #: Seconds by which a message is published before it is due: as long as it takes at least until its step starts.

@@ -489,7 +489,7 @@ STATEMENTS = {name: one.sql for file in FILES for name, one in load_statements(f
 #: The guard of each statement that changes a row: its verb, and the statuses that it takes of those in the table.
 STEP_GUARDS = {
     "rival_claim_step": ("claim_step", r"step\.status IN \(([^)]*)\)", {"pending", "waiting_retry"}),
-    "rival_claim_timer": ("claim_step", r"step\.status = ('\w+')", {"waiting"}),
+    "rival_claim_step_of_timer": ("claim_step", r"step\.status = ('\w+')", {"waiting"}),
     "rival_finish_step_and_claim": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_and_open": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_and_complete": ("finish_step", r"step\.status = ('\w+')", {"running"}),

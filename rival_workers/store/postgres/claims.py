@@ -91,7 +91,7 @@ CLAIM_STEP: FastPath[ClaimCall, Claimed] = FastPath(
 )
 CLAIM_TIMER: FastPath[ClaimCall, Claimed] = FastPath(
     shortcuts="claim_step",
-    statement=TIMERS["rival_claim_timer"],
+    statement=TIMERS["rival_claim_step_of_timer"],
     applies=lambda call: call.within is None,
     because="A timer's step is claimed as it waits, and its run goes on. No row means stale, or too early.",
     values=_claim,

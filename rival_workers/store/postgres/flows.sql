@@ -3,7 +3,7 @@
 -- Parameters are psql variables: set them (\set run_id order-1) and paste the statement into psql. 726356 is the number
 -- of the locks of runs (rival_client/db/locks.py).
 
--- name: rival_claim_timer
+-- name: rival_claim_step_of_timer
 -- shortcuts: claim_step
 -- A flow or a delay whose time has come. The whole run may have waited with it. Not for a wait for an event: its time is
 -- over then, and the wait must go.

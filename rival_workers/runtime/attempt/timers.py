@@ -25,9 +25,6 @@ if TYPE_CHECKING:  # it needs redis, which a workflow file does not
     from rival_client.broker.doorbell import Doorbell
 
 T = TypeVar("T")
-#: Seconds by which a message is published before it is due: as long as it takes at least until its step starts.
-#: A claim accepts a message that is `EARLY`.
-AHEAD = 0.001
 log = logging.getLogger("rival.timers")
 
 
@@ -161,7 +158,7 @@ class CountdownDoorbell(_Heap[AnyMessage]):
             return self._doorbell.publish(messages, changed)
         now = time.monotonic()
         for message in later:
-            self._set(now + message.countdown - AHEAD, message)
+            self._set(now + message.countdown, message)
         at_once = [one for one in messages if one.countdown <= 0]
         return self._doorbell.publish(at_once, changed) if at_once or changed else True
 
@@ -175,7 +172,7 @@ class CountdownDoorbell(_Heap[AnyMessage]):
         """The process stops: workers that go on get the messages, with what is left of their countdowns."""
         with self._changed:
             self._stopped, now = True, time.monotonic()
-            left = [replace(message, countdown=max(0.0, at + AHEAD - now)) for at, _, message in self._heap]
+            left = [replace(message, countdown=max(0.0, at - now)) for at, _, message in self._heap]
             self._heap = []
         if left:
             self._doorbell.publish(left)

@@ -59,8 +59,6 @@ class FlowCommits:
         self.was_claimed_before = position.claim.token > 1
         self.failures = FlowFailures(failures, position.workflow, self.run_id, outage.keep)
         self.state = FlowState(dict, "the state", self.max_payload)
-        #: When the last operation was sent to the database: the countdown of a sleep began then.
-        self._sent_at = 0.0
 
     def checkpoints(self, state: Callable[[], Mapping[str, Any]]) -> list[Checkpoint]:
         """Those of earlier attempts. `state` returns the flow's state, which each commit stores if it has changed."""
@@ -169,13 +167,8 @@ class FlowCommits:
     def _kept(self, operation: Callable[[], T]) -> T:
         """The token guards each operation, so that it can be repeated after an outage of the database. An outage that
         is too long is not a failure of the flow."""
-
-        def send() -> T:
-            self._sent_at = self.clock()
-            return operation()
-
         try:
-            return self._outage.keep(send)
+            return self._outage.keep(operation)
         except DatabaseError as away:
             raise OutOfReach from away
         except FlowPaused:
@@ -186,8 +179,7 @@ class FlowCommits:
             raise Moved
         failpoint("after_suspend_commit")
         if is_near(seconds, self._settings.near):
-            left = max(0.0, (seconds or 0.0) - (self.clock() - self._sent_at))
-            self._doorbell.publish([self._position.message(token, countdown=left)])
+            self._doorbell.publish([self._position.message(token, countdown=max(0.0, seconds or 0.0))])
 
     def _ring_run(self, run_id: str) -> None:
         message = self._kept(lambda: self._store.started_run(run_id))

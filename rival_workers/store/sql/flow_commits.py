@@ -117,7 +117,7 @@ class _Applying:
             return FlowProgress(ended, children=started, due_in=due_in, is_paused=flow.is_paused, is_empty=is_empty)
         ends = [one for one in (due_in, commit.retry_in) if one is not None]
         seconds = max(0.0, min(ends)) if ends else None
-        return FlowProgress((), flow.suspend(seconds), seconds, started, due_in)
+        return FlowProgress((), *flow.suspend(seconds), started, due_in)
 
     # -- what the lanes did -------------------------------------------------------------------------------
 

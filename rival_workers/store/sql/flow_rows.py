@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.event_tables import waits
 from rival_client.db.run_tables import steps
-from rival_client.db.types import after, now
+from rival_client.db.types import after, clock, now
 from rival_client.errors import UnknownWorkflow
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
@@ -205,12 +205,14 @@ class FlowTransaction:
 
     # -- the flow itself ----------------------------------------------------------------------------------
 
-    def suspend(self, seconds: float | None) -> int:
-        """The flow waits. Its new token."""
+    def suspend(self, seconds: float | None) -> tuple[int, float | None]:
+        """The flow waits. Its new token, and the seconds until it is due: some have passed since the transaction began,
+        and its message must neither come late by them nor early."""
         left, self.slots = leave(self.connection, self.claim, seconds, self.times)
         assert left is not None, "its row is locked"
         self.record_suspended(seconds)
-        return int(left.execution_token)
+        due_in = None if left.due_at is None else max(0.0, (left.due_at - left.at).total_seconds())
+        return int(left.execution_token), due_in
 
     def record_suspended(self, seconds: float | None) -> None:
         stopped = suspend_run(self.connection, self.claim.run_id, self.claim.path)
@@ -270,7 +272,7 @@ def leave(
         look = look_at(seconds, is_near(seconds, times.near), times.grace)
         due = {"due_at": after(seconds), **next_look(look)}
     waits = {"attempts": steps.c.attempts - 1, "lost": 0, **due, **new_state(state)}
-    columns = (steps.c.execution_token, steps.c.executor_id, now().label("now"))
+    columns = (steps.c.execution_token, steps.c.executor_id, steps.c.due_at, now().label("now"), clock().label("at"))
     return leave_running(connection, claim, "suspend_step", statuses.WAITING, waits, *columns)
 
 

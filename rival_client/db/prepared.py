@@ -105,6 +105,8 @@ class PreparedPool:
         connection = psycopg.connect(
             libpq_url(self._url), autocommit=True, application_name="rival-hot", **LIBPQ_OPTIONS
         )
+        # A plan is kept: one that was made while a table was empty must not read it from end to end later.
+        connection.execute("SET enable_seqscan = off")
         self._all.add(connection)
         return _Line(connection, connection.pgconn, set())
 

@@ -9,7 +9,8 @@ by ascending id, then tickets of others with SKIP LOCKED only. No row of a run o
 
 **No waiting ticket is overlooked**: a ticket is entered by a transaction that has locked its gate, and a slot is freed
 by one that has locked it, too. Whichever is second sees what the first has done. (A ticket that is locked by a
-transaction which is then rolled back is skipped: the sweep of the keepers finds it.)
+transaction which is then rolled back is skipped: the sweep of the keepers finds it.) The fast paths of Postgres
+(`limits.sql`) lock less: a slot that goes to a ticket leaves its gate alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, clock, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.queues import HIGH, USUAL_ROUTE, Route
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.history import record
 from rival_client.sql.wake import wake_run
@@ -55,7 +56,8 @@ class Grant:
     @property
     def message(self) -> StepMessage:
         step = (self.run_id, self.path or None, self.token, self.workflow, self.version)
-        return StepMessage(*step, self.attempt, self.lost, self.countdown, self.route)
+        # In front of what has not waited yet: a slot is reserved for it.
+        return StepMessage(*step, self.attempt, self.lost, self.countdown, Route(self.route.queue, HIGH))
 
 
 @dataclass

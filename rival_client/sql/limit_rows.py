@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, and_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.limit_tables import gates, limits
 from rival_client.db.types import now
-from rival_client.model.limits import Limit, called_ahead, pace, shards_of, share
+from rival_client.model.limits import Limit, called_ahead, pace, share
 from rival_client.sql.gates import lock_gates, look_again
 
 
@@ -37,34 +37,35 @@ def ensure_limit(connection: Connection, limit: Limit) -> None:
 
 
 def register_limit(connection: Connection, limit: Limit) -> None:
-    """A definition has this limit. What an operator has set stays."""
+    """A definition has this limit. What an operator has set stays; the number of shards is that of the definition."""
     ensure_limit(connection, limit)
     row = connection.execute(select(limits).where(limits.c.name == limit.gate_name).with_for_update()).one()
     if row.set_by is not None:
-        changed = update(limits).where(limits.c.name == row.name).values(defined_max=limit.max)
-        connection.execute(changed)
-    elif (row.max, row.per, row.burst) != (limit.max, limit.per, limit.burst):
-        change_limit(connection, row, max=limit.max, per=limit.per, burst=limit.burst)
+        if (row.defined_max, row.shards) != (limit.max, limit.shards):
+            change_limit(connection, row, defined_max=limit.max, shards=limit.shards)
+    elif (row.max, row.per, row.burst, row.shards) != (limit.max, limit.per, limit.burst, limit.shards):
+        change_limit(connection, row, max=limit.max, per=limit.per, burst=limit.burst, shards=limit.shards)
 
 
 def change_limit(connection: Connection, row: Any, **values: Any) -> None:
     """Change the row of a limit, which is locked, and its gates. What has room now is granted; keepers publish it.
 
-    The number of shards never gets smaller: what waits at one of them must be found."""
-    its_max = values.get("max", row.max)
-    values["shards"] = max(row.shards, shards_of(its_max) if values.get("per", row.per) is None else 1)
+    Workers look for room at as many shards as their definition says: a maximum that an operator sets is divided among
+    these. No gate is deleted: what waits at it must be found."""
     changed = update(limits).where(limits.c.name == row.name).values(**values, updated_at=now())
     new = connection.execute(changed.returning(limits)).one()
     numbers = gate_numbers(new)
     locked = lock_gates(connection, gates.c.name == row.name)
     for gate in locked:
-        fields = {**numbers(gate.shard), "shards": new.shards}
+        fields = {**numbers(gate.shard), "shards": max(gate.shards, new.shards)}
         connection.execute(update(gates).where(gates.c.id == gate.id).values(fields))
         for name, value in fields.items():
             setattr(gate, name, value)
-    missing = {gate.key for gate in locked if gate.shards > 1} if new.shards > row.shards else set()
-    for key in sorted(missing):
-        _add_shards(connection, new, key, range(row.shards, new.shards))
+    if new.shards > row.shards:
+        for key in sorted({gate.key for gate in locked}):
+            _add_shards(connection, new, key, range(row.shards, new.shards))
+        known = [gate.id for gate in locked]
+        locked += lock_gates(connection, and_(gates.c.name == row.name, gates.c.id.not_in(known)))
     for gate in locked:
         look_again(connection, gate, grace=0)
 

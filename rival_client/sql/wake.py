@@ -74,13 +74,13 @@ def suspend_run(connection: Connection, run_id: str, path: str) -> str | None:
     run stays `running`.
     """
     suspend = update(runs).where(runs.c.id == run_id, run_can("suspend_run"))
-    if above := _composites_above(path):
+    if above := composites_above(path):
         lanes = select(true()).where(steps.c.run_id == run_id, steps.c.path.in_(above), steps.c.kind.in_(WITH_LANES))
         suspend = suspend.where(~lanes.exists())
     return "suspended" if connection.execute(suspend.values(status=statuses.SUSPENDED)).rowcount == 1 else None
 
 
-def _composites_above(path: str) -> list[str]:
+def composites_above(path: str) -> list[str]:
     """`a/lines[3]/pack` → `a`, `a/lines`."""
     parts = path.split("/")[:-1]
     return ["/".join([*parts[:depth], part.partition("[")[0]]) for depth, part in enumerate(parts)]

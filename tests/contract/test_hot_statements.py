@@ -102,7 +102,9 @@ def full_scans(plan: Any) -> list[str]:
 BIG = {"rival_runs", "rival_steps", "rival_labels"}
 
 
-IN_FILES = [one for file in ("steps.sql", "flows.sql", "events.sql") for one in load_statements(file).values()]
+IN_FILES = [
+    one for file in ("steps.sql", "flows.sql", "events.sql", "limits.sql") for one in load_statements(file).values()
+]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
@@ -24,7 +24,7 @@ from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim, Claimed, Queued
 from tests.contract.stage import ERROR
 from tests.support.inline import Inline
-from tests.support.limits import Slots, assert_gates_are_consistent
+from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
 from tests.support.locks import until_blocked
 
 RUNS, THREADS, SECONDS = 40, 6, 3.0
@@ -50,17 +50,19 @@ def deadlocks(slots: Slots) -> int:
 class Load:
     """Random operations on the runs of one workflow, until the time is up."""
 
-    def __init__(self, slots: Slots, seed: int) -> None:
-        self.slots, self.random = slots, random.Random(seed)
+    def __init__(self, slots: Slots, seed: int, changed: Sequence[str] = ()) -> None:
+        """`changed`: limits whose maximum changes meanwhile."""
+        self.slots, self.random, self.changed = slots, random.Random(seed), changed
         self.until = time.monotonic() + SECONDS
 
     def run(self) -> int:
         done = 0
         while time.monotonic() < self.until:
-            others = [self.lose, self.retry, self.cancel, self.pause]
+            others = [self.lose, self.retry, self.cancel, self.pause, self.roll_back]
+            others += [self.change] if self.changed else []
             act = self.random.choice([self.claim] * 6 + [self.finish] * 4 + others)
             # Suppressed: it is not in a status in which this is possible.
-            with suppress(RivalError, AssertionError):
+            with suppress(RivalError, AssertionError, KeyError):
                 act(f"r{self.random.randrange(RUNS)}")
             done += 1
         return done
@@ -98,13 +100,31 @@ class Load:
         self.slots.inline.rival.pause(run_id)
         self.slots.inline.rival.resume(run_id)
 
+    def roll_back(self, run_id: str) -> None:
+        """A transaction that has had its effect, and is lost with its process."""
+        other = OtherTransaction(self.slots)
+        try:
+            if self.row(run_id).status == "running":
+                self.slots.running[run_id] = self.held(run_id)
+                other.finish(run_id)
+            else:
+                other.claim(run_id)
+            time.sleep(0.01)
+        finally:
+            other.connection.close()
+
+    def change(self, run_id: str) -> None:
+        self.slots.inline.rival.set_limit(self.random.choice(self.changed), self.random.choice([1, 2, 3, 7, 20]))
+
 
 @pytest.mark.parametrize(
     "limits",
     [[limit("one", 1)], [limit("few", 3)], [limit("wide", 20)], [limit("two", 2), limit("each", 1, key="input.k")]],
     ids=["one", "few", "sharded", "several"],
 )
-def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limits: Any) -> None:
+@pytest.mark.parametrize("changes", [False, True], ids=["fixed", "changing"])
+def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limits: Any, changes: bool) -> None:
+    changed = [one.name for one in limits] if changes else []
     slots.inline.define("w", step(work, concurrency_limit=limits, max_attempts=1000))
     for n in range(RUNS):
         slots.start(f"r{n}", {"k": n % 5})
@@ -113,18 +133,18 @@ def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limit
 
     def watch() -> None:
         while not stop.is_set():
-            assert_gates_are_consistent(slots.database)
+            assert_gates_are_consistent(slots.database, drains=changes)
 
     with ThreadPoolExecutor(THREADS + 1) as pool:
         watching = pool.submit(watch)
-        done = [pool.submit(Load(slots, seed).run) for seed in range(THREADS)]
+        done = [pool.submit(Load(slots, seed, changed).run) for seed in range(THREADS)]
         wait(done)
         stop.set()
         counts = [one.result() for one in done]
         watching.result()
     assert sum(counts) > 50
     slots.store.sweep_gates(500)
-    assert_gates_are_consistent(slots.database, at_rest=True)
+    assert_gates_are_consistent(slots.database, at_rest=True, drains=changes)
     assert deadlocks(slots) == before
     _run_dry(slots)
     assert_gates_are_consistent(slots.database, at_rest=True)

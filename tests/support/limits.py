@@ -1,13 +1,15 @@
-"""Limits in tests: attempts that stay `running` until the test ends them, and what must hold of gates at any moment."""
+"""Limits in tests: attempts that stay `running` until the test ends them, transactions that the test ends, and what
+must hold of gates at any moment."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection, select
 
-from rival_client.db.database import Database
+from rival_client.db.database import Database, libpq_url
 from rival_client.db.limit_tables import gates, limits, tickets
 from rival_client.db.run_tables import runs, steps
 from rival_client.model.payload import Json
@@ -15,6 +17,11 @@ from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End
 from rival_workers.engine.step_limits import limits_at
 from rival_workers.store.claim_records import Claim, Claimed
+from rival_workers.store.postgres.claims import ClaimCall
+from rival_workers.store.postgres.limited_claims import CLAIM_LIMITED, QUEUE_STEP, LimitedClaim
+from rival_workers.store.postgres.limited_finishes import FINISH_LIMITED, LimitedFinish
+from rival_workers.store.postgres.statements import FastPath
+from rival_workers.store.postgres.steps import FinishCall
 from tests.support.inline import Inline
 
 
@@ -53,13 +60,13 @@ class Slots:
             self.start(run_id, input)
             self.claim(run_id)
 
-    def finish(self, run_id: str, workflow: str = "w") -> Any:
+    def finish(self, run_id: str, workflow: str = "w", *, claim_for: str | None = None) -> Any:
         claim = self.running.pop(run_id)
         end = End("completed", Json("null"))
         advance = interpreter.advance(self._plan(workflow), claim.path, end, "step").with_options(
             self._definition(workflow).policies.at
         )
-        return self.store.finish_step(claim, end, advance, claim_for=None)
+        return self.store.finish_step(claim, end, advance, claim_for=claim_for)
 
     def _definition(self, workflow: str) -> Any:
         return next(one for one in self.inline.registry if one.name == workflow)
@@ -104,9 +111,49 @@ class Slots:
             return list(connection.scalars(select(tickets.c.run_id).where(which).order_by(tickets.c.rank)))
 
 
-def assert_gates_are_consistent(database: Database, *, at_rest: bool = False) -> None:
+class OtherTransaction:
+    """Another transaction: it carries out a statement, and ends when the test says so."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self.connection = psycopg.connect(libpq_url(slots.database.url))
+
+    def carry_out(self, path: FastPath[Any, Any], call: Any) -> None:
+        """It has had its effect, and is not committed."""
+        self.connection.execute("SELECT 1")
+        values = path.statement.values(path.values(call))
+        result = self.connection.pgconn.exec_params(path.statement.sql.encode(), values)
+        assert result.ntuples == 1, result.error_message
+
+    def enter(self, run_id: str) -> None:
+        self.carry_out(QUEUE_STEP, self._claim(run_id))
+
+    def claim(self, run_id: str) -> None:
+        self.carry_out(CLAIM_LIMITED, self._claim(run_id))
+
+    def finish(self, run_id: str) -> None:
+        claim, end = self.slots.running.pop(run_id), End("completed", Json("null"))
+        definition = next(iter(self.slots.inline.registry))
+        advance = interpreter.advance(definition.plan, claim.path, end, "step").with_options(definition.policies.at)
+        self.carry_out(FINISH_LIMITED[1], LimitedFinish(FinishCall(claim, end, advance, None, 10.0)))
+
+    def _claim(self, run_id: str) -> LimitedClaim:
+        definition = next(iter(self.slots.inline.registry))
+        its_limit = limits_at("w", "work", definition.policies.at("work"))[0]
+        claim = Claim(run_id, "work", self.slots.step(run_id)["execution_token"])
+        executor = self.slots.inline.process.executor.id
+        return LimitedClaim(ClaimCall(claim, None, executor, None, None, "{default}", None), its_limit)
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+
+def assert_gates_are_consistent(database: Database, *, at_rest: bool = False, drains: bool = False) -> None:
     """The count of each gate is what rows and tickets use, and no more than allowed. `at_rest`: no ticket waits at a
-    gate that has room, and every ticket belongs to a row that waits."""
+    gate that has room, and every ticket belongs to a row that waits. `drains`: a limit may have been lowered."""
     with database.snapshot() as connection:
         found = {row.id: row for row in connection.execute(select(gates))}
         counted = _used(connection)
@@ -119,7 +166,7 @@ def assert_gates_are_consistent(database: Database, *, at_rest: bool = False) ->
         assert gate.used == counted[gate.id], f"gate {gate.name}[{gate.key}]: {gate.used}, not {counted[gate.id]}"
         by_key[gate.name, gate.key] += gate.used if gate.gap is None else 0
     for (name, key), number in by_key.items():
-        assert number <= allowed[name], f"limit {name}[{key}]: {number} of {allowed[name]}"
+        assert drains or number <= allowed[name], f"limit {name}[{key}]: {number} of {allowed[name]}"
     if at_rest:
         rooms = {(gate.name, gate.key) for gate in found.values() if gate.used < gate.max}
         queued = [one for one in all_tickets if one.granted_at is None]

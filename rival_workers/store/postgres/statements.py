@@ -1,13 +1,14 @@
 """Loads the named statements of the `.sql` files, and describes a fast path: one statement instead of a store method.
 
 A statement begins with `-- name:` and ends where the next one begins. `-- shortcuts:` names the store method that it
-replaces. Parameters are written as psql variables (`:'run_id'`), so that a statement can be pasted into psql.
+replaces. Parameters are written as psql variables (`:'run_id'`), so that a statement can be pasted into psql. Text that
+several statements of a file share is a part (`-- part:`), which they contain as `:{name}`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from importlib.resources import files
@@ -19,20 +20,24 @@ from rival_client.model.queues import ServedQueues
 Call = TypeVar("Call")
 Result = TypeVar("Result")
 
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_NAME = re.compile(r"^-- (name|part): (\w+)\n", re.MULTILINE)
+_PART = re.compile(r":\{(\w+)\}")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 _PARAMETER = re.compile(r":'(\w+)'")
 
 
 def load_statements(file: str) -> dict[str, Statement]:
     """The statements of a file of this folder, by name."""
-    _, *parts = _NAME.split(files(__package__).joinpath(file).read_text("utf-8"))
-    return {name: _statement(name, text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    _, *found = _NAME.split(files(__package__).joinpath(file).read_text("utf-8"))
+    texts = list(zip(found[::3], found[1::3], (_COMMENT.sub("", text).strip() for text in found[2::3]), strict=True))
+    parts = {name: text for kind, name, text in texts if kind == "part"}
+    return {name: _statement(name, text, parts) for kind, name, text in texts if kind == "name"}
 
 
-def _statement(name: str, text: str) -> Statement:
-    sql = _COMMENT.sub("", text).strip().removesuffix(";")
-    return Statement.of(name, _PARAMETER.sub(r"%(\1)s", sql))
+def _statement(name: str, text: str, parts: Mapping[str, str]) -> Statement:
+    while _PART.search(text):
+        text = _PART.sub(lambda found: parts[found[1]], text)
+    return Statement.of(name, _PARAMETER.sub(r"%(\1)s", text.removesuffix(";")))
 
 
 def array_of(names: Iterable[str]) -> str:

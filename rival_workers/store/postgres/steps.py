@@ -74,7 +74,7 @@ def _at_once(advance: Advance, opening: OpenRow | None) -> bool:
     return opening is not None and not advance.config_of(opening.path).limits
 
 
-def _next(advance: Advance, opening: OpenRow, executor: str | None) -> dict[str, Value]:
+def next_values(advance: Advance, opening: OpenRow, executor: str | None) -> dict[str, Value]:
     return {
         "next_path": opening.path,
         "next_kind": opening.kind,
@@ -87,7 +87,7 @@ def _next(advance: Advance, opening: OpenRow, executor: str | None) -> dict[str,
 def _begin(call: BeginCall) -> dict[str, Value]:
     assert call.advance.next_leaf is not None
     own: dict[str, Value] = {"run_id": call.run_id, "token": call.token, "without": call.without}
-    return {**own, **version_values(call.of), **_next(call.advance, call.advance.next_leaf, call.claim_for)}
+    return {**own, **version_values(call.of), **next_values(call.advance, call.advance.next_leaf, call.claim_for)}
 
 
 def _begun(call: BeginCall, row: Row) -> BeginResult | NotYet | Expired | HasRules | WorkflowVersion | None:
@@ -102,11 +102,16 @@ def _begun(call: BeginCall, row: Row) -> BeginResult | NotYet | Expired | HasRul
     return None if row[3] is None and row[8] is None else HasRules(load(row[8]), load(row[3]))
 
 
-def _finish(call: FinishCall) -> dict[str, Value]:
-    end, opening = call.end, call.advance.next_leaf
+def ended_values(call: FinishCall) -> dict[str, Value]:
+    end = call.end
     ended = {"status": end.status, "result": end.result, "state": end.state, "outcome": end.outcome}
-    following = {} if opening is None else _next(call.advance, opening, call.claimer)
-    return {**claim_values(call.claim), **ended, **following, "grace": call.grace}
+    return {**claim_values(call.claim), **ended, "grace": call.grace}
+
+
+def _finish(call: FinishCall) -> dict[str, Value]:
+    opening = call.advance.next_leaf
+    following = {} if opening is None else next_values(call.advance, opening, call.claimer)
+    return {**ended_values(call), **following}
 
 
 def _goes_on(call: FinishCall, row: Row) -> FinishResult:
@@ -120,7 +125,7 @@ def _goes_on(call: FinishCall, row: Row) -> FinishResult:
 def _finish_lane(call: FinishCall) -> dict[str, Value]:
     assert call.lane is not None
     item, join, opening = call.lane
-    following = _next(call.advance, opening, call.claimer) | {"next_path": opening.path.removeprefix(f"{join}[")}
+    following = next_values(call.advance, opening, call.claimer) | {"next_path": opening.path.removeprefix(f"{join}[")}
     return {**_finish(call), **following, "item": item, "join": join}
 
 

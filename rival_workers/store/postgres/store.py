@@ -6,7 +6,7 @@ from typing import Any
 
 from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
-from rival_workers.store.postgres.claims import CLAIM_STEP, CLAIM_TIMER, READ_ITEM, PostgresClaims
+from rival_workers.store.postgres.claims import CLAIM_STEP, CLAIM_TIMER, READ_ITEM
 from rival_workers.store.postgres.events import DELIVER_EVENT, PostgresEvents
 from rival_workers.store.postgres.flows import (
     COMMIT_FLOW,
@@ -15,8 +15,10 @@ from rival_workers.store.postgres.flows import (
     RECORD_CHECKPOINT,
     PostgresFlows,
 )
+from rival_workers.store.postgres.limited_claims import LIMITED, PostgresLimits
+from rival_workers.store.postgres.limited_finishes import FINISH_LIMITED, LOOK_AGAIN
 from rival_workers.store.postgres.statements import FastPath, array_of
-from rival_workers.store.postgres.steps import BEGIN_RUN, FINISH_STEP, PostgresSteps
+from rival_workers.store.postgres.steps import BEGIN_RUN, FINISH_STEP
 from rival_workers.store.sql_store import SqlStore
 
 FAST_PATHS: tuple[FastPath[Any, Any], ...] = (
@@ -30,14 +32,17 @@ FAST_PATHS: tuple[FastPath[Any, Any], ...] = (
     *COMMIT_FLOW,
     CONTINUE_FLOW,
     DELIVER_EVENT,
+    *LIMITED,
+    *FINISH_LIMITED,
+    LOOK_AGAIN,
 )
 
 
-class PostgresStore(PostgresClaims, PostgresSteps, PostgresFlows, PostgresEvents, SqlStore):
+class PostgresStore(PostgresLimits, PostgresFlows, PostgresEvents, SqlStore):
     def __init__(self, database: Database, **options: Any) -> None:
         super().__init__(database, **options)
         self._prepared = PreparedPool(database.url)
-        self._queues = array_of(self.served.names)
+        self._queues, self._found_full = array_of(self.served.names), set()
 
     def close(self) -> None:
         self._prepared.close()

@@ -72,7 +72,8 @@ class Applicant:
 
 @dataclass(frozen=True)
 class Admitted:
-    """It may start, with these slots. `waited`: seconds since it had to wait. `at`: its start, if a rate counts it."""
+    """It may start, with these slots. `waited`: seconds since it had to wait. `at`: its start by the clock; the
+    transaction may be older than the end of the step that had the slot before."""
 
     slots: list[int]
     grants: list[Grant] = field(default_factory=list)
@@ -203,11 +204,11 @@ class Admission:
     # -- starting -----------------------------------------------------------------------------------------
 
     def _admitted(self, chosen: Sequence[Gate]) -> Admitted:
-        started: dt.datetime | None = None
+        started: dt.datetime = self._connection.scalars(select(clock())).one()
         grants: list[Grant] = []
         for gate in chosen:
             if gate.is_rate:
-                started = self._count_start(gate)
+                self._count_start(gate, started)
             elif gate.id != self._held:
                 taken = update(gates).where(gates.c.id == gate.id).values(used=gates.c.used + 1, touched_at=now())
                 self._connection.execute(taken)
@@ -220,14 +221,10 @@ class Admission:
             self._connection.execute(delete(tickets).where(*self._its_own))
         return Admitted(sorted(slots), grants, waited, started)
 
-    def _count_start(self, gate: Gate) -> dt.datetime:
-        """Starts of a rate are counted by the clock, not by the time of the transaction: it may have waited for the
-        gate, and those before it have started later than that."""
-        at: dt.datetime = self._connection.scalars(select(clock())).one()
+    def _count_start(self, gate: Gate, at: dt.datetime) -> None:
         gate.next_start = max(gate.next_start, at.timestamp()) + (gate.gap or 0.0)
         moved = update(gates).where(gates.c.id == gate.id).values(next_start=gate.next_start, touched_at=now())
         self._connection.execute(moved)
-        return at
 
     # -- waiting ------------------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ and is rolled back then, waits until the sweep finds it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, select, tuple_, update
 
 from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.run_tables import runs, steps
@@ -22,6 +23,8 @@ from rival_workers.store.sweep_records import SweepOptions
 
 #: Seconds without any start or end after which a gate that nothing uses is deleted.
 IDLE = 3600.0
+#: How many tickets of a gate the sweep looks at.
+_HEAD = 100
 
 
 def due_tickets(connection: Connection, options: SweepOptions) -> list[Row[Any]]:
@@ -66,15 +69,24 @@ class SweepsSql(GrantsSql):
         """Look at the gates at which tickets wait: withdraw those whose step does not wait any more, and grant what
         there is room for. Returns what is to be published."""
         with self.database.transaction() as connection:
-            granted = _withdraw_stale(connection, tickets.c.rings > 0, self.ring_grace)
+            published_again = and_(tickets.c.ring_at.is_not(None), tickets.c.rings > 0)
+            granted = _withdraw_stale(connection, published_again, tickets.c.ring_at, self.ring_grace)
         for gate_id in self._waited_for(limit):
             with self.database.transaction() as connection:
                 waits_here = and_(tickets.c.gate == gate_id, tickets.c.granted_at.is_(None))
-                granted += _withdraw_stale(connection, waits_here, self.ring_grace)
+                granted += _withdraw_stale(connection, waits_here, tickets.c.rank, self.ring_grace)
             with self.database.transaction() as connection:
                 granted += _look(connection, gate_id, self.ring_grace)
         self._delete_idle(limit)
         return granted
+
+    def look_again(self, gates: Sequence[int]) -> tuple[Grant, ...]:
+        """Grant what these gates have room for. Safe at any time. The caller publishes it."""
+        granted: list[Grant] = []
+        for gate_id in gates:
+            with self.database.transaction() as connection:
+                granted += _look(connection, gate_id, self.ring_grace)
+        return tuple(granted)
 
     def _waited_for(self, limit: int) -> list[int]:
         """The gates at which tickets wait, each found with one look into the index."""
@@ -90,7 +102,8 @@ class SweepsSql(GrantsSql):
         return found
 
     def _delete_idle(self, limit: int) -> None:
-        waited = select(literal(1)).where(or_(tickets.c.gate == gates.c.id, tickets.c.slot == gates.c.id)).exists()
+        # A granted ticket has a slot: it counts as used.
+        waited = select(literal(1)).where(tickets.c.gate == gates.c.id, tickets.c.granted_at.is_(None)).exists()
         idle = (
             select(gates.c.id)
             .where(gates.c.touched_at < after(-IDLE), gates.c.used == 0, ~waited)
@@ -108,8 +121,12 @@ def _look(connection: Connection, gate_id: int, grace: float) -> list[Grant]:
     return [grant for gate in locked for grant in look_again(connection, gate, grace)]
 
 
-def _withdraw_stale(connection: Connection, which: ColumnElement[bool], grace: float) -> list[Grant]:
-    """Of these tickets, those whose row has moved on, or has gone."""
+def _withdraw_stale(
+    connection: Connection, which: ColumnElement[bool], order: ColumnElement[Any], grace: float
+) -> list[Grant]:
+    """Of the first of these tickets, those whose row has moved on, or has gone. Not of all: very many may wait."""
+    head = select(tickets.c.run_id, tickets.c.path).where(which).order_by(order).limit(_HEAD).subquery()
+    key = tuple_(tickets.c.run_id, tickets.c.path)
     waits = select(literal(1)).where(
         steps.c.run_id == tickets.c.run_id,
         steps.c.path == tickets.c.path,
@@ -124,11 +141,9 @@ def _withdraw_stale(connection: Connection, which: ColumnElement[bool], grace: f
     )
     stale = (
         select(tickets.c.run_id, tickets.c.path)
-        .where(which, ~waits.exists(), ~begins.exists())
-        .limit(100)
+        .where(key.in_(select(head)), which, ~waits.exists(), ~begins.exists())
         .with_for_update(skip_locked=True)
     )
-    key = tuple_(tickets.c.run_id, tickets.c.path)
     gone = connection.execute(delete(tickets).where(key.in_(chosen(stale))).returning(tickets.c.slot))
     slots = [row.slot for row in gone if row.slot is not None]
     return leave(connection, slots, grace)

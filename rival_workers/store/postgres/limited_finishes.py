@@ -1,0 +1,180 @@
+"""Fast paths of the end of a step that has a limit, or is followed by one: its slot goes to the next ticket, to the
+step that follows, or back to its gate. The statements are in `limits.sql`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rival_client.db.prepared import Row, Value
+from rival_client.model.limits import Limit, home_shard
+from rival_client.model.queues import Route
+from rival_client.sql.gates import Grant
+from rival_workers.engine.effects import OpenRow
+from rival_workers.engine.paths import place_of
+from rival_workers.store.claim_records import FinishResult
+from rival_workers.store.postgres.statements import FastPath, array_of, load_statements
+from rival_workers.store.postgres.steps import FinishCall, ended_values, next_values
+
+LIMIT_STATEMENTS = load_statements("limits.sql")
+
+
+def the_limit(limits: Sequence[Limit]) -> Limit | None:
+    """The limit of a step, if the statements can take a slot of it."""
+    if len(limits) != 1 or limits[0].is_rate:
+        return None
+    source, *fields = (limits[0].key or "").split(".")
+    # A negative number would count from the end of a list.
+    return None if source == "item" or any(field.startswith("-") for field in fields) else limits[0]
+
+
+def gate_values(limit: Limit | None, run_id: str, path: str) -> dict[str, Value]:
+    if limit is None:
+        return {"limit": None, "limit_suffix": None, "key_source": None, "key_path": None, "shard": None}
+    source, *fields = (limit.key or "").split(".")
+    return {
+        "limit": limit.name,
+        "limit_suffix": None if limit.name else limit.named("", place_of(path)).name,
+        "key_source": source or None,
+        "key_path": array_of(fields),
+        "shard": home_shard(run_id, path, limit.shards),
+    }
+
+
+# -- finish -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LimitedFinish:
+    call: FinishCall
+
+    @cached_property
+    def opening(self) -> OpenRow | None:
+        lane = self.call.lane
+        return self.call.advance.next_leaf or (lane[2] if lane else None)
+
+    @cached_property
+    def limit(self) -> Limit | None:
+        return None if self.opening is None else the_limit(self._limits(self.opening.path))
+
+    @property
+    def claimer(self) -> str | None:
+        """The executor that goes on with the next step, if the statement can take its slot."""
+        is_possible = self.opening is not None and (self.limit or not self._limits(self.opening.path))
+        return self.call.claim_for if is_possible else None
+
+    @property
+    def is_limited(self) -> bool:
+        """The step that ends, or the one that follows, has limits."""
+        return bool(self._limits(self.call.claim.path)) or (
+            self.opening is not None and bool(self._limits(self.opening.path))
+        )
+
+    def _limits(self, path: str) -> tuple[Limit, ...]:
+        return self.call.advance.config_of(path).limits
+
+
+def _finish(finish: LimitedFinish) -> dict[str, Value]:
+    call, opening = finish.call, finish.opening
+    ended = {**ended_values(call), "executor": finish.claimer}
+    if opening is None:
+        return ended
+    # Any shard of the gate will do: the item that follows is only known to the statement.
+    path = opening.path if call.lane is None else call.claim.path
+    its_gate = gate_values(finish.limit, call.claim.run_id, opening.path) | {"shard": _shard(finish, path)}
+    return {**ended, **next_values(call.advance, opening, finish.claimer), **its_gate}
+
+
+def _shard(finish: LimitedFinish, path: str) -> int | None:
+    return None if finish.limit is None else home_shard(finish.call.claim.run_id, path, finish.limit.shards)
+
+
+def _finish_lane(finish: LimitedFinish) -> dict[str, Value]:
+    assert finish.call.lane is not None
+    item, join, opening = finish.call.lane
+    return {**_finish(finish), "next_path": opening.path.removeprefix(f"{join}["), "item": item, "join": join}
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a finish has done, and the gates at which it has freed a slot."""
+
+    finished: FinishResult
+    freed: tuple[int, ...] = ()
+
+
+def _left(row: Row, **result: Any) -> Left:
+    return Left(FinishResult(grants=grants_of(row[1]), **result), tuple(json.loads(row[0] or "[]")))
+
+
+def grants_of(granted: str | None) -> tuple[Grant, ...]:
+    """Of tickets as the statements return them."""
+    return tuple(_grant(*one) for one in json.loads(granted or "[]"))
+
+
+def _grant(*ticket: Any) -> Grant:
+    said: tuple[Any, ...] = (*ticket[:7], 0.0, Route(ticket[7], ticket[8]))
+    return Grant(*said)
+
+
+def _goes_on(finish: LimitedFinish, row: Row) -> Left:
+    opening, at_once, token = finish.opening, row[2] == "t", int(row[3] or 0)
+    assert opening is not None
+    if finish.call.lane is not None:
+        if row[4] is None:
+            return _left(row)
+        opening = opening.at_item(finish.call.lane[1], int(row[4]))
+    if at_once:
+        return _left(row, claimed=opening, token=token)
+    return _left(row, opened=(opening,), token=token)
+
+
+FINISH_LIMITED: tuple[FastPath[LimitedFinish, Left], ...] = (
+    FastPath(
+        shortcuts="finish_step",
+        statement=LIMIT_STATEMENTS["rival_finish_step_limited"],
+        applies=lambda finish: finish.call.succeeded and finish.call.advance.next_leaf is not None,
+        because="One step follows. Without a slot for it, a claim of its own follows, as on the portable path.",
+        values=_finish,
+        result=_goes_on,
+    ),
+    FastPath(
+        shortcuts="finish_step",
+        statement=LIMIT_STATEMENTS["rival_finish_step_limited_and_complete"],
+        applies=lambda finish: finish.call.succeeded and finish.call.advance.completes_run,
+        because="The result of the last step is the result of the run, and a run without a parent resumes no other.",
+        values=_finish,
+        result=lambda finish, row: _left(row, run_ended=True),
+    ),
+    FastPath(
+        shortcuts="finish_step",
+        statement=LIMIT_STATEMENTS["rival_finish_step_limited_of_lane"],
+        applies=lambda finish: finish.call.succeeded and finish.call.lane is not None,
+        because="A lane of a for_each that is not the last one only counts down and opens the next item.",
+        values=_finish_lane,
+        result=_goes_on,
+    ),
+)
+
+
+# -- look again -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Look:
+    gates: Sequence[int]
+    grace: float
+
+
+LOOK_AGAIN: FastPath[Look, tuple[Grant, ...]] = FastPath(
+    shortcuts="look_again",
+    statement=LIMIT_STATEMENTS["rival_look_again"],
+    applies=lambda look: True,
+    because="Each gate has freed one slot: at most one ticket of it is granted.",
+    values=lambda look: {"gates": array_of(map(str, look.gates)), "grace": look.grace},
+    result=lambda look, row: grants_of(row[0]),
+    decides=True,
+)

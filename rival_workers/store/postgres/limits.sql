@@ -1,0 +1,417 @@
+-- Steps that have a limit: claim and ADMIT in one statement, ENTER, finish and LEAVE and ADMIT the next one.
+--
+-- The protocol is that of rival_client/sql/gates.py; what is different here is which rows are locked. A finish that
+-- hands its slot to a ticket does not lock the gate, and steps that come to a full gate share its row (FOR SHARE), so a gate
+-- at which many wait is not a queue of transactions. What frees a slot updates the gate, so it waits for those that are
+-- just entering a ticket, but does not see their tickets: it LOOKs AGAIN after its commit (rival_look_again).
+--
+-- Locks: the step, its composites, the run, the own ticket, then gates, then tickets of others with SKIP LOCKED. The
+-- parts of a statement have no order of their own; each takes a value from the part that must come before it. A finish
+-- that has changed one gate takes the next one with SKIP LOCKED only.
+--
+-- A start is recorded by the clock, not by the time of the transaction: that may have waited for the end of a step.
+--
+-- A part (`-- part:`) is text that statements contain as :{name}.
+
+-- part: run_lock
+(SELECT pg_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356)) IS NOT NULL)
+
+-- part: key
+-- The key of a limit: the text of the value at a place of the run. Null: the portable path makes the text.
+CASE WHEN :'key_source'::text IS NULL THEN ''
+     WHEN :'key_source' = 'run' THEN run.id
+     ELSE (
+        SELECT CASE WHEN strpos(document::text, '\u') > 0 THEN NULL ELSE (
+            SELECT CASE WHEN kind IS NULL OR kind = 'null' THEN ''
+                        WHEN kind IN ('string', 'boolean') AND char_length(value) <= 500 THEN value
+                        WHEN kind = 'number' AND value ~ '^(0|-?[1-9][0-9]{,16})$' THEN value END
+            FROM (SELECT json_typeof(document #> :'key_path'::text[]) AS kind,
+                         document #>> :'key_path'::text[] AS value) AS found) END
+        FROM (SELECT CASE :'key_source' WHEN 'labels' THEN run.labels ELSE run.input END AS document) AS source) END
+
+-- part: next_limit
+-- The name of the next step's limit; null: it has none. Without a name of its own, it is named after the workflow.
+coalesce(:'limit'::text, run.workflow || :'limit_suffix'::text) AS next_limit, :{key} AS next_key
+
+-- part: has_room
+gate.shard = :'shard' AND gate.gap IS NULL AND gate.used < gate.max
+  AND NOT EXISTS (SELECT FROM rival_tickets waiting WHERE waiting.gate = gate.id AND waiting.granted_at IS NULL)
+
+-- part: startable
+step.run_id = :'run_id' AND step.path = :'path' AND step.execution_token = :'token'
+  AND step.slots IS NULL AND step.kind <> 'external'
+  AND (step.due_at IS NULL OR step.due_at <= now() + interval '0.005 s')
+  AND coalesce(step.queue, 'default') = ANY(:'queues'::text[])
+  AND (step.start_by IS NULL OR step.start_by > now()) AND (step.deadline_at IS NULL OR step.deadline_at > now())
+  AND run.status IN ('pending', 'running', 'suspended') AND NOT step.paused AND run.paused_at IS NULL
+  AND (:'workflow'::text IS NULL OR (run.workflow = :'workflow'::text AND run.version = :'version'::text))
+
+-- part: end
+status = :'status', result = :'result'::json, state = :'state'::json, error = NULL, completed_at = now(), slots = NULL,
+execution_token = step.execution_token + 1, timeout_token = step.timeout_token + 1, timeout_at = NULL, ring_at = NULL
+
+-- part: leave
+-- Each slot of `left_slots` goes to the first ticket of its gate, or of another shard of it; a limit that was lowered
+-- drains. `kept`: the slot that the next step takes over.
+gate AS (
+    SELECT gate.id, gate.name, gate.key, gate.shard, gate.used <= gate.max AS flows, left_slots.is_last
+    FROM left_slots JOIN rival_gates gate ON gate.id = ANY(left_slots.slots)
+), next AS (
+    SELECT gate.id AS slot, first.run_id, first.path
+    FROM gate, LATERAL (
+        SELECT ticket.run_id, ticket.path
+        FROM (SELECT shard.id FROM rival_gates shard WHERE shard.name = gate.name AND shard.key = gate.key
+              ORDER BY shard.id <> gate.id, shard.shard <= gate.shard, shard.shard) AS shards,
+        LATERAL (SELECT run_id, path FROM rival_tickets
+                 WHERE rival_tickets.gate = shards.id AND granted_at IS NULL
+                 ORDER BY rank, run_id, path LIMIT 1 FOR UPDATE SKIP LOCKED) AS ticket
+        LIMIT 1) AS first
+    WHERE gate.flows
+), granted AS (
+    UPDATE rival_tickets ticket
+    SET granted_at = now(), slot = next.slot, due_at = NULL, rings = 0,
+        ring_at = now() + make_interval(secs => :'grace')
+    FROM next WHERE ticket.run_id = next.run_id AND ticket.path = next.path
+    RETURNING json_build_array(ticket.run_id, ticket.path, ticket.token, ticket.workflow, ticket.version,
+                               ticket.attempt, ticket.lost, ticket.queue, ticket.level) AS message
+), kept AS (
+    SELECT gate.id FROM gate, left_slots
+    WHERE NOT gate.is_last AND cardinality(left_slots.slots) = 1 AND gate.flows AND NOT EXISTS (SELECT FROM next)
+      AND :'executor'::text IS NOT NULL AND gate.name = left_slots.next_limit AND gate.key = left_slots.next_key
+), freeing AS (
+    SELECT locked.id FROM rival_gates locked
+    WHERE NOT EXISTS (SELECT FROM kept)
+      AND locked.id = ANY(ARRAY(SELECT id FROM gate WHERE id NOT IN (SELECT slot FROM next)))
+    ORDER BY locked.id FOR NO KEY UPDATE
+), freed AS (
+    UPDATE rival_gates SET used = used - 1, touched_at = now() FROM freeing WHERE rival_gates.id = freeing.id
+    RETURNING rival_gates.id
+)
+
+-- part: take_next
+-- The slot of the next step: the one that is kept, or one of a gate that no other transaction holds.
+room AS (
+    SELECT gate.id
+    FROM left_slots JOIN rival_gates gate ON gate.name = left_slots.next_limit AND gate.key = left_slots.next_key
+    WHERE :'executor'::text IS NOT NULL AND NOT left_slots.is_last AND :{has_room}
+      AND NOT EXISTS (SELECT FROM kept) AND (SELECT count(*) FROM freed) >= 0
+    FOR NO KEY UPDATE OF gate SKIP LOCKED
+), taken AS (
+    UPDATE rival_gates SET used = used + 1, touched_at = now() FROM room WHERE rival_gates.id = room.id
+    RETURNING rival_gates.id
+), start AS (
+    SELECT CASE WHEN slot.id IS NULL THEN NULL ELSE ARRAY[slot.id] END AS slots,
+           :'executor'::text IS NOT NULL AND (left_slots.next_limit IS NULL OR slot.id IS NOT NULL) AS at_once
+    FROM left_slots, (SELECT coalesce((SELECT id FROM kept), (SELECT id FROM taken)) AS id) AS slot
+)
+
+-- part: next_row
+start.slots, CASE WHEN start.at_once THEN 'running' ELSE 'pending' END, start.at_once::int,
+token - 1 + start.at_once::int, token - 1 + start.at_once::int, CASE WHEN start.at_once THEN :'executor'::text END,
+now(), CASE WHEN start.at_once THEN clock_timestamp() END,
+CASE WHEN start.at_once THEN now() + make_interval(secs => :'timeout') END,
+now() + make_interval(secs => CASE WHEN start.at_once THEN :'timeout' ELSE :'grace' END::float8),
+CASE WHEN start.at_once THEN :'policy'::json END
+
+-- part: next_entry
+CASE WHEN start.at_once THEN 'claimed' ELSE 'scheduled' END,
+CASE WHEN start.at_once THEN json_build_object('kind', :'next_kind'::text, 'attempt', 1)
+     ELSE json_build_object('kind', :'next_kind'::text) END
+
+-- part: following
+(SELECT json_agg(id) FROM freed), (SELECT json_agg(message) FROM granted)
+
+-- name: rival_begin_run_limited
+-- shortcuts: begin_run
+-- As rival_begin_run, for a first step that has a limit: if there is no slot, the step is left to a claim of its own.
+WITH run AS (
+    UPDATE rival_runs run
+    SET status = 'running', started_at = now(), token = token + 1, ring_at = deadline_at, rings = 0, parked = NULL
+    WHERE id = :'run_id' AND token = :'token' AND status = 'pending' AND paused_at IS NULL
+      AND (due_at IS NULL OR due_at <= now() + interval '0.005 s') AND (deadline_at IS NULL OR deadline_at > now())
+      AND (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text))
+      AND (:'without'::text IS NULL OR (policies IS NULL AND (labels IS NULL OR :'without'::text = 'policies')))
+    RETURNING id, workflow, version, input, token, labels, deadline_at, priority, policies, :{next_limit}
+), taken AS (
+    UPDATE rival_gates gate SET used = used + 1, touched_at = now()
+    FROM run
+    WHERE :'executor'::text IS NOT NULL AND gate.name = run.next_limit AND gate.key = run.next_key AND :{has_room}
+    RETURNING gate.id
+), start AS (
+    SELECT (SELECT ARRAY[id] FROM taken) AS slots, EXISTS (SELECT FROM taken) AS at_once
+), step AS (
+    INSERT INTO rival_steps (run_id, path, kind, slots, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at, policy)
+    SELECT id, :'next_path', :'next_kind', :{next_row} FROM run, start
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT id, entry.path, entry.what, entry.detail, :'executor', now()
+    FROM run, start, LATERAL (VALUES
+        (NULL, 'started', CASE WHEN labels IS NULL AND deadline_at IS NULL AND priority IS NULL AND policies IS NULL
+            THEN json_build_object('workflow', workflow, 'version', version, 'input', input)
+            ELSE json_build_object('workflow', workflow, 'version', version, 'input', input, 'options',
+                (SELECT json_object_agg(name, value) FROM (VALUES
+                    ('labels', to_json(labels)), ('policies', to_json(policies)),
+                    ('deadline', to_json(to_char(deadline_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'))),
+                    ('priority', to_json(CASE priority WHEN -1 THEN 'high' WHEN 0 THEN 'normal' WHEN 1 THEN 'low' END))
+                 ) AS given (name, value) WHERE value IS NOT NULL)) END),
+        (:'next_path', :{next_entry})
+    ) AS entry (path, what, detail)
+)
+SELECT input, labels, extract(epoch FROM deadline_at), extract(epoch FROM deadline_at - now()), priority, policies,
+       start.at_once
+FROM run, start;
+
+-- name: rival_claim_step_limited
+-- shortcuts: claim_step
+-- The step takes a slot of its gate; if it has waited, the slot of its granted ticket.
+WITH held AS (
+    SELECT step.run_id, step.status, step.paused, run.input, run.labels, run.policies, run.priority AS run_level,
+           CASE WHEN run.error IS NULL THEN run.deadline_at END AS run_deadline, :{key} AS key
+    FROM rival_steps step JOIN rival_runs run ON run.id = step.run_id
+    WHERE :{startable} AND step.status IN ('pending', 'waiting_retry', 'waiting') AND :{run_lock}
+    FOR NO KEY UPDATE OF step
+), awake AS (
+    SELECT run.id FROM held JOIN rival_runs run ON run.id = held.run_id WHERE run.status = 'suspended'
+    FOR NO KEY UPDATE OF run
+), ticket AS (
+    SELECT ticket.run_id, ticket.slot, ticket.created_at, ticket.due_at
+    FROM held JOIN rival_tickets ticket ON ticket.run_id = held.run_id AND ticket.path = :'path'
+    WHERE (SELECT count(*) FROM awake) >= 0
+    FOR UPDATE OF ticket
+), taken AS (
+    UPDATE rival_gates gate SET used = used + 1, touched_at = now()
+    FROM held
+    WHERE held.status <> 'waiting' AND NOT EXISTS (SELECT FROM ticket)
+      AND gate.name = :'limit' AND gate.key = held.key AND :{has_room}
+    RETURNING gate.id
+), slot AS (
+    SELECT id, NULL::timestamptz AS since FROM taken
+    UNION ALL
+    SELECT gate.id, ticket.created_at
+    FROM ticket JOIN rival_gates gate ON gate.id = ticket.slot JOIN held USING (run_id)
+    WHERE held.status = 'waiting' AND ticket.due_at IS NULL AND gate.name = :'limit' AND gate.key = held.key
+      AND gate.gap IS NULL
+), used AS (
+    DELETE FROM rival_tickets ticket USING slot
+    WHERE slot.since IS NOT NULL AND ticket.run_id = :'run_id' AND ticket.path = :'path'
+), claimed AS (
+    UPDATE rival_steps step
+    SET status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = clock_timestamp(),
+        execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
+        timeout_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at),
+        ring_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at), start_by = NULL,
+        policy = :'policy'::json, slots = ARRAY[slot.id]
+    FROM held, slot
+    WHERE step.run_id = held.run_id AND step.path = :'path'
+    RETURNING step.run_id, execution_token, timeout_token, attempts, lost, held.input, kind, held.labels,
+              held.run_deadline, held.run_level, step.queue, coalesce(step.priority, held.run_level) AS level,
+              step.deadline_at, held.policies, slot.since
+), woken AS (
+    UPDATE rival_runs run SET status = 'running' FROM awake, claimed WHERE run.id = awake.id
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, :'path', 'claimed',
+           CASE WHEN since IS NULL THEN json_build_object('attempt', attempts)
+                ELSE json_build_object('attempt', attempts,
+                                       'waited', extract(epoch FROM clock_timestamp() - since)) END,
+           :'executor', now()
+    FROM claimed
+)
+SELECT execution_token, timeout_token, attempts, lost, input, kind, labels, extract(epoch FROM run_deadline),
+       extract(epoch FROM run_deadline - now()), run_level, queue, level, extract(epoch FROM deadline_at - now()),
+       policies
+FROM claimed;
+
+-- name: rival_claim_step_queued
+-- shortcuts: claim_step
+-- ENTER: the gate is full, so the step waits with a ticket. What would free a slot waits for this transaction. A gate
+-- that has room by the time its row is locked, and at which others wait, is left to the portable path.
+WITH held AS (
+    SELECT step.run_id, step.execution_token, step.attempts, step.lost, step.queue, run.workflow, run.version,
+           coalesce(step.priority, run.priority, 0) AS level, :{key} AS key
+    FROM rival_steps step JOIN rival_runs run ON run.id = step.run_id
+    WHERE :{startable} AND step.status IN ('pending', 'waiting_retry') AND :{run_lock}
+    FOR NO KEY UPDATE OF step
+), its_run AS (
+    SELECT run.id, run.status FROM held JOIN rival_runs run ON run.id = held.run_id FOR NO KEY UPDATE OF run
+), full_gate AS (
+    SELECT gate.id, gate.key FROM held JOIN its_run ON its_run.id = held.run_id JOIN rival_gates gate USING (key)
+    WHERE gate.name = :'limit' AND gate.shard = :'shard' AND gate.gap IS NULL AND gate.used >= gate.max
+      AND NOT EXISTS (SELECT FROM rival_tickets own WHERE own.run_id = :'run_id' AND own.path = :'path')
+    FOR SHARE OF gate
+), ticket AS (
+    INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, workflow, version, attempt, lost, queue, level,
+                               created_at)
+    SELECT held.run_id, :'path', held.execution_token + 1, full_gate.id, arrival.at, arrival.at + 60 * held.level,
+           held.workflow, held.version, held.attempts + 1, held.lost, held.queue, held.level, now()
+    FROM held, full_gate, (SELECT extract(epoch FROM clock_timestamp())::float8 AS at) AS arrival
+), queued AS (
+    UPDATE rival_steps step
+    SET status = 'waiting', execution_token = step.execution_token + 1, due_at = NULL,
+        ring_at = least(start_by, deadline_at), rings = 0, parked = NULL
+    FROM held, full_gate WHERE step.run_id = held.run_id AND step.path = :'path'
+), stopped AS (
+    UPDATE rival_runs run SET status = 'suspended'
+    FROM its_run, full_gate
+    WHERE run.id = its_run.id AND its_run.status = 'running'
+      AND NOT EXISTS (
+        SELECT FROM rival_steps lanes
+        WHERE lanes.run_id = :'run_id' AND lanes.path = ANY(:'above'::text[])
+          AND lanes.kind = ANY(:'with_lanes'::text[]))
+    RETURNING run.status
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT :'run_id', :'path', 'queued',
+           json_strip_nulls(json_build_object('limit', :'limit'::text, 'key', nullif(full_gate.key, ''),
+                                              'run', (SELECT status FROM stopped))),
+           :'executor', now()
+    FROM full_gate
+)
+SELECT key FROM full_gate;
+
+-- name: rival_look_again
+-- shortcuts: look_again
+-- Grants the first ticket of gates that have room. Safe at any time: it holds nothing else.
+WITH room AS (
+    SELECT gate.id, gate.name, gate.key, gate.shard FROM rival_gates gate
+    WHERE gate.id = ANY(:'gates'::bigint[]) AND gate.used < gate.max AND gate.gap IS NULL
+      AND EXISTS (SELECT FROM rival_gates shard JOIN rival_tickets waiting ON waiting.gate = shard.id
+                  WHERE shard.name = gate.name AND shard.key = gate.key AND waiting.granted_at IS NULL)
+    ORDER BY gate.id FOR NO KEY UPDATE OF gate
+), next AS (
+    SELECT room.id AS slot, first.run_id, first.path
+    FROM room, LATERAL (
+        SELECT ticket.run_id, ticket.path
+        FROM (SELECT shard.id FROM rival_gates shard WHERE shard.name = room.name AND shard.key = room.key
+              ORDER BY shard.id <> room.id, shard.shard <= room.shard, shard.shard) AS shards,
+        LATERAL (SELECT run_id, path FROM rival_tickets
+                 WHERE rival_tickets.gate = shards.id AND granted_at IS NULL
+                 ORDER BY rank, run_id, path LIMIT 1 FOR UPDATE SKIP LOCKED) AS ticket
+        LIMIT 1) AS first
+), counted AS (
+    UPDATE rival_gates SET used = used + 1, touched_at = now() FROM next WHERE rival_gates.id = next.slot
+), granted AS (
+    UPDATE rival_tickets ticket
+    SET granted_at = now(), slot = next.slot, due_at = NULL, rings = 0,
+        ring_at = now() + make_interval(secs => :'grace')
+    FROM next WHERE ticket.run_id = next.run_id AND ticket.path = next.path
+    RETURNING json_build_array(ticket.run_id, ticket.path, ticket.token, ticket.workflow, ticket.version,
+                               ticket.attempt, ticket.lost, ticket.queue, ticket.level) AS message
+)
+SELECT json_agg(message) FROM granted;
+
+-- name: rival_finish_step_limited
+-- shortcuts: finish_step
+-- A step ends, and one step follows. Either of them may have a limit.
+WITH done AS (
+    UPDATE rival_steps step SET :{end}
+    FROM rival_runs run, rival_steps before
+    WHERE step.run_id = :'run_id' AND step.path = :'path' AND step.execution_token = :'token'
+      AND step.status = 'running' AND NOT step.paused AND step.kind <> 'flow' AND :{run_lock}
+      AND run.id = step.run_id
+      AND before.run_id = :'run_id' AND before.path = :'path' AND before.execution_token = :'token'
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, run.token,
+              before.slots, :{next_limit}
+), left_slots AS (
+    SELECT coalesce(slots, '{}') AS slots, next_limit, next_key, FALSE AS is_last FROM done
+), :{leave}, :{take_next}, attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+), opened AS (
+    INSERT INTO rival_steps (run_id, path, kind, slots, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at, policy)
+    SELECT run_id, :'next_path', :'next_kind', :{next_row} FROM done, start
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM done, start, LATERAL (VALUES
+        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (:'next_path', :{next_entry})
+    ) AS entry (path, what, detail)
+)
+SELECT :{following}, start.at_once, token - 1 FROM done, start;
+
+-- name: rival_finish_step_limited_and_complete
+-- shortcuts: finish_step
+-- The last step ends, and its run with it. Not for a child: its end resumes the parent. The run has ended before any
+-- gate is locked.
+WITH done AS (
+    UPDATE rival_steps step SET :{end}
+    FROM rival_runs run, rival_steps before
+    WHERE step.run_id = :'run_id' AND step.path = :'path' AND step.execution_token = :'token'
+      AND step.status = 'running' AND NOT step.paused AND step.kind <> 'flow' AND :{run_lock}
+      AND run.id = step.run_id AND run.parent_run_id IS NULL AND run.status IN ('running', 'suspended')
+      AND before.run_id = :'run_id' AND before.path = :'path' AND before.execution_token = :'token'
+    RETURNING step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at,
+              coalesce(before.slots, '{}') || coalesce(run.slots, '{}') AS slots
+), ended AS (
+    UPDATE rival_runs
+    SET status = 'completed', result = :'result'::json, completed_at = now(), token = token + 1, ring_at = NULL,
+        slots = NULL
+    FROM done
+    WHERE id = done.run_id AND status IN ('running', 'suspended')
+    RETURNING id
+), left_slots AS (
+    SELECT slots, NULL::text AS next_limit, NULL::text AS next_key, TRUE AS is_last FROM done
+    WHERE (SELECT count(*) FROM ended) >= 0
+), :{leave}, attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM done, LATERAL (VALUES
+        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (NULL, 'completed', json_build_object('result', :'result'::json))
+    ) AS entry (path, what, detail)
+)
+SELECT :{following} FROM done;
+
+-- name: rival_finish_step_limited_of_lane
+-- shortcuts: finish_step
+-- A lane of a for_each ends and opens the next item. The last lane takes the portable path, which ends the composite.
+WITH held AS (
+    SELECT run_id, executor_id, attempts, started_at AS begun_at, slots FROM rival_steps
+    WHERE run_id = :'run_id' AND path = :'path' AND execution_token = :'token' AND status = 'running' AND NOT paused
+      AND kind <> 'flow' AND :{run_lock}
+    FOR UPDATE
+), lane AS (
+    SELECT composite.run_id, held.executor_id, held.attempts, held.begun_at, held.slots, composite.opened, run.token,
+           composite.opened < composite.total AS goes_on, :{next_limit}
+    FROM rival_steps composite JOIN held USING (run_id) JOIN rival_runs run ON run.id = held.run_id
+    WHERE composite.path = :'join' AND composite.status = 'waiting' AND composite.remaining > 1
+    FOR UPDATE OF composite
+), joined AS (
+    UPDATE rival_steps composite
+    SET remaining = remaining - 1, opened = composite.opened + goes_on::int
+    FROM lane WHERE composite.run_id = lane.run_id AND composite.path = :'join'
+), ended AS (
+    UPDATE rival_steps step
+    SET status = CASE WHEN path = :'path' THEN :'status' ELSE 'completed' END, result = :'result'::json,
+        state = CASE WHEN path = :'path' THEN :'state'::json END, error = NULL, completed_at = now(), slots = NULL,
+        execution_token = execution_token + 1, timeout_token = timeout_token + (path = :'path')::int,
+        timeout_at = NULL, ring_at = NULL
+    FROM lane WHERE step.run_id = lane.run_id AND step.path IN (:'path', :'item')
+    RETURNING step.path
+), left_slots AS (
+    SELECT coalesce(slots, '{}') AS slots, next_limit, next_key, NOT goes_on AS is_last FROM lane
+    WHERE (SELECT count(*) FROM ended) >= 0
+), :{leave}, :{take_next}, attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM lane WHERE attempts > 1
+), next_item AS (
+    INSERT INTO rival_steps (run_id, path, kind, slots, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at, policy)
+    SELECT run_id, :'join' || '[' || opened || :'next_path', :'next_kind', :{next_row} FROM lane, start WHERE goes_on
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM lane, start, LATERAL (VALUES
+        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json), FALSE),
+        (:'item', 'completed', json_build_object('result', :'result'::json), FALSE),
+        (:'join' || '[' || opened || :'next_path', :{next_entry}, TRUE)
+    ) AS entry (path, what, detail, is_next)
+    WHERE goes_on OR NOT entry.is_next
+)
+SELECT :{following}, start.at_once, token - 1, CASE WHEN goes_on THEN opened END FROM lane, start;

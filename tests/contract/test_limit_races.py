@@ -1,0 +1,278 @@
+"""Races of limits on Postgres, in forced order: one statement is carried out and not yet committed while the other one
+comes. The statements are those of the fast paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rival_client.model.payload import Json
+from rival_workers import limit, step
+from rival_workers.engine import interpreter
+from rival_workers.engine.decisions import End
+from rival_workers.store.claim_records import Claim, Claimed, Queued
+from tests.contract.stage import ERROR
+from tests.support.inline import Inline
+from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
+from tests.support.locks import until_blocked
+
+
+def work(run: Any) -> str:
+    return str(run.run_id)
+
+
+@pytest.fixture
+def slots(postgres_url: str) -> Iterator[Slots]:
+    inline = Inline(postgres_url)
+    yield Slots(inline)
+    assert_gates_are_consistent(inline.store.database, at_rest=True)
+    inline.close()
+
+
+@pytest.fixture
+def other(slots: Slots) -> Iterator[OtherTransaction]:
+    other = OtherTransaction(slots)
+    yield other
+    other.connection.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def at_most(slots: Slots, maximum: int) -> None:
+    slots.inline.define("w", step(work, concurrency_limit=limit("x", maximum)))
+
+
+def test_a_finish_that_waits_for_an_arrival_lets_it_through(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a")
+    slots.start("b")
+    other.enter("b")
+    finished = pool.submit(slots.finish, "a")
+    until_blocked(slots.database)
+    other.commit()
+    assert [one.run_id for one in finished.result(10).grants] == ["b"]
+    assert (slots.granted, slots.used) == (["b"], {"x": 1})
+    assert isinstance(slots.claim("b"), Claimed)
+
+
+def test_an_arrival_that_waits_for_the_last_finish_starts_at_once(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a")
+    slots.start("b")
+    other.finish("a")
+    claimed = pool.submit(slots.claim, "b")
+    until_blocked(slots.database)
+    other.commit()
+    assert isinstance(claimed.result(10), Claimed)
+    assert slots.used == {"x": 1}
+
+
+def test_two_finishes_hand_their_slots_to_different_steps_without_waiting(
+    slots: Slots, other: OtherTransaction
+) -> None:
+    at_most(slots, 2)
+    slots.hold("a", "b", "c", "d")
+    other.finish("a")
+    assert [one.run_id for one in slots.finish("b").grants] == ["d"]
+    other.commit()
+    assert (sorted(slots.granted), slots.used) == (["c", "d"], {"x": 2})
+
+
+def test_arrivals_at_a_full_gate_do_not_wait_for_each_other(slots: Slots, other: OtherTransaction) -> None:
+    at_most(slots, 1)
+    slots.hold("a")
+    for name in "bc":
+        slots.start(name)
+    other.enter("b")
+    assert isinstance(slots.claim("c"), Queued)
+    other.commit()
+    assert sorted(slots.waiting) == ["b", "c"]
+
+
+def test_an_arrival_does_not_wait_for_a_finish_that_hands_its_slot_on(slots: Slots, other: OtherTransaction) -> None:
+    at_most(slots, 1)
+    slots.hold("a", "b")
+    slots.start("c")
+    other.finish("a")
+    assert isinstance(slots.claim("c"), Queued)
+    other.commit()
+    assert (slots.granted, slots.waiting) == (["b"], ["c"])
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause"])
+def test_what_leaves_the_queue_while_it_is_granted_gives_the_slot_on(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor, verb: str
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a", "b", "c")
+    other.finish("a")
+    leaves = pool.submit(getattr(slots.inline.rival, verb), "b")
+    until_blocked(slots.database)
+    other.commit()
+    leaves.result(10)
+    assert (slots.granted, slots.waiting, slots.used) == (["c"], [], {"x": 1})
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause"])
+def test_a_finish_passes_over_what_is_just_leaving_the_queue(slots: Slots, other: OtherTransaction, verb: str) -> None:
+    at_most(slots, 1)
+    slots.hold("a", "b", "c")
+    other.connection.execute("SELECT 1 FROM rival_tickets WHERE run_id = 'b' FOR UPDATE")
+    assert [one.run_id for one in slots.finish("a").grants] == ["c"]
+    other.rollback()
+    getattr(slots.inline.rival, verb)("b")
+    assert (slots.granted, slots.waiting, slots.used) == (["c"], [], {"x": 1})
+
+
+def test_the_sweep_grants_what_a_rolled_back_finish_had_granted(slots: Slots, other: OtherTransaction) -> None:
+    at_most(slots, 2)
+    slots.hold("a", "b", "c")
+    claim = slots.running["a"]
+    other.finish("a")
+    slots.finish("b")
+    other.rollback()
+    slots.running["a"] = claim
+    assert (slots.waiting, slots.used) == (["c"], {"x": 1})
+    assert [one.run_id for one in slots.store.sweep_gates(10)] == ["c"]
+
+
+def test_the_sweep_grants_what_a_killed_process_did_not_look_for_again(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a")
+    slots.start("b")
+    other.enter("b")
+    killed = OtherTransaction(slots)
+    finished = pool.submit(killed.finish, "a")
+    until_blocked(slots.database)
+    other.commit()
+    finished.result(10)
+    killed.commit()
+    killed.connection.close()
+    assert (slots.waiting, slots.used) == (["b"], {"x": 0})
+    assert [one.run_id for one in slots.store.sweep_gates(10)] == ["b"]
+
+
+def test_the_late_finish_of_an_attempt_that_was_taken_over_gives_nothing_back(slots: Slots) -> None:
+    at_most(slots, 2)
+    slots.hold("a", "b", "c")
+    stale = slots.running["a"]
+    slots.store.take_over_step(stale)
+    assert (slots.granted, slots.used) == (["c"], {"x": 2})
+    assert slots.finish("a") is None
+    assert (slots.granted, slots.used) == (["c"], {"x": 2})
+
+
+def test_a_finish_and_a_takeover_of_one_attempt_give_one_slot_back(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a", "b", "c")
+    claim = slots.running["a"]
+    other.finish("a")
+    taken = pool.submit(slots.store.take_over_step, claim)
+    until_blocked(slots.database)
+    other.commit()
+    assert taken.result(10) is None
+    assert (slots.granted, slots.waiting, slots.used) == (["b"], ["c"], {"x": 1})
+
+
+def test_two_messages_of_one_granted_step_start_it_once(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a", "b")
+    slots.finish("a")
+    other.claim("b")
+    again = pool.submit(slots.claim, "b")
+    until_blocked(slots.database)
+    other.commit()
+    assert again.result(10) is None
+    assert (slots.status("b"), slots.used) == ("running", {"x": 1})
+
+
+def test_a_limit_that_is_lowered_meanwhile_drains(slots: Slots) -> None:
+    at_most(slots, 2)
+    slots.hold("a", "b", "c", "d")
+    slots.inline.rival.set_limit("x", 1)
+    assert slots.finish("a").grants == ()
+    assert (slots.used, slots.waiting) == ({"x": 1}, ["c", "d"])
+    assert [one.run_id for one in slots.finish("b").grants] == ["c"]
+
+
+def test_a_finish_whose_next_step_finds_its_gate_locked_leaves_it_to_a_claim(
+    slots: Slots, other: OtherTransaction
+) -> None:
+    first, second = (
+        step(work, concurrency_limit=limit("x", 1)),
+        step(work, name="then", concurrency_limit=limit("y", 1)),
+    )
+    slots.inline.define("w", first, second)
+    slots.hold("a")
+    slots.start("b")
+    other.connection.execute("INSERT INTO rival_gates (name, key, max, touched_at) VALUES ('y', '', 1, now())")
+    other.commit()
+    other.connection.execute("SELECT 1 FROM rival_gates WHERE name = 'y' FOR UPDATE")
+    claim, end = slots.running.pop("a"), End("completed", Json("null"))
+    definition = next(iter(slots.inline.registry))
+    advance = interpreter.advance(definition.plan, "work", end, "step").with_options(definition.policies.at)
+    finished = slots.store.finish_step(claim, end, advance, claim_for=slots.inline.process.executor.id)
+    assert finished is not None
+    assert ([one.path for one in finished.opened], finished.claimed) == (["then"], None)
+    other.rollback()
+    assert slots.used == {"x": 0, "y": 0}
+
+
+# -- a step that may not wait any longer --------------------------------------------------------------------
+
+
+def expire(slots: Slots, run_id: str, token: int) -> Any:
+    """Its queue_timeout is over."""
+    end = End("failed", error=ERROR, hard=True, outcome="expired")
+    definition = next(iter(slots.inline.registry))
+    advance = interpreter.advance(definition.plan, "work", end, "step").with_options(definition.policies.at)
+    claim = Claim(run_id, "work", token, "timeout_token")
+    return slots.store.finish_step(claim, end, advance, claim_for=None)
+
+
+def test_a_step_that_starts_just_before_it_expires_goes_on(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a", "b", "c")
+    slots.finish("a")
+    token = slots.step("b")["timeout_token"]
+    other.claim("b")
+    expires = pool.submit(expire, slots, "b", token)
+    until_blocked(slots.database)
+    other.commit()
+    assert expires.result(10) is None
+    assert (slots.status("b"), slots.waiting, slots.used) == ("running", ["c"], {"x": 1})
+
+
+def test_a_step_that_expires_just_before_it_starts_gives_its_slot_on(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a", "b", "c")
+    slots.finish("a")
+    other.connection.execute("SELECT 1 FROM rival_tickets WHERE run_id = 'b' FOR UPDATE")
+    expires = pool.submit(expire, slots, "b", slots.step("b")["timeout_token"])
+    until_blocked(slots.database)
+    starts = pool.submit(slots.claim, "b")
+    other.rollback()
+    assert expires.result(10) is not None
+    assert starts.result(10) is None
+    assert (slots.status("b"), slots.granted, slots.used) == ("failed", ["c"], {"x": 1})

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from benchmarks import machine, report, venvs
-from benchmarks.catalogue import DISCIPLINES, ONCE_SHARED
+from benchmarks.catalogue import DISCIPLINES, GROUPS, ONCE_SHARED
 from benchmarks.disciplines import SHARED
 from benchmarks.lines import Measurement, progress
 from benchmarks.loads import Load, load_named
@@ -69,10 +69,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Chosen:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller counts, in a few minutes once installed")
-    parser.add_argument("--only", default="", help=f"some of {', '.join(DRIVERS)}; {', '.join(DISCIPLINES)}")
+    some = f"some of {', '.join(DRIVERS)}; {', '.join([*DISCIPLINES, *GROUPS])}"
+    parser.add_argument("--only", default="", help=some)
     parser.add_argument("--json", type=Path, help=f"where the figures go (default, without --only: {RESULTS})")
     given = parser.parse_args(arguments)
-    names = [name for name in given.only.split(",") if name]
+    names = [one for name in given.only.split(",") if name for one in GROUPS.get(name, (name,))]
     unknown = sorted(set(names) - {*DRIVERS, *DISCIPLINES})
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join([*DRIVERS, *DISCIPLINES])}")

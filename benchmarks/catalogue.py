@@ -9,7 +9,10 @@ from benchmarks.disciplines import SHARED
 #: Measured as often as the shared disciplines, but only Rival has them.
 RIVAL_REPEATED = ("run_many", "for_each", "long_run", "checkpoints", "sleeps", "mixed")
 #: Measured once per benchmark: each takes its own repetitions.
-ONCE = ("commits", "wal", "takeover", "continuations", "events", "viewers", "sleeping", "finished")
+POLICIES = ("limited", "hot_key", "tickets", "pace", "fairness", "slots", "rules", "probes")
+ONCE = ("commits", "wal", "takeover", "continuations", "events", "viewers", "sleeping", "finished", *POLICIES)
+#: Names that stand for several disciplines.
+GROUPS = {"policies": POLICIES}
 DISCIPLINES = (*SHARED, *RIVAL_REPEATED, *ONCE)
 #: Of those that are measured once, the ones that peers have, too.
 ONCE_SHARED = {
@@ -69,5 +72,28 @@ FIGURES = (
     Figure("steps_per_s_by_finished_runs/0", "steps/s with 0 finished runs", True),
     Figure("steps_per_s_by_finished_runs/100000", "steps/s with 100,000 finished runs", True),
     Figure("steps_per_s_by_finished_runs/1000000", "steps/s with 1,000,000 finished runs", True),
+    Figure("limited_steps_per_s/noop", "steps/s without limits", True),
+    Figure("limited_steps_per_s/keyed", "steps/s, all with one limit of 5 for each of 1,000 keys", True),
+    Figure("limited_steps_per_s/keyed_each", "steps/s, each step with such a limit of its own", True),
+    Figure("limited_steps_per_s/wide", "steps/s, all with a limit of 500 that is never reached", True),
+    Figure("limited_steps_per_s/wide_each", "steps/s, each step with such a limit of its own", True),
+    Figure("limited_ratio/keyed", "one limit with 1,000 keys to none", True),
+    Figure("limited_ratio/keyed_each", "own limits with 1,000 keys to none", True),
+    Figure("limited_ratio/wide", "one limit that is never reached to none", True),
+    Figure("limited_ratio/wide_each", "own limits that are never reached to none", True),
+    Figure("hot_key_finishes_per_s", "hot key, 5 at once, commits of 2 ms: finishes/s", True),
+    Figure("hot_key_arrivals_per_s", "hot key: arrivals/s in the same seconds", True),
+    Figure("hot_key_idle_ms", "hot key: a slot is idle between two steps for (ms)", False),
+    Figure("tickets_ms/none", "claim and finish with a limit, nothing waits (ms)", False),
+    Figure("tickets_ms/many", "claim and finish with a limit, 100,000 wait (ms)", False),
+    Figure("tickets_ratio", "claim and finish with 100,000 waiting to none", False),
+    Figure("tickets_sweep_ms/none", "a keeper's looks, nothing waits (ms)", False),
+    Figure("tickets_sweep_ms/many", "a keeper's looks, 100,000 wait (ms)", False),
+    Figure("pace_worst_second", "rate of 50/s, one of 3 workers killed: most starts in any second", False),
+    Figure("pace_used", "rate of 50/s: part of it that was used", True),
+    Figure("fairness_jain", "20 tenants with 1:20 waiting at one limit: Jain's index", True),
+    Figure("slot_returned_s", "slot of a killed worker: until the next one runs (s; lease 2 s)", False),
+    Figure("rule_effective_p99_s", "fleet rule: effective in all processes, p99 (s)", False),
+    Figure("probes_in_100_rounds", "half-open breaker: probes in 100 rounds of 20 claims", False),
     Figure("lease_s", "lease in the takeover discipline (s)", False),
 )

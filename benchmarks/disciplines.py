@@ -38,11 +38,13 @@ class Done:
 
 @dataclass(frozen=True)
 class Work:
-    """A batch of runs: what their steps do (`noop`, `context`, `kb10`, `kb100`), how many there are, their steps."""
+    """A batch of runs: what their steps do (`noop`, `context`, `kb10`, `kb100`), how many there are, their steps, and
+    how many different keys they have."""
 
     kind: str
     runs: int
     steps: int
+    keys: int = 1
 
 
 class System(Protocol):
@@ -169,7 +171,7 @@ def starts_per_s(system: System, load: Load) -> float:
 def steps_per_s(warm: Warm, work: Work) -> float:
     """Everything is enqueued while the warm fleet is held; the clock runs from its release."""
     with warm.fleet.released():
-        warm.system.wait_batch(warm.system.start_batch(Work(work.kind, WARM_UP_RUNS, work.steps)))
+        warm.system.wait_batch(warm.system.start_batch(Work(work.kind, WARM_UP_RUNS, work.steps, work.keys)))
         time.sleep(0.2)
     batch = warm.system.start_batch(work)
     released = warm.fleet.release()

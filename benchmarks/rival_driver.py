@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from benchmarks import (
     finished_runs,
     flows,
     mixed_load,
+    policies,
     viewers,
     waiting_runs,
 )
@@ -52,12 +53,19 @@ class RivalSystem:
     polling: float | None = None
     drained_query = DRAINED
 
-    def __init__(self, url: str, surroundings: Surroundings, lease_s: float | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        surroundings: Surroundings,
+        lease_s: float | None = None,
+        workers: Sequence[Sequence[str]] = (WORKER, WORKER),
+    ) -> None:
         self.name = surroundings.side
         self.url = url
         self.database = databases.name_of(url)
         self._broker_url = surroundings.broker_url
         self._lease_s = lease_s
+        self._workers = workers
         # A queue of its own per database, so that several fleets can be up at once.
         self.producer = Rival(
             settings=Settings(database_url=url, broker_url=surroundings.broker_url, queue=self.database)
@@ -65,7 +73,7 @@ class RivalSystem:
         self._referee = psycopg.connect(url, autocommit=True)
 
     def fleet(self) -> Sequence[Sequence[str]]:
-        return [WORKER, WORKER]
+        return self._workers
 
     def env(self) -> Mapping[str, str]:
         env = {
@@ -87,7 +95,7 @@ class RivalSystem:
         return Done(lambda: self._completed_at(handle[1]))
 
     def start_batch(self, work: Work) -> list[str]:
-        inputs = [{"key": "batch"}] * work.runs
+        inputs = [{"key": f"batch{number % work.keys}"} for number in range(work.runs)]
         return [started.run_id for started in self.producer.run_many(f"{work.kind}-{work.steps}", inputs)]
 
     def wait_batch(self, batch: Sequence[str]) -> float:
@@ -133,11 +141,13 @@ class Databases:
                 system.wait_batch([run_id])
             return run_id
 
-    def open_copy(self, name: str, lease_s: float | None = None) -> RivalSystem:
+    def open_copy(
+        self, name: str, lease_s: float | None = None, workers: Sequence[Sequence[str]] = (WORKER, WORKER)
+    ) -> RivalSystem:
         """A system on a fresh copy of the seed."""
         admin_url = self._surroundings.database_url
         url = databases.fresh_database(admin_url, f"{self._prefix}_{name}", template=self._prefix)
-        return RivalSystem(url, self._surroundings, lease_s)
+        return RivalSystem(url, self._surroundings, lease_s, workers)
 
 
 class RivalSide:
@@ -177,6 +187,7 @@ class RivalSide:
             "sleeping": self._beside_sleeping,
             "finished": self._by_finished_runs,
             "viewers": self._beside_viewers,
+            **{name: self._policy(name, measure) for name, measure in policies.MEASURED.items()},
         }
 
     def _with_fleet(self, measure: Repetition) -> Repetition:
@@ -190,6 +201,19 @@ class RivalSide:
         """A database and a warm, held fleet for one discipline."""
         system = stack.enter_context(closing(self._databases.open_copy(name, lease_s)))
         return disciplines.open_warm(system, self._load, self._surroundings.log, stack)
+
+    def _policy(self, name: str, measure: Callable[[Warm, Load], None]) -> Repetition:
+        """Measured with a fleet that has the workflows with policies."""
+
+        def repetition() -> None:
+            workers = policies.fleet(name, COMMAND, WORKFLOWS)
+            with ExitStack() as stack:
+                system = self._databases.open_copy(f"policies_{name}", policies.LEASE_S, workers)
+                stack.enter_context(closing(system))
+                policies.prepare(name, system.url)
+                measure(disciplines.open_warm(system, self._load, self._surroundings.log, stack), self._load)
+
+        return repetition
 
     def _run_many(self) -> None:
         work = Work("noop", self._load.bulk_starts, self._load.steps)

@@ -17,12 +17,11 @@ from benchmarks.fleet import wait_until
 from benchmarks.lines import emit, progress
 from rival_workers.store import open_store
 from rival_workers.store.interface import Store
-from rival_workers.store.sweep_records import SweepOptions
 
 LIMIT_S = 900.0
 #: Each poll counts very many rows: seldom enough that it does not affect what is measured.
 _POLL_S = 1.0
-_SWEEP = SweepOptions(100, backoff=10.0, backoff_max=600.0)
+_LIMIT = 100
 _EVENT_COLUMNS = (
     *("id", "topic", "key", "payload", "delivery"),
     *("status", "ring_at", "rings", "created_at", "expires_at"),
@@ -104,13 +103,16 @@ def sweeps_ms(systems: Mapping[str, Rivals], looks: int = 200) -> dict[str, list
 
 
 def _look(store: Store) -> None:
+    from rival_workers.store.sweep_records import SweepOptions  # an earlier commit has it elsewhere
+
+    sweep = SweepOptions(_LIMIT, backoff=10.0, backoff_max=600.0)
     store.executors_on("this machine")
-    store.fire_schedules(_SWEEP.limit)
-    store.due(_SWEEP)
-    store.due_events(_SWEEP)
+    store.fire_schedules(_LIMIT)
+    store.due(sweep)
+    store.due_events(sweep)
     store.dead_executors()
-    store.stray_attempts(_SWEEP.limit)
-    store.orphans(_SWEEP.limit)
+    store.stray_attempts(_LIMIT)
+    store.orphans(_LIMIT)
     store.next_look()
 
 

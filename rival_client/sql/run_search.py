@@ -23,7 +23,7 @@ from rival_client.model import arguments
 from rival_client.model.json_match import holds
 from rival_client.model.labels import labels as checked_labels
 from rival_client.model.records import Run
-from rival_client.model.statuses import RUN_STATUSES, RunStatus
+from rival_client.model.statuses import RUN_ACTIVE, RUN_STATUSES, RunStatus
 from rival_client.sql.run_reads import run_of
 
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
@@ -58,7 +58,9 @@ class RunFilter:
     def checked(self) -> Self:
         """The same in plain values; InvalidArgument names the field that has a wrong type or value."""
         checks = {name: arguments.optional(check, name, getattr(self, name)) for name, check in _CHECKS.items()}
-        return replace(self, **checks)
+        found = replace(self, **checks)
+        # Only open runs are paused, and their statuses have an index.
+        return replace(found, status=RUN_ACTIVE) if found.paused and found.status is None else found
 
 
 def _statuses(argument: str, value: object) -> tuple[str, ...]:

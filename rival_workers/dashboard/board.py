@@ -52,14 +52,18 @@ class Cached:
         self._seconds, self._lock = seconds, threading.Lock()
         self._found: dict[str, tuple[float, Any]] = {}
 
-    def get(self, compute: Callable[[], T], key: str = "") -> T:
+    def get(self, compute: Callable[[], T], key: str = "", lasts: Callable[[T], bool] = lambda value: True) -> T:
+        """`lasts`: whether the answer may be given again."""
         with self._lock:
             found = self._found.get(key)
-            if found is None or time.monotonic() - found[0] > self._seconds:
-                if len(self._found) > 1000:
-                    self._found.clear()
-                found = self._found[key] = (time.monotonic(), compute())
-            return cast("T", found[1])
+            if found is not None and time.monotonic() - found[0] <= self._seconds:
+                return cast("T", found[1])
+            if len(self._found) > 1000:
+                self._found.clear()
+            value = compute()
+            if lasts(value):
+                self._found[key] = (time.monotonic(), value)
+            return value
 
 
 class Board:
@@ -73,7 +77,7 @@ class Board:
         self.reader = Rival(settings=rival.settings, database=self.database, doorbell=rival._doorbell)
         self.veil = Veil(self.options.redact)
         self.counts, self.fleet, self.bulks = Cached(5.0), Cached(1.0), Bulks()
-        self.stats = Cached(60.0)
+        self.stats, self.typical = Cached(60.0), Cached(60.0)
         self._read_once = lru_cache(500)(self._read_workflow)
 
     @cached_property

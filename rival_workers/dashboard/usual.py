@@ -17,8 +17,18 @@ RUNS = 200
 
 
 def usual(board: Board, workflow: str) -> dict[str, Any]:
-    """Computed once a minute for all viewers."""
-    return board.stats.get(lambda: _computed(board, workflow), workflow)
+    """Computed once a minute for all viewers, as soon as a run has ended."""
+    return board.stats.get(lambda: _computed(board, workflow), workflow, lambda found: found["runs"]["n"] > 0)
+
+
+def usual_seconds(board: Board, connection: Any, workflow: str) -> float | None:
+    """How long a run usually takes; None while no run has completed."""
+
+    def compute() -> float | None:
+        found: float | None = _runs(ended_runs(connection, workflow, RUNS))["p50"]
+        return found
+
+    return board.typical.get(compute, workflow)
 
 
 def _computed(board: Board, workflow: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ a request to another origin fails the test.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,10 +17,12 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from tests.browser.site import PASSWORD
 from tests.support.workers import ROOT, wait_until
 
+WIDE = {"width": 1440, "height": 900}
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
 WHY_SKIPPED = "tests/browser needs Chromium: `apt-get install chromium` (make test does so where it can)"
@@ -43,8 +46,24 @@ class Site:
         self.link = link = self._line()
         assert link.startswith("http"), "the site did not start"
         self.url, _, token = link.partition("#token=")
-        self.api = httpx.Client(base_url=self.url + "api/v1/", headers={"sec-fetch-site": "same-origin"}, timeout=30)
+        self._states: dict[str, Any] = {}
+        self.api = self.client()
         self.post("session", token=token)
+
+    def client(self) -> httpx.Client:
+        headers = {"sec-fetch-site": "same-origin"}
+        return httpx.Client(base_url=self.url + "api/v1/", headers=headers, timeout=30)
+
+    def state_of(self, role: str) -> Any:
+        """The state of a browser in which the user of that role has logged in."""
+        if role not in self._states:
+            with self.client() as asked:
+                asked.post("session", json={"name": role, "password": PASSWORD}).raise_for_status()
+                [cookie] = asked.cookies.jar
+            about = {"domain": "127.0.0.1", "path": "/", "expires": -1, "httpOnly": True, "secure": False}
+            kept = {"name": cookie.name, "value": cookie.value, "sameSite": "Strict", **about}
+            self._states[role] = {"cookies": [kept], "origins": []}
+        return self._states[role]
 
     def get(self, path: str, **query: Any) -> Any:
         return self.api.get(path, params=query).raise_for_status().json()
@@ -127,37 +146,57 @@ class Watched:
             self.problems.append(f"off the origin: {url}")
 
 
+class Contexts:
+    """Browser contexts by their options: pages of one context share what they have loaded before."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._made: dict[str, BrowserContext] = {}
+
+    def new_page(self, **options: Any) -> Page:
+        key = json.dumps(options, sort_keys=True)
+        if key not in self._made:
+            self._made[key] = self._browser.new_context(**options)
+        return self._made[key].new_page()
+
+
+@pytest.fixture(scope="package")
+def contexts(browser: Browser) -> Contexts:
+    return Contexts(browser)
+
+
 OpenPage = Callable[..., Page]
 
 
-def opening(browser: Browser, site: Site, cookies: Any) -> Iterator[OpenPage]:
-    made: list[tuple[Any, Watched]] = []
+def opening(contexts: Contexts, site: Site, cookies: Any) -> Iterator[OpenPage]:
+    made: list[tuple[Page, Watched]] = []
 
-    def opened(path: str = "runs", expects: str | None = None, **context: Any) -> Page:
-        options = {"viewport": {"width": 1440, "height": 900}, "storage_state": cookies, **context}
-        page = browser.new_context(**options).new_page()
+    def opened(path: str = "runs", expects: str | None = None, role: str | None = None, **context: Any) -> Page:
+        state = cookies if role is None else site.state_of(role)
+        page = contexts.new_page(**{"viewport": WIDE, "storage_state": state, **context})
         page.set_default_timeout(10_000)
-        made.append((page.context, Watched(page, site.url, expects)))
+        made.append((page, Watched(page, site.url, expects)))
         page.goto(site.url + path)
         return page
 
     yield opened
-    for context, _ in made:
-        context.close()
+    for page, _ in made:
+        page.evaluate("localStorage.clear()")
+        page.close()
     problems = [one for _, watched in made for one in watched.problems]
     assert not problems, "\n".join(problems)
 
 
 @pytest.fixture
-def open_page(browser: Browser, site: Site, cookies: Any) -> Iterator[OpenPage]:
-    """Opens a page of the dashboard by its path, logged in."""
-    yield from opening(browser, site, cookies)
+def open_page(contexts: Contexts, site: Site, cookies: Any) -> Iterator[OpenPage]:
+    """Opens a page of the dashboard by its path, logged in: as an admin, or with the given role."""
+    yield from opening(contexts, site, cookies)
 
 
 @pytest.fixture(scope="module")
-def open_pages(browser: Browser, site: Site, cookies: Any) -> Iterator[OpenPage]:
+def open_pages(contexts: Contexts, site: Site, cookies: Any) -> Iterator[OpenPage]:
     """The same for pages that all tests of a module use."""
-    yield from opening(browser, site, cookies)
+    yield from opening(contexts, site, cookies)
 
 
 def follow(page: Page, path: str) -> None:

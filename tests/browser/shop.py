@@ -13,15 +13,20 @@ from rival_client import Rival
 from rival_workers import (
     RunInfo,
     StepError,
+    breaker,
     create_workflow,
     flow,
     for_each,
+    limit,
     parallel,
     step,
     wait_event_step,
     workflow,
 )
+from rival_workers.dashboard.ids import in_path
 from rival_workers.definition.registry import Registry
+
+__all__ = ["HOSTILE", "in_path", "order", "registry", "seed"]
 
 
 class Tier(StrEnum):
@@ -219,6 +224,24 @@ def third(input: Slow) -> str:
     return "third"
 
 
+def send_letter(input: Slow) -> str:
+    if input.fail:
+        raise StepError("the post office is closed")
+    return "sent"
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def fails_with_markup(log: Any) -> None:
+    log.error(HOSTILE, field=HOSTILE)
+    raise StepError(HOSTILE)
+
+
+def ask_vendor(ctx: Any, log: Any) -> None:
+    log.info("asked", reply_to=ctx.completion_token)
+
+
 def registry() -> Registry:
     """All of them; a registry of its own, so that tests do not share definitions."""
     made = Registry()
@@ -256,6 +279,13 @@ def registry() -> Registry:
     create_workflow("slow_steps", description="Three slow steps").input(Slow).steps([first, second, third]).register(
         made
     )
+    post = {"concurrency_limit": limit("stamps", 2), "circuit_breaker": breaker("post-office", failures=50)}
+    sends = step(send_letter, max_attempts=1, on_failure="dead_letter", **post)  # type: ignore[arg-type]
+    create_workflow("letters", description="Send a letter").input(Slow).steps([sends]).register(made)
+    bad = step(fails_with_markup, name="x", max_attempts=1)
+    create_workflow(HOSTILE, description=HOSTILE).steps([bad]).register(made)
+    asks = step(ask_vendor, execution_mode="external", deadline=86_400)
+    create_workflow("buying", description="Wait for a vendor's price").steps([asks]).register(made)
     flow("onboarding", input=Signup, description="Welcome a new user", registry=made)(onboarding)
     return made
 
@@ -289,6 +319,8 @@ def seed(rival: Rival) -> None:
     rival.run("onboarding", {"email": "ann@example.com"}, run_id="onboarding-ann")
     rival.run("onboarding", {"email": "bob@example.com", "wait": False}, run_id="onboarding-done")
     rival.run("nightly_etl", {"accounts": 60}, run_id="etl-60")
+    rival.run("letters", {"fail": True}, run_id="letter-1")
+    rival.schedule("slow_steps", "0 3 * * *", name="reports", timezone="Europe/Berlin", input={"seconds": 0})
     rival.run("slow_steps", {"seconds": 0.3}, run_id="cancelled-1")
     rival.cancel("cancelled-1")
     rival.run("slow_steps", {"seconds": 0.3}, run_id="paused-1")

@@ -12,15 +12,23 @@ from pathlib import Path
 
 from rival_workers import embedded
 from rival_workers.dashboard.launch import Launch
+from rival_workers.dashboard.roles import ROLES
+from rival_workers.dashboard.users import Users
 from rival_workers.settings import WorkerSettings
 from tests.browser import forms, shop
 from tests.browser.enlarged import enlarge
+
+#: Of the users, who have the names of their roles.
+PASSWORD = "correct horse battery"
 
 
 def main() -> None:
     registry = shop.registry()
     forms.register(registry)
     with tempfile.TemporaryDirectory() as folder, embedded(registry=registry, concurrency=6) as rival:
+        users = Users(Path(folder) / "users.toml")
+        for role in ROLES:
+            users.add(role, PASSWORD, role)
         launch = Launch(WorkerSettings(), port=0, directory=Path(folder))
         with launch.opened(rival) as server, server.in_background():
             shop.seed(rival)

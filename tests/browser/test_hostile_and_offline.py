@@ -4,28 +4,44 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import OpenPage, Site
+from tests.browser import shop
+from tests.browser.conftest import OpenPage, Site, follow, wait_for_status
+from tests.support.workers import wait_until
 
 MARKUP = "<img src=x onerror=alert(1)>/../a b"
 
 
-def test_markup_in_ids_events_and_errors_stays_text(open_page: OpenPage, site: Site) -> None:
+def test_markup_in_names_events_errors_and_logs_stays_text(open_page: OpenPage, site: Site) -> None:
     site.start("expense", MARKUP, number=MARKUP, amount=1)
+    site.post("runs", workflow=shop.HOSTILE, input={}, run_id="hostile-1")
     site.post("events", topic="<b>topic</b>", payload={"text": MARKUP}, key=MARKUP, delivery="one")
+    site.api.put(f"schedules/{shop.in_path('<i>')}", json={"workflow": shop.HOSTILE, "cron": "0 3 * * *", "input": {}})
+    wait_for_status(site, "hostile-1", "failed")
     page = open_page("runs?workflow=expense")
     page.get_by_role("link", name=MARKUP[:20]).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(MARKUP)
     expect(page.get_by_role("complementary")).to_contain_text(MARKUP)
-    page.get_by_role("link", name="Events").click()
-    page.get_by_role("link", name="<b>topic</b>").click()
-    expect(page.get_by_role("region", name="Events")).to_contain_text("onerror")
-    assert page.locator("img").count() == 0
+    for path, place in (
+        ("events?topic=%3Cb%3Etopic%3C%2Fb%3E", "Events"),
+        ("runs/hostile-1", "Why"),
+        ("runs/hostile-1?tab=logs", "Logs"),
+        ("runs/hostile-1?tab=history", "History"),
+        ("runs/hostile-1?tab=data", "Input and result"),
+        ("schedules", "Schedules"),
+    ):
+        follow(page, path)
+        expect(page.get_by_role("region", name=place, exact=True)).to_contain_text("onerror")
+        assert page.locator("img, main b:has(i)").count() == 0, path
+    for path in ("runs", "workflows", f"workflows/{shop.in_path(shop.HOSTILE)}"):
+        follow(page, path)
+        expect(page.get_by_role("main")).to_contain_text("onerror")
+        assert page.locator("img").count() == 0, path
 
 
 def test_a_page_without_a_stream_asks_for_updates(open_page: OpenPage, site: Site) -> None:
     site.start("expense", "polled-1", number="55", amount=1)
-    page = open_page("fleet", expects="/stream?")
-    page.context.route("**/stream?*", lambda route: route.abort())
+    page = open_page("fleet", expects="/stream?", viewport={"width": 1200, "height": 800})
+    page.route("**/stream?*", lambda route: route.abort())
     page.goto(site.url + "runs/polled-1")
     expect(page.get_by_role("status").filter(has_text="asking every 2 s")).to_be_visible(timeout=15_000)
     site.post("runs/polled-1/skip", step="decision", reason="by polling", dry_run=False)
@@ -42,3 +58,14 @@ def test_a_shared_run_is_shown_without_a_login(browser: Browser, site: Site) -> 
     page.goto(site.url + "runs")
     expect(page.get_by_role("form", name="Log in")).to_be_visible()
     page.context.close()
+
+
+def test_a_link_that_has_expired_shows_nothing(browser: Browser, site: Site) -> None:
+    made = site.post("shares", run="order-refused", hours=0.0001)
+    wait_until(lambda: site.api.get(f"shares/{made['url'].removeprefix('share/')}").status_code == 404)
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.url + made["url"])
+    expect(page.get_by_role("alert")).to_contain_text("not valid, or has expired")
+    assert "book_carrier" not in page.content()
+    context.close()

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import OpenPage, follow
+from tests.browser.conftest import OpenPage, Site, follow
 
 AXE = (Path(__file__).parent / "vendor/axe.min.js").read_text()
 PAGES = {
@@ -26,6 +26,7 @@ PAGES = {
     "diff": "runs/order-refused/diff/order-done",
     "workflows": "workflows",
     "workflow": "workflows/order_fulfilment",
+    "start": "workflows/order_fulfilment/start",
     "fleet": "fleet",
     "events": "events?topic=expense.decided",
     "schedules": "schedules",
@@ -57,11 +58,17 @@ def phone(open_pages: OpenPage) -> Page:
     return open_pages(viewport={"width": 390, "height": 844}, has_touch=True)
 
 
-def shown(page: Page, name: str) -> None:
-    follow(page, PAGES[name])
+def settled(page: Page) -> None:
+    """Waits until the page has all that it asks for at first."""
     expect(page.get_by_role("main")).to_have_count(1)
     expect(page.locator(".load")).to_have_count(0)
-    page.wait_for_timeout(250)
+    for _ in range(2):
+        page.evaluate("new Promise((done) => requestIdleCallback(done, {timeout: 400}))")
+
+
+def shown(page: Page, name: str) -> None:
+    follow(page, PAGES[name])
+    settled(page)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -70,8 +77,44 @@ def test_a_page_has_no_violations(wide: Page, name: str) -> None:
     assert violations(wide) == []
 
 
-@pytest.mark.parametrize("name", ["runs", "run", "timeline", "workflow", "fleet", "events"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_a_phone(phone: Page, name: str) -> None:
     shown(phone, name)
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
     assert violations(phone) == []
+
+
+OVERLAYS = {
+    "palette": ("runs", lambda page: page.keyboard.press("Control+k")),
+    "help": ("runs", lambda page: page.keyboard.press("?")),
+    "menu": ("runs/order-refused", lambda page: page.get_by_role("button", name="More").click()),
+    "new schedule": ("schedules", lambda page: page.get_by_role("button", name="New schedule…").click()),
+    "send": ("events", lambda page: page.get_by_role("button", name="Send an event…").click()),
+    "answer": ("events", lambda page: page.get_by_role("button", name="Answer an external step…").click()),
+    "new rule": ("limits", lambda page: page.get_by_role("button", name="New rule…").click()),
+    "reveal": ("runs/order-done?tab=data", lambda page: page.get_by_role("button", name="show…").click()),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_what_opens_over_a_page_has_no_violations(wide: Page, name: str) -> None:
+    path, open_it = OVERLAYS[name]
+    follow(wide, path)
+    settled(wide)
+    open_it(wide)
+    expect(wide.locator("dialog[open], [role=menu]")).to_be_visible()
+    assert violations(wide) == []
+    wide.keyboard.press("Escape")
+    expect(wide.locator("dialog[open], [role=menu]")).to_have_count(0)
+
+
+def test_the_login_and_a_shared_run_have_no_violations(browser: Browser, site: Site) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.url)
+    expect(page.get_by_role("form", name="Log in")).to_be_visible()
+    assert violations(page) == []
+    page.goto(site.url + site.post("shares", run="order-refused", hours=1)["url"])
+    expect(page.get_by_role("tree")).to_be_visible()
+    assert violations(page) == []
+    context.close()

@@ -173,6 +173,7 @@ def test_a_workflow_shows_its_plan_its_versions_and_how_they_differ(site: Site) 
     site.inline.process.register_workflows()
     new = site.get("workflows/w")
     assert [one["current"] for one in new["versions"]] == [True, False]
+    assert [one["workers"] for one in new["versions"]] in ([["inline"], []], [None, None])
     assert site.get("workflows/w", version=old["version"])["graph"] == old["graph"]
     found = site.get(f"workflows/w/diff/{old['version']}/{new['version']}")
     assert (found["added"], found["removed"], found["same"]) == (["y"], ["big?", "big?/x"], False)
@@ -203,6 +204,7 @@ def test_what_is_usual_comes_from_the_newest_runs(site: Site) -> None:
     assert found["steps"]["a"]["p50"] >= 0
     run_id = run(site, "order", {"customer": 1})
     assert site.get(f"runs/{run_id}/step", step="charge")["usual"]["n"] == 4
+    assert [one["usual"] >= 0 for one in site.get("runs")["items"]] == [True] * 5
     assert site.ask("GET", "workflows/none/stats").status_code == 404
 
 

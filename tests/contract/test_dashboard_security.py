@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rival_client.errors import ConfigurationError
@@ -19,14 +17,13 @@ from rival_workers import StepError, step, wait_event_step
 from rival_workers.dashboard.board import Options
 from rival_workers.dashboard.ids import from_path, in_path
 from rival_workers.dashboard.launch import Launch, private_key
-from rival_workers.dashboard.openapi import description
 from rival_workers.dashboard.roles import ROLES, Identity
 from rival_workers.dashboard.route import Route
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Proxy, Sessions
 from rival_workers.dashboard.users import Users
 from rival_workers.settings import WorkerSettings
-from tests.support.dashboard import BROWSER, TOKEN, Site
+from tests.support.dashboard import TOKEN, Site
 from tests.support.inline import Inline
 
 PASSWORD = "correct horse battery"
@@ -57,12 +54,8 @@ def site(file_url: str, users: Users) -> Iterator[Site]:
 
 
 def path_of(route: Route) -> str:
-    return path_of_text(route.path)
-
-
-def path_of_text(path: str) -> str:
     names = {"run_id": "r", "other": "r", "workflow": "waits", "topic": "t", "schedule": "s", "token": "x"}
-    return "/api/v1" + re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "1"), path)
+    return "/api/v1" + re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "1"), route.path)
 
 
 @pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
@@ -317,50 +310,3 @@ def test_any_name_goes_into_a_path_and_back(name: str) -> None:
 def test_a_path_is_read_or_refused(part: str) -> None:
     found = from_path(part)
     assert found is None or in_path(found) == part or "~" in part or found.strip(".") == ""
-
-
-# -- anything at all --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_no_request_makes_the_api_fail(site: Site) -> None:
-    """Requests that schemathesis makes from the description: the API answers or refuses, and never fails."""
-    api = schemathesis.openapi.from_dict(description(TABLE, "http://127.0.0.1/api/v1"))
-    problems: list[str] = []
-    statuses: Counter[int] = Counter()
-    for operation in api.get_all_operations():
-        one = operation.ok()
-        # A stream has no end, and a logout would make all others 401.
-        if one.path not in ("/stream", "/session"):
-            problems += _fuzzed(site, one, statuses)
-    assert problems == []
-    assert statuses[401] == 0
-    assert statuses[200] > 50
-
-
-_PARTS = ("method", "url", "params", "json", "data")
-
-
-def _fuzzed(site: Site, operation: Any, statuses: Counter[int]) -> list[str]:
-    problems: list[str] = []
-
-    @settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(case=operation.as_strategy())
-    def ask(case: Any) -> None:
-        parts = case.as_transport_kwargs()
-        sent = {name: parts[name] for name in _PARTS if parts.get(name) is not None}
-        judge(sent)
-        if "{" in operation.path:
-            # The same about what exists.
-            judge({**sent, "url": path_of_text(operation.path)})
-
-    def judge(sent: dict[str, Any]) -> None:
-        found = site.browser.request(**sent, headers=BROWSER)
-        statuses[found.status_code] += 1
-        if found.status_code >= 500:
-            problems.append(f"{sent}: {found.status_code} {found.text[:300]}")
-        elif found.status_code >= 400 and found.headers["content-type"] != "application/problem+json":
-            problems.append(f"{sent}: {found.status_code} is not a problem document")
-
-    ask()
-    return problems[:3]

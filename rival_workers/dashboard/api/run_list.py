@@ -16,6 +16,7 @@ from rival_client.sql.run_search import Cursor, RunFilter
 from rival_workers.dashboard.api.filters import RunListQuery
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.route import Call, NoQuery, Route
+from rival_workers.dashboard.usual import usual_seconds
 from rival_workers.dashboard.values import moment
 from rival_workers.dashboard.views import count_view, row_view
 
@@ -50,7 +51,12 @@ def _page(items: list[dict[str, Any]], following: str | None, **more: Any) -> di
 def views_of(board: Board, connection: Any, found: Sequence[RunRow]) -> list[dict[str, Any]]:
     """Rows with what the open ones stand at."""
     open_steps = run_rows.open_steps(connection, [row.id for row in found if row.is_open])
-    return [row_view(row, board.veil_of(row.workflow, row.version), open_steps.get(row.id, ())) for row in found]
+    usual = {name: usual_seconds(board, connection, name) for name in {row.workflow for row in found}}
+    return [
+        row_view(row, board.veil_of(row.workflow, row.version), open_steps.get(row.id, ()))
+        | {"usual": usual[row.workflow]}
+        for row in found
+    ]
 
 
 def _newer(connection: Any, chosen: RunFilter, run_id: str | None) -> dict[str, Any] | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 from rival_client.errors import UnknownWorkflow
 from rival_client.model.records import WorkflowInfo
+from rival_client.sql.executors import ExecutorRecord, list_executors
 from rival_client.sql.run_counts import Count
 from rival_client.sql.schedules import list_schedules
 from rival_client.sql.workflow_reads import VersionHead, count_since, failed_since, list_versions_of, open_by_version
@@ -71,6 +73,7 @@ def read_workflow(call: Call) -> dict[str, Any]:
         info = _version(connection, name, call.query.version or heads[0].version)
         opened, more = open_by_version(connection)
         schedules = [one.name for one in list_schedules(connection, name)]
+        alive = [one for one in list_executors(connection) if one.is_alive]
     policies = load_policies(info.name, info.plan, info.policies)
     return {
         "name": name,
@@ -81,7 +84,9 @@ def read_workflow(call: Call) -> dict[str, Any]:
         "input_schema": info.input_schema,
         "graph": graph(policies),
         "text": "\n".join(lines(outline(policies.plan, policies.shown()))),
-        "versions": [_version_view(head, heads[0], opened, more) for head in heads],
+        "versions": [
+            _version_view(head, heads[0], opened, more) | {"workers": _workers(alive, head)} for head in heads
+        ],
         "schedules": schedules,
     }
 
@@ -102,8 +107,14 @@ def _version_view(
         "activated_at": moment(head.activated_at),
         "current": head.version == current.version,
         "open": count_view(Count(opened.get((head.name, head.version), 0), more)),
-        "workers": None,
     }
+
+
+def _workers(alive: Sequence[ExecutorRecord], head: VersionHead) -> list[str] | None:
+    """The live workers that have this version; None: they do not say."""
+    told = [one for one in alive if one.workflows is not None]
+    having = {str(one.worker or one.host) for one in told if head.version in (one.workflows or {}).get(head.name, ())}
+    return sorted(having) if told or not alive else None
 
 
 def diff(call: Call) -> dict[str, Any]:

@@ -28,6 +28,9 @@ const typing = (target) => target.closest?.("input:not([type=checkbox], [type=ra
 
 addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey) return;
+  // A dialogue and the control that has the focus come first: Escape closes the one, Enter uses the other.
+  if (document.querySelector("dialog:modal")) return;
+  if ((event.key === "Enter" || event.key === " ") && event.target.closest?.("a[href], button, input, summary, [role^=menuitem]")) return;
   const held = event.ctrlKey || event.metaKey;
   const key = held ? `Ctrl-${event.key.toLowerCase()}` : event.key;
   if (!held && key !== "Escape" && typing(event.target)) return;

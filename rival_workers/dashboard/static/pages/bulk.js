@@ -1,13 +1,14 @@
 // A bulk action is an object: its preview says what would happen to each run, its page shows how far it is.
 import { html, useEffect, useState, AsCommand, Button, Loading, Problem, Status, useLoad, say } from "../ui.js";
 import { get, idPath, may, post } from "../api.js";
+import { footKeys } from "../frame.js";
 import { watch } from "../live.js";
 import { go, to } from "../router.js";
 import { count, idFromUrl, plural, time } from "../format.js";
 
 function List() {
   const { value, problem, again } = useLoad(() => get("bulk"), []);
-  useEffect(() => { document.title = "Bulk actions · Rival"; }, []);
+  useEffect(() => { document.title = "Bulk actions · Rival"; footKeys.value = []; }, []);
   return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Bulk actions</h1><p class="facts"><span>of this server since it started</span></p></div></header>${problem && html`<${Problem} problem=${problem} again=${again} />`}
     ${value && html`<section class="panel" aria-label="Bulk actions"><table><thead><tr><th>Action</th><th>Verb</th><th>State</th><th class="num">Runs</th><th class="num">Refused</th><th>By</th><th class="num">Began</th></tr></thead><tbody>${value.items.map((one) => html`<tr key=${one.id}><td><a class="m" href=${to.bulk(one.id)}>${one.id}</a></td><td>${one.verb}${one.dry_run ? ", preview" : ""}</td><td>${one.state}</td><td class="num">${count(one.ended)} of ${count(one.total)}</td><td class="num">${count(one.refused)}</td><td>${one.by}</td><td class="num i2">${time(one.started_at)}</td></tr>`)}
       ${value.items.length === 0 && html`<tr><td colspan="7" class="i3"><p>None yet. Choose runs on the <a href="runs">runs page</a>.</p></td></tr>`}</tbody></table></section>`}</main>`;
@@ -17,7 +18,7 @@ function One({ id }) {
   const [bulk, setBulk] = useState(null);
   const [problem, setProblem] = useState(null);
   const load = () => get(idPath`bulk/${id}`).then(setBulk, setProblem);
-  useEffect(() => { document.title = "Bulk action · Rival"; load(); }, [id]);
+  useEffect(() => { document.title = "Bulk action · Rival"; footKeys.value = []; load(); }, [id]);
   useEffect(() => watch({ bulk: id }, { again: load, hear(name, data) {
     if (name !== "bulk" || data.id !== id) return;
     setBulk((old) => (old ? { ...old, ...data, outcomes: old.outcomes } : old));

@@ -1,13 +1,14 @@
 // Limits of steps, circuit breakers, rules of the fleet and dead letters: what is full, open, set or given up, and changing it.
 import { html, useEffect, useState, Button, Loading, Menu, Status, useLoad, say } from "../ui.js";
 import { get, idPath, may, post, put } from "../api.js";
+import { footKeys } from "../frame.js";
 import { to } from "../router.js";
 import { count, distance, duration, moment, plural, time } from "../format.js";
 import { Ask, Field, parsed } from "../ask.js";
 import { Modal } from "../modal.js";
 
 function Panel({ title, note, list, head, children, actions, none = "None." }) {
-  return html`<section class="panel" aria-label=${title}><div class="ph"><h2>${title}</h2><span class="sm i3 cut">${note}</span><span class="grow"></span>${actions}</div>${list.problem ? html`<p class="sec0 i3">${list.problem.detail ?? list.problem.title}</p>` : !list.value ? html`<${Loading} rows=${3} />` : list.value.items.length === 0 ? html`<p class="sec0 i3">${none}</p>` : html`<div class="sx" tabindex="0" role="group" aria-label=${title}><table class="lim"><thead><tr>${head.map((one) => html`<th key=${one} class=${one === "Actions" ? "num" : ""}>${one === "Actions" || one === "Choose" ? html`<span class="vh">${one}</span>` : one}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`}</section>`;
+  return html`<section class="panel" aria-label=${title}><div class="ph"><h2>${title}</h2><span class="sm i3 cut">${note}</span><span class="grow"></span>${actions}</div>${list.problem ? html`<p class="sec0 i3">${list.problem.detail ?? list.problem.title}</p>` : !list.value ? html`<${Loading} rows=${3} />` : list.value.items.length === 0 ? html`<p class="sec0 i3">${none}</p>` : html`<div class="sx" tabindex="0" role="group" aria-label=${title}><table class="lim"><thead><tr>${head.map((one) => html`<th key=${one} class=${{ Actions: "num w-x", Choose: "w-x" }[one] ?? ""}>${one === "Actions" || one === "Choose" ? html`<span class="vh">${one}</span>` : one}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`}</section>`;
 }
 
 /** A limit, and each key of it that is in use. */
@@ -89,7 +90,7 @@ export default function Limits() {
   const [chosen, setChosen] = useState(() => new Set());
   const [dialog, setDialog] = useState(null);
   const again = () => { for (const one of [limits, breakers, rules, letters]) one.again(); };
-  useEffect(() => { document.title = "Limits · Rival"; const timer = setInterval(() => !document.hidden && again(), 5000); return () => clearInterval(timer); }, []);
+  useEffect(() => { document.title = "Limits · Rival"; footKeys.value = []; const timer = setInterval(() => !document.hidden && again(), 5000); return () => clearInterval(timer); }, []);
   const toggle = (run) => setChosen((old) => { const made = new Set(old); if (!made.delete(run)) made.add(run); return made; });
   const no = may("verbs") ? null : "Your role may not change this.";
   const notAdmin = may("schedules") ? null : "This needs the role admin.";

@@ -192,7 +192,7 @@ function Lanes(props) {
   const narrow = item.lanes.length > 1 && item.type === "parallel";
   return html`<ol class="lanes" role="group">${item.lanes.map((lane, at) => html`<li key=${at} class=${`lane ${lane.taken === false ? "not thin" : ""} ${widthOf(lane, item)}`} role="none">
     ${lane.name && html`<span class="lname">${lane.name}${lane.taken === false ? ", not taken" : ""}${shares?.[lane.name] !== undefined && !props.run ? html` <span class="i3">${percent(shares[lane.name])} of runs</span>` : ""}</span>`}
-    <ol class="seq" role="group">${lane.items.map((one) => html`<${Item} ...${props} key=${one.path} item=${one} level=${level + 1} first=${false} narrow=${narrow} untaken=${props.untaken || lane.taken === false} />`)}</ol></li>`)}</ol>`;
+    <ol class="seq" role="group">${lane.items.map((one) => html`<${Item} ...${props} key=${one.path} item=${one} level=${level + 1} first=${false} narrow=${narrow || widthOf(lane, item) === "thin"} untaken=${props.untaken || lane.taken === false} />`)}</ol></li>`)}</ol>`;
 }
 
 /** Lanes with composites in them need more room than lanes of single steps. */
@@ -215,7 +215,7 @@ function Stack(props) {
   const begun = item.row?.opened ?? turns.known;
   const shares = item.type === "for_each" && total ? { ...turns.counts, completed: Math.max(turns.counts.completed ?? 0, turns.done - failed - (turns.counts.cancelled ?? 0) - (turns.counts.skipped ?? 0)) } : turns.counts;
   const body = html`<div class="n two-l stack"><span class="l1"><${Sign} of=${SIGNS[item.type]} /><span class="nm" title=${item.path}>${item.name}</span>${mark ? html`<${Mark} mark=${mark} />` : html`<${Tag}>${kind}<//>`}
-      <span class="d">${run ? state && html`<${Status} is=${state} />` : html`<${Heat} item=${item} stats=${stats} />`}<${Toggle} ...${props} /></span></span>
+      <span class="d">${run && state && html`<${Status} is=${state} />`}<${Toggle} ...${props} /></span></span>${!run && html`<span class="l2 full bar"><${Heat} item=${item} stats=${stats} /></span>`}
     ${run && item.row && html`<span class="l2 full"><span class="multi" role="img" aria-label=${SHARES.filter(([status]) => shares[status]).map(([status]) => `${count(shares[status])} ${status}`).join(", ") || "not begun"}>${
       SHARES.map(([status, cls]) => shares[status] > 0 && html`<i key=${status} class=${cls} style=${{ "--p": `${(100 * shares[status]) / Math.max(1, total)}%` }}></i>`)}</span></span>
       <span class="l2 full bar">${item.type === "for_each" ? total ? html`<b>${count(turns.done)}</b> of ${count(total)}` : html`<span class="i3">no items</span>` : html`<b>${count(begun)}</b> ${begun === 1 ? "iteration" : "iterations"}`}

@@ -26,8 +26,8 @@ from tests.support.inline import Inline
 
 PASSWORD = "correct horse battery"
 RANKS = ("none", *ROLES)
-#: How often each operation is tried in a round, and the role of each round.
-EXAMPLES, ROUNDS = 4, ("none", "viewer", "operator", "admin", "admin")
+#: How often each operation is tried in a round, and how many rounds an admin has.
+EXAMPLES, ROUNDS = 4, 2
 #: What a request may ask about; answers add to it.
 KNOWN: dict[str, list[Any]] = {
     "run_id": ["r", "f", "g"],
@@ -107,10 +107,9 @@ class Fuzzer:
             assert made.post("/api/v1/session", json={"name": role, "password": PASSWORD}).status_code == 200
         return made
 
-    def try_operation(self, operation: Any, role: str) -> None:
+    def try_operation(self, client: TestClient, operation: Any, role: str) -> None:
         route = next(one for one in TABLE if one.path == operation.path and one.method == operation.method.upper())
         may = RANKS.index(role) >= RANKS.index(route.role)
-        client = self.client(role)
 
         @seed(7)
         @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -119,7 +118,6 @@ class Fuzzer:
             self.judge(client, case, f"{route.method} {route.path}", role, may)
 
         ask()
-        client.close()
 
     def judge(self, client: TestClient, case: Any, name: str, role: str, may: bool) -> None:
         sent = self.request(case)
@@ -173,23 +171,27 @@ class Fuzzer:
 
 
 @pytest.mark.slow
-def test_no_request_makes_the_api_fail(site: Site) -> None:
+@pytest.mark.parametrize("role", RANKS)
+def test_no_request_makes_the_api_fail(site: Site, role: str) -> None:
     api = schemathesis.openapi.from_dict(description(TABLE, "http://127.0.0.1/api/v1"))
     operations = [one.ok() for one in api.get_all_operations()]
     assert len(operations) == len(TABLE)
-    fuzzer = Fuzzer(site)
-    for role in ROUNDS:
+    fuzzer, last = Fuzzer(site), ("/stream", "/session")
+    for _ in range(ROUNDS if role == "admin" else 1):
         fuzzer.random.shuffle(operations)
+        client = fuzzer.client(role)
         for operation in operations:
-            if operation.path not in ("/stream", "/session"):
-                fuzzer.try_operation(operation, role)
+            if operation.path not in last:
+                fuzzer.try_operation(client, operation, role)
+        client.close()
         site.inline.drain()
     # A stream ends with the hub, and a login that fails often must wait: last.
     site.board.hub.is_closed = True
     for operation in operations:
-        if operation.path in ("/stream", "/session"):
-            fuzzer.try_operation(operation, "viewer")
+        if operation.path in last:
+            fuzzer.try_operation(fuzzer.client(role), operation, role)
     assert fuzzer.problems[:5] == []
-    never = {name for name, statuses in fuzzer.statuses.items() if not any(status < 300 for status in statuses)}
-    assert len(never) < len(TABLE) / 5, sorted(never)
     assert len(fuzzer.statuses) == len(TABLE)
+    done = {name for name, statuses in fuzzer.statuses.items() if any(status < 300 for status in statuses)}
+    # Some need several values that fit together.
+    assert role != "admin" or len(done) > 0.8 * len(TABLE), sorted(set(fuzzer.statuses) - done)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
 from rival_client import InvalidArgument, NotPossible, Rival
+from rival_client.db.database import libpq_url
 from rival_client.settings import Settings
 from rival_workers import delay_step, step
 from tests.contract.test_run_times import go_on, pass_time, recorded, status
 from tests.support.flows import define, finish
 from tests.support.inline import Inline
+from tests.support.locks import until_blocked
 
 
 def waits(inline: Inline) -> None:
@@ -103,6 +107,58 @@ def test_a_run_that_never_began_and_whose_place_is_taken_cannot_be_retried(inlin
     inline.rival.run("w", 2, run_id="new", singleton="k")
     with pytest.raises(NotPossible, match="run 'new' has its singleton place 'k'"):
         inline.rival.retry("old")
+
+
+REOPEN: dict[str, Callable[[Rival], Any]] = {
+    "retry": lambda rival: rival.retry("old"),
+    "rewind": lambda rival: rival.rewind("old", "a"),
+    "skip": lambda rival: rival.skip("old", "b", reason="test"),
+}
+
+
+def fails_with_place(inline: Inline) -> None:
+    """`old` has failed at its second step."""
+    inline.define("w", step(lambda: 1, name="a"), step(lambda: 1 / 0, name="b"))
+    inline.rival.run("w", 1, run_id="old", singleton="k")
+    inline.drain()
+
+
+@pytest.mark.parametrize("verb", REOPEN)
+def test_no_verb_reopens_a_run_whose_place_is_taken(inline: Inline, verb: str) -> None:
+    fails_with_place(inline)
+    inline.rival.run("w", 2, run_id="new", singleton="k")
+    with pytest.raises(NotPossible, match="run 'new' has its singleton place 'k'"):
+        REOPEN[verb](inline.rival)
+
+
+@pytest.mark.parametrize("verb", REOPEN)
+def test_a_verb_that_meets_a_start_of_the_same_moment_names_the_run_that_has_the_place(
+    postgres_url: str, verb: str
+) -> None:
+    inline = Inline(postgres_url)
+    fails_with_place(inline)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(libpq_url(postgres_url)) as theirs:
+        inline.rival.run("w", 2, run_id="new", singleton="k", connection=theirs)
+        reopened = pool.submit(REOPEN[verb], inline.rival)
+        until_blocked(inline.store.database)
+        theirs.commit()
+        with pytest.raises(NotPossible, match="run 'new' has its singleton place 'k'"):
+            reopened.result(20)
+    inline.close()
+
+
+@pytest.mark.parametrize("verb", REOPEN)
+def test_a_verb_that_meets_a_start_that_is_rolled_back_reopens_the_run(postgres_url: str, verb: str) -> None:
+    inline = Inline(postgres_url)
+    fails_with_place(inline)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(libpq_url(postgres_url)) as theirs:
+        inline.rival.run("w", 2, run_id="new", singleton="k", connection=theirs)
+        reopened = pool.submit(REOPEN[verb], inline.rival)
+        until_blocked(inline.store.database)
+        theirs.rollback()
+        reopened.result(20)
+    assert status(inline, "old") != "failed"
+    inline.close()
 
 
 def test_eight_producers_that_start_one_singleton_start_one_run(inline: Inline) -> None:

@@ -20,7 +20,7 @@ from rival_client.db.guards import run_can
 from rival_client.db.locks import lock_run
 from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after
-from rival_client.errors import NotPossible
+from rival_client.errors import DatabaseRefused, NotPossible
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.queues import Route
@@ -64,6 +64,8 @@ from rival_workers.store.sql.settled_steps import open_step, settle_row
 
 #: The verbs that open a run again by themselves.
 _REOPENING = ("retry", "rewind")
+#: The code of Postgres for a row that a unique index refuses. (On SQLite a transaction is alone.)
+UNIQUE_VIOLATION = "23505"
 
 
 def _operated(run: Any, *outcome: Any, **more: Any) -> Operated:
@@ -83,7 +85,7 @@ class OperatorSql:
         def once(connection: Connection, alone: bool) -> Operated:
             return self._reopen(connection, run_id, order, retry)
 
-        return in_lock_order(self.database, run_id, once, alone=True)
+        return self._alone(run_id, order.verb, once)
 
     def rewind_run(self, run_id: str, order: Order) -> Operated:
         """To the step of the order. With `dry_run` nothing is changed."""
@@ -91,7 +93,7 @@ class OperatorSql:
         def once(connection: Connection, alone: bool) -> Operated:
             return self._reopen(connection, run_id, order, lambda plan, rows: rewind(plan, rows, order.step or ""))
 
-        return in_lock_order(self.database, run_id, once, alone=True)
+        return self._alone(run_id, order.verb, once)
 
     def settle_step(
         self, run_id: str, order: Order, end: End, advance: Callable[[Plan, str, End, str], Advance]
@@ -106,7 +108,20 @@ class OperatorSql:
                 connection.rollback()
             return done
 
-        return in_lock_order(self.database, run_id, once, alone=True)
+        return self._alone(run_id, order.verb, once)
+
+    def _alone(self, run_id: str, verb: str, once: Callable[[Connection, bool], Operated]) -> Operated:
+        """With the exclusive lock of the run. That does not keep a start from taking the singleton place of the run at
+        the same moment: then the unique index refuses what opens the run."""
+        while True:
+            try:
+                return in_lock_order(self.database, run_id, once, alone=True)
+            except DatabaseRefused as error:
+                if error.sqlstate != UNIQUE_VIOLATION:
+                    raise
+            with self.database.autocommit() as connection:
+                # NotPossible, unless that run has ended since.
+                refuse_taken_place(connection, run_id, verb)
 
     # -- retry, rewind ------------------------------------------------------------------------------------
 
@@ -232,6 +247,7 @@ class OperatorSql:
         """A run that has stopped at the step is opened again, and the step with it."""
         if run.status not in run_sources("retry_run"):
             return FinishResult()
+        refuse_taken_place(connection, run.id, order.verb)
         with _refused(order.verb, run.id):
             cut = retry(policies.plan, rows_of(connection, run.id))
         stopped = [one.path for one in cut.opens]

@@ -30,7 +30,8 @@ addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey) return;
   // A dialogue and the control that has the focus come first: Escape closes the one, Enter uses the other.
   if (document.querySelector("dialog:modal")) return;
-  if ((event.key === "Enter" || event.key === " ") && event.target.closest?.("a[href], button, input, summary, [role^=menuitem]")) return;
+  const plain = (event.key === "Enter" || event.key === " ") && !event.ctrlKey && !event.metaKey;
+  if (plain && event.target.closest?.("a[href], button, input, summary, [role^=menuitem]")) return;
   const held = event.ctrlKey || event.metaKey;
   const key = held ? `Ctrl-${event.key.toLowerCase()}` : event.key;
   if (!held && key !== "Escape" && typing(event.target)) return;

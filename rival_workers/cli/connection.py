@@ -1,9 +1,12 @@
-"""The servers that a command uses: those of the environment, or those of a `rival dev` in this folder."""
+"""The servers that a command uses: those of the environment, those of a `rival dev` in this folder, or those of the
+Celery app for which it was called.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,15 +14,19 @@ from rival_client.api.client import Rival
 from rival_client.db.database import Database
 from rival_client.settings import Settings
 from rival_workers.dev.announcement import running_dev
+from rival_workers.settings import WorkerSettings
 
 DIRECTORY = Path(".rival")
 
 S = TypeVar("S", bound=Settings)
 
+#: With `celery -A app rival …`: the settings of its `install(app)`, instead of the environment's.
+of_app: WorkerSettings | None = None
+
 
 def resolved(kind: type[S]) -> S:
-    """The environment's settings; missing URLs are taken from a running `rival dev` with the same database."""
-    given = kind.from_env()
+    """The given settings; missing URLs are taken from a running `rival dev` with the same database."""
+    given = kind.from_env() if of_app is None else kind(**{one.name: getattr(of_app, one.name) for one in fields(kind)})
     dev = running_dev(DIRECTORY)
     if dev is None or given.database_url not in (None, dev.database_url):
         return given

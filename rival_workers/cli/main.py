@@ -129,13 +129,13 @@ class Cli(click.Group):
         known = SUMMARIES.get(name)
         return known or _loaded(name).get_short_help_str(1000)
 
-    def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **__: Any) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
-        sys.exit(self._run(given, as_json="--json" in given))
+        sys.exit(self._run(given, prog_name or "rival", as_json="--json" in given))
 
-    def _run(self, args: list[str], as_json: bool) -> int:
+    def _run(self, args: list[str], program: str, as_json: bool) -> int:
         try:
-            code = super().main(args, prog_name="rival", standalone_mode=False)
+            code = super().main(args, prog_name=program, standalone_mode=False)
             return code if isinstance(code, int) else 0
         except (RivalError, StackError) as error:
             print_error(error, str(error), as_json)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from celery import Celery, signals
 from celery.concurrency import get_implementation
@@ -42,6 +43,7 @@ TASK_OPTIONS: dict[str, Any] = {
     "time_limit": _YEAR,
     "soft_time_limit": _YEAR,
 }
+_installed: WeakKeyDictionary[Celery, InstalledWorker] = WeakKeyDictionary()
 #: Settings that come from the app: Rival publishes where the app's workers consume.
 _FROM_APP = ("broker_url", "key_prefix")
 
@@ -55,7 +57,14 @@ def install(app: Celery, *, workflows: Paths = (), settings: Mapping[str, Any] |
     given = dict(settings or {})
     _check_names(given)
     installed = InstalledWorker(app, [workflows] if isinstance(workflows, str | Path) else list(workflows), given)
+    _installed[app] = installed
     signals.worker_init.connect(installed.on_worker_init, weak=False, dispatch_uid=f"rival-{id(app)}")
+
+
+def installed_settings(app: Celery) -> WorkerSettings | None:
+    """Those that a worker of the app would have; None without `install(app)`."""
+    found = _installed.get(app)
+    return None if found is None else found.settings()
 
 
 def _check_names(given: Mapping[str, Any]) -> None:
@@ -83,9 +92,9 @@ class InstalledWorker:
             raise SystemExit(f"rival: {error}") from error
 
     def _start(self, worker: Any) -> None:
-        settings = _served(self._settings(), self._app.amqp.queues.consume_from)
+        settings = _served(self.settings(), self._app.amqp.queues.consume_from)
         if settings is None:
-            text = f"this worker does not listen to queue {self._settings().queue!r}: it runs no workflows"
+            text = f"this worker does not listen to queue {self.settings().queue!r}: it runs no workflows"
             signals.worker_ready.connect(lambda **_: log.info(text), weak=False)
             return
         _check_app(self._app)
@@ -105,7 +114,7 @@ class InstalledWorker:
         lifecycle.when_ready = lambda: log.info("worker %s also runs workflows: %s", worker.hostname, names)
         return lifecycle
 
-    def _settings(self) -> WorkerSettings:
+    def settings(self) -> WorkerSettings:
         found = WorkerSettings.from_env(**self._given)
         url = _broker(self._app)
         if found.broker_url not in (None, url):

@@ -32,8 +32,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(UV)
 
 install: $(VENV)/.installed ## Make .venv with the rival command and everything it needs
 
-demo: install ## See durable runs live: a retry, a timeout, a cancel, a killed worker
-	@$(BIN)/rival demo
+demo: install ## See durable runs live, also in the dashboard: a retry, a cancel, a killed worker (KEEP=1: until Ctrl-C)
+	@$(BIN)/rival demo $(if $(KEEP),--keep)
 
 dev: install ## Keep Postgres, Redis and workers up for WORKFLOWS (default: examples/order_fulfilment)
 	@$(BIN)/rival dev --workflows $(WORKFLOWS)

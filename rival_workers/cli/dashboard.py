@@ -35,15 +35,15 @@ def is_installed() -> bool:
 
 
 @contextmanager
-def beside(settings: WorkerSettings, opens: bool) -> Iterator[str]:
+def beside(settings: WorkerSettings, opens: bool, directory: Path = DIRECTORY / "dashboard") -> Iterator[str]:
     """The dashboard in a thread of this process, at its usual port or, when that is taken, at any; its link."""
     from rival_workers.dashboard.launch import PORT, Launch
 
     with Rival(settings=settings) as rival, ExitStack() as stack:
         try:
-            server = stack.enter_context(Launch(settings, port=PORT).opened(rival))
+            server = stack.enter_context(Launch(settings, port=PORT, directory=directory).opened(rival))
         except ConfigurationError:
-            server = stack.enter_context(Launch(settings, port=0).opened(rival))
+            server = stack.enter_context(Launch(settings, port=0, directory=directory).opened(rival))
         stack.enter_context(server.in_background())
         if opens:
             webbrowser.open(server.link)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import re
 import signal
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -13,6 +17,8 @@ from rival_workers.cli.demo.scenario import DEMO_RUNS
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Cli, processes_in
+
+LINK = re.compile(r"^Dashboard: (http://127\.0\.0\.1:\d+/)#token=(\S+)$", re.MULTILINE)
 
 
 def test_the_examples_are_the_workflows_of_the_demo() -> None:
@@ -27,7 +33,10 @@ def test_the_examples_are_the_workflows_of_the_demo() -> None:
 def test_the_demo_ends_as_it_must_and_leaves_nothing_running(bare: Cli) -> None:
     answer = bare("demo", "--json")
     runs = answer.json["runs"]
-    assert answer.json == {"ok": True, "runs": runs, "problems": []}
+    assert answer.json == {"ok": True, "runs": runs, "problems": [], "dashboard": None}
+    link = LINK.search(answer.err)
+    assert link is not None
+    assert answer.err.endswith("`rival demo --keep` keeps the dashboard and the workers until Ctrl-C.\n")
     assert {run["name"]: run["status"] for run in runs} == {
         "order": "completed",
         "order-2": "completed",
@@ -61,3 +70,27 @@ def test_a_demo_that_is_interrupted_leaves_nothing_running(bare: Cli) -> None:
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == 130
     assert processes_in(bare.directory) == []
+
+
+@pytest.mark.slow
+def test_a_kept_demo_serves_its_dashboard_and_runs_workflows_until_it_is_stopped(bare: Cli) -> None:
+    running = bare.start("demo", "--keep", "--json", log="demo.log")
+    bare.wait_for("demo.log", "stay until Ctrl-C")
+    found = LINK.search(bare.log("demo.log"))
+    assert found is not None
+    summary = json.JSONDecoder().raw_decode(bare.log("demo.log"), bare.log("demo.log").index("{\n"))[0]
+    assert (summary["ok"], summary["dashboard"]) == (True, "".join((found[1], "#token=", found[2])))
+    with urllib.request.urlopen(f"{found[1]}healthz", timeout=10) as answer:
+        assert answer.read() == b"ok"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{found[1]}api/v1/runs", timeout=10)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 0
+    assert processes_in(bare.directory) == []
+
+
+@pytest.mark.slow
+def test_without_the_dashboard_no_link_is_printed(bare: Cli) -> None:
+    answer = bare("demo", "--no-dashboard")
+    assert "ashboard" not in answer.out + answer.err
+    assert answer.out.endswith("every run ended as expected; nothing is left running\n")

@@ -116,3 +116,56 @@ def rewind(page: Page, camera: Camera) -> None:
     expect(page.locator(".rh .facts")).to_contain_text("completed", timeout=30_000)
     page.get_by_role("link", name="History").click()
     expect(page.get_by_role("region", name="History")).to_contain_text("rewind run")
+
+
+# -- from `make demo` -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def demo_link() -> Iterator[str]:
+    """What `make demo KEEP=1` prints, as soon as it prints it."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
+    options = {"env": clean, "start_new_session": True, "text": True, "stdout": subprocess.PIPE}
+    with subprocess.Popen(["make", "-s", "-C", str(ROOT), "demo", "KEEP=1"], **options) as process:  # type: ignore[call-overload]
+        found = next((seen[0] for line in process.stdout if (seen := LINK.search(line))), None)
+        assert found is not None, "no link was printed"
+        yield found
+        os.killpg(process.pid, signal.SIGINT)
+        assert "every run ended as expected" in process.stdout.read()
+
+
+@pytest.mark.slow
+def test_an_order_of_the_demo_is_started_watched_rewound_and_ends(demo_link: str, browser: Browser) -> None:
+    page = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce").new_page()
+    page.set_default_timeout(15_000)
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(demo_link)
+    # The runs of the demo appear by themselves.
+    expect(page.locator("tbody tr")).to_have_count(6, timeout=60_000)
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Workflows").click()
+    page.get_by_role("link", name="Start order-fulfilment", exact=True).click()
+    page.locator("form.startf").wait_for()
+    filler = Filler(page)
+    filler.fill({"customer": "Ann", "items": {"axe": 2}, "email": "ann@example.com"})
+    filler.form.get_by_label("run id").fill("order-ann")
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    filler.form.get_by_role("button", name="Start run").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("order-ann")
+    facts = page.locator(".rh .facts")
+    expect(facts).to_contain_text("completed", timeout=60_000)
+
+    page.locator('[data-path="ship"]').click()
+    page.get_by_role("button", name="Rewind here…").click()
+    panel = page.get_by_role("region", name="Rewind ship")
+    expect(panel).to_contain_text("runs again")
+    for path, is_again in (("validate", False), ("charge", False), ("ship", True), ("notify", True)):
+        expect(page.locator(f'[data-path="{path}"].again')).to_have_count(int(is_again))
+    panel.get_by_role("button", name="Rewind", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="order-ann: rewound")).to_be_visible()
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_role("region", name="History")).to_contain_text("rewind run")
+    expect(facts).to_contain_text("completed", timeout=30_000)
+    page.context.close()
+    assert not problems

@@ -1,13 +1,15 @@
-"""`rival demo`: an embedded stack, two worker processes, and runs with a retry, a timeout, a cancel, a failure and a
-killed worker. Fails unless every run ends as expected, and leaves nothing running."""
+"""`rival demo`: an embedded stack, two worker processes, the dashboard, and runs with a retry, a timeout, a cancel, a
+failure and a killed worker. Fails unless every run ends as expected, and leaves nothing running."""
 
 from __future__ import annotations
 
 import secrets
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import click
 from rival_client.api.client import Rival
 from rival_client.errors import RivalError
 from rival_client.model.records import RunState
+from rival_workers.cli.dashboard import beside, is_installed
 from rival_workers.cli.demo.scenario import DEMO_RUNS, DemoRun, Scenario, States, problems
 from rival_workers.cli.demo.view import RunSteps, open_view
 from rival_workers.cli.output import console, json_option, print_json, seconds_text, status_text, table, took
@@ -38,16 +41,50 @@ _STARTING, _STOPPING = 60.0, 15.0
 
 
 @click.command()
+@click.option("--dashboard/--no-dashboard", "with_dashboard", default=True, help="Serve the dashboard, if installed.")
+@click.option("--open", "opens", is_flag=True, help="Open the dashboard in a browser.")
+@click.option("--keep", "keeps", is_flag=True, help="Keep dashboard, workers and servers after the runs, until Ctrl-C.")
 @json_option
-def demo(as_json: bool) -> int:
+def demo(with_dashboard: bool, opens: bool, keeps: bool, as_json: bool) -> int:
     """Watch durable runs: retries, a timeout, a cancel, and a worker that is killed in the middle of a step."""
     click.echo(f"starting Postgres, Redis and {PROCESSES} worker processes …", err=True)
+    code = None
     try:
-        with open_stack(DIRECTORY) as stack, _own_settings(stack) as settings:
-            states = _run_scenario(settings, as_json)
+        with open_stack(DIRECTORY) as stack, _own_settings(stack) as settings, _upgraded(settings) as store:
+            shown = beside(settings, opens, DIRECTORY / "dashboard") if with_dashboard and is_installed() else None
+            with shown or nullcontext() as link, _workers(settings):
+                _print_link(link, as_json)
+                states = _run_scenario(settings, store, as_json)
+                if keeps:
+                    code = print_summary(states, as_json, link)
+                    _until_signal(as_json)
     finally:
         _wait_until_servers_stopped()
-    return print_summary(states, as_json)
+    if code is not None:
+        return code
+    code = print_summary(states, as_json)
+    if link is not None:
+        click.echo("`rival demo --keep` keeps the dashboard and the workers until Ctrl-C.", err=True)
+    return code
+
+
+def _print_link(link: str | None, as_json: bool) -> None:
+    if link is not None:
+        click.echo(f"Dashboard: {link}\n", err=as_json)
+
+
+def _until_signal(as_json: bool) -> None:
+    click.echo("\nDashboard and workers stay until Ctrl-C: start a workflow from its form.", err=as_json)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+@contextmanager
+def _upgraded(settings: WorkerSettings) -> Iterator[Store]:
+    with closing(open_store(settings.require_database())) as store:
+        migrations.upgrade(store.database)
+        yield store
 
 
 @contextmanager
@@ -68,13 +105,11 @@ def _own_settings(stack: Stack) -> Iterator[WorkerSettings]:
         drop_database(stack.database_url, name)
 
 
-def _run_scenario(settings: WorkerSettings, as_json: bool) -> States:
-    with closing(open_store(settings.require_database())) as store, Rival(settings=settings) as rival:
-        migrations.upgrade(store.database)
-        with _workers(settings):
-            _wait_for_workers(store)
-            plans = {info.name: step_names(info) for info in rival.workflows()}
-            return Scenario(rival, store, open_view(RunSteps(DEMO_RUNS, plans), console(stderr=as_json))).run()
+def _run_scenario(settings: WorkerSettings, store: Store, as_json: bool) -> States:
+    with Rival(settings=settings) as rival:
+        _wait_for_workers(store)
+        plans = {info.name: step_names(info) for info in rival.workflows()}
+        return Scenario(rival, store, open_view(RunSteps(DEMO_RUNS, plans), console(stderr=as_json))).run()
 
 
 @contextmanager
@@ -117,18 +152,20 @@ def _wait_until_servers_stopped() -> None:
         wait_until(lambda: not is_locked(lock), _STOPPING, every=0.05)
 
 
-def print_summary(states: States, as_json: bool) -> int:
-    """Returns exit code 0 only if every run ended as expected."""
+def print_summary(states: States, as_json: bool, kept: str | None = None) -> int:
+    """Returns exit code 0 only if every run ended as expected. `kept`: the link of a dashboard that stays."""
     found = [problem for run in DEMO_RUNS for problem in problems(run, states[run.name])]
     if as_json:
-        print_json({"ok": not found, "runs": [_as_json(run, states[run.name]) for run in DEMO_RUNS], "problems": found})
+        runs = [_as_json(run, states[run.name]) for run in DEMO_RUNS]
+        print_json({"ok": not found, "runs": runs, "problems": found, "dashboard": kept})
     else:
         rows = [_row(run, states[run.name]) for run in DEMO_RUNS]
         out = console()
         out.print()
         out.print(table(("run", "status", "took", "as expected", "what it shows"), rows))
         out.print()
-        out.print("\n".join(found) or "every run ended as expected; nothing is left running", markup=False)
+        fine = "every run ended as expected" + ("" if kept else "; nothing is left running")
+        out.print("\n".join(found) or fine, markup=False)
     return 1 if found else 0
 
 

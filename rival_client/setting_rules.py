@@ -214,6 +214,13 @@ def _is_one_broker(url: str) -> bool:
     return bool(separator) and known and (urlsplit(url).port or 1) > 0
 
 
+def _is_page(url: str) -> bool:
+    """Of a page that browsers open: without a password, a query and a fragment."""
+    parts = urlsplit(url)
+    is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and is_plain and (parts.port or 1) > 0
+
+
 DATABASE_URL = Url(
     "a database URL: give postgresql://user:password@host:5432/name or sqlite:///file.db",
     _is_database,
@@ -222,3 +229,4 @@ BROKER_URL = Url(
     "a broker URL: give redis://user:password@host:6379/0 or amqp://user:password@host:5672//",
     _is_broker,
 )
+PAGE_URL = Url("the address of a page: give https://flower.example.com, without a password", _is_page)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rival_client.model.queues import ServedQueues, split_queues
 from rival_client.model.timers import NEAR
-from rival_client.setting_rules import Flag, OneOf, QueueNames, Seconds, Whole, Words, setting
+from rival_client.setting_rules import PAGE_URL, Flag, OneOf, QueueNames, Seconds, Whole, Words, setting
 from rival_client.settings import Settings, masked
 
 __all__ = ["WorkerSettings", "masked", "minimal_environment"]
@@ -62,6 +62,8 @@ class WorkerSettings(Settings):
     log_format: str = setting("console", OneOf(_LOG_FORMATS))
     #: Further parts of names whose values are hidden in logs, separated by commas.
     redact: str = setting("", Words(_LIST))
+    #: Where browsers find Flower: the dashboard links its workers and attempts to it.
+    flower_url: str | None = setting(None, PAGE_URL)
 
     LOG_FORMATS = _LOG_FORMATS
 

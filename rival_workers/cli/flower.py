@@ -26,6 +26,7 @@ def flower(port: int, address: str) -> None:
         raise ConfigurationError("No broker is given. Start `rival dev` in this folder, or set RIVAL_BROKER_URL.")
     _require_free(address, port)
     click.echo(f"Flower: http://{address}:{port}", err=True)
+    click.echo("The id of a task, in the search of `rival dashboard`, opens its attempt.", err=True)
     # The URL contains a password: `ps` would show it to all users as an argument.
     env = settings.environment() | {"BROKER_URL": settings.broker_url}
     command = [sys.executable, "-m", "celery", "flower", f"--address={address}", f"--port={port}"]

@@ -57,7 +57,8 @@ class Launch:
 
     def _options(self, address: Address) -> Options:
         words = tuple(word for word in self.settings.redact.split(",") if word.strip())
-        return Options(hosts=address.hosts(self.allowed), read_only=self.read_only, redact=words)
+        flower = (self.settings.flower_url or "").rstrip("/") or None
+        return Options(hosts=address.hosts(self.allowed), read_only=self.read_only, redact=words, flower=flower)
 
 
 def _require_login(address: Address, users: Users) -> None:

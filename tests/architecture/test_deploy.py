@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +48,7 @@ def test_yamllint_has_nothing_to_say() -> None:
 
 
 def test_there_are_the_services_that_a_fleet_needs() -> None:
-    assert set(SERVICES) == {"postgres", "redis", "migrate", "worker", "flower"}
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "worker", "dashboard", "flower"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -75,12 +78,12 @@ def test_workers_start_after_the_schema_is_there() -> None:
     assert SERVICES["worker"]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
 
 
-@pytest.mark.parametrize("name", ["migrate", "worker"])
+@pytest.mark.parametrize("name", ["migrate", "worker", "dashboard"])
 def test_a_command_is_one_that_rival_has(name: str) -> None:
     words = [word for word in SERVICES[name]["command"] if not word.startswith("--")]
     command = commands(cli)[" ".join(words)]
     known = {option for parameter in command.params for option in parameter.opts}
-    assert set(SERVICES[name]["command"]) - set(words) <= known
+    assert {word.partition("=")[0] for word in SERVICES[name]["command"]} - set(words) <= known
 
 
 def test_the_broker_does_not_evict_and_wants_a_password() -> None:
@@ -95,6 +98,47 @@ def test_flower_is_off_unless_asked_for_and_needs_a_login() -> None:
     assert "FLOWER_BASIC_AUTH" in flower["environment"]
     assert "exit 1" in flower["command"][0]
     assert all(port.startswith("127.0.0.1:") for port in flower["ports"])
+
+
+def test_the_dashboard_is_off_unless_asked_for_and_is_reached_from_this_machine_only() -> None:
+    dashboard = SERVICES["dashboard"]
+    assert dashboard["profiles"] == ["dashboard"]
+    assert dashboard["ports"] == ["127.0.0.1:8233:8233"]
+    # Its key and its users outlive the container.
+    assert dashboard["volumes"] == [f"dashboard:{dashboard['working_dir']}"]
+
+
+def test_the_dashboard_of_compose_is_closed_until_there_is_a_user_and_its_health_check_works(tmp_path: Path) -> None:
+    """The command and the check of the file, on a free port instead of the container's."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    file = tmp_path / "rival.db"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "DASHBOARD_HOST": "localhost"}
+    env["RIVAL_DATABASE_URL"] = f"sqlite:///{file}"
+    rival = [sys.executable, "-m", "rival_workers.cli"]
+    words = [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in SERVICES["dashboard"]["command"]]
+    command = [*rival, *words, f"--port={port}"]
+    options: Any = {"cwd": tmp_path, "env": env, "text": True}
+    subprocess.run([*rival, "db", "upgrade"], **options, check=True, capture_output=True)
+    refused = subprocess.run(command, **options, capture_output=True, timeout=60, check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "does not listen at 0.0.0.0 without a login" in refused.stderr
+    add = [*rival, "dashboard", "user", "add", "ann", "--password", "correct horse battery"]
+    subprocess.run(add, **options, check=True, capture_output=True)
+    with subprocess.Popen(command, **options, stdout=subprocess.PIPE) as served:
+        try:
+            assert served.stdout is not None
+            assert served.stdout.readline() == f"Dashboard: http://0.0.0.0:{port}/\n"
+            _, interpreter, *check = SERVICES["dashboard"]["healthcheck"]["test"]
+            assert interpreter == "python"
+            check[-1] = check[-1].replace("8233", port)
+            done = subprocess.run([sys.executable, *check], **options, capture_output=True, timeout=60, check=False)
+            assert done.returncode == 0, done.stderr
+            env["DASHBOARD_HOST"] = "other.example.com"
+            assert subprocess.run([sys.executable, *check], **options, capture_output=True, check=False).returncode == 1
+        finally:
+            served.terminate()
 
 
 def test_a_worker_has_time_for_its_grace_period() -> None:

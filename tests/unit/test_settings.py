@@ -84,7 +84,7 @@ NUMBERS = {
     "patience",
     "stalled_after",
 }
-URLS = {"database_url", "broker_url"}
+URLS = {"database_url", "broker_url", "flower_url"}
 TEXTS = {"queue", "key_prefix", "failpoint", "redact"}
 OTHERS = {"workflows", "allow_shell", "log_format", "queues", "priorities"}
 NOT_NUMBERS = [

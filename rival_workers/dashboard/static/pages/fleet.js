@@ -1,6 +1,6 @@
 // The fleet: workers with their slots, queues, parked runs, what the doctor says.
 import { html, Fragment, useEffect, useState, Button, Loading, Problem, Sign, Status, useLoad, tick, AsCommand, say } from "../ui.js";
-import { get, hasRoute, may, post } from "../api.js";
+import { get, hasRoute, may, me, post } from "../api.js";
 import { watch } from "../live.js";
 import { footKeys, countWarnings } from "../frame.js";
 import { to } from "../router.js";
@@ -23,12 +23,17 @@ function Runs({ running, more }) {
   return html`<a class="m q" href=${to.run(first.run, { step: first.step })}>${first.workflow}.${first.step}</a> ${duration(between(first.since, now()))} ${running.length > 1 && html`<span class="i3" title=${running.map((one) => `${one.run} ${one.step}`).join("\n")}>+${running.length - 1}${more ? "+" : ""}</span>`}`;
 }
 
+function Name({ worker }) {
+  if (!worker || !me.value?.flower) return html`${worker ?? "–"}`;
+  return html`<a rel="noreferrer" target="_blank" title="in Flower" href=${`${me.value.flower}/worker/${encodeURIComponent(worker)}`}>${worker}</a>`;
+}
+
 function Worker({ one, said }) {
   void tick.value;
   const dead = one.state === "dead";
   const all = versionsOf(one.workflows);
   const left = between(now(), one.expires_at);
-  return html`<${Fragment}><tr class=${dead ? "dead" : ""}><td><${Status} is=${one.state} /></td><td class="m" title=${one.id}>${one.worker ?? "–"}</td><td class="m i2" title=${one.host}>${one.host.split("/")[0]}:${one.pid}</td><td class="num i2" title=${moment(one.started_at)}>${dead ? "–" : duration(between(one.started_at, now()))}</td>
+  return html`<${Fragment}><tr class=${dead ? "dead" : ""}><td><${Status} is=${one.state} /></td><td class="m" title=${one.id}><${Name} worker=${one.worker} /></td><td class="m i2" title=${one.host}>${one.host.split("/")[0]}:${one.pid}</td><td class="num i2" title=${moment(one.started_at)}>${dead ? "–" : duration(between(one.started_at, now()))}</td>
     <td class=${`num ${dead ? "bad" : "i2"}`}>${duration(Math.max(0, Math.round(between(one.beat_at, now()))))}${dead ? " ago" : ""}</td><td class=${`num ${left < 0 ? "bad" : "i2"}`}>${left < 0 ? "ran out" : duration(Math.round(left))}</td>
     ${said && html`<td><${Slots} one=${one} /></td>`}<td class="i2"><${Runs} running=${one.running} more=${one.running_more} /></td>${said && html`<td class="i2 m xs" title=${all.join("\n")}>${all.slice(0, 2).join(", ")}${all.length > 2 ? `, +${all.length - 2}` : ""}</td>`}</tr>
     ${(one.problem || dead && one.running.length > 0) && html`<tr class=${`more ${dead ? "" : "warn"}`}><td colspan="9">${one.problem && html`<p class="sm">${one.problem}</p>`}${dead && one.running.map((lost) => html`<p class="sm" key=${lost.run + lost.step}><${Status} is="lost" /> <a class="m" href=${to.run(lost.run, { step: lost.step })}>${lost.run}</a> at <span class="m">${lost.step}</span>, begun ${time(lost.since)}</p>`)}

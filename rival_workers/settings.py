@@ -62,6 +62,8 @@ class WorkerSettings(Settings):
     log_format: str = setting("console", OneOf(_LOG_FORMATS))
     #: Further parts of names whose values are hidden in logs, separated by commas.
     redact: str = setting("", Words(_LIST))
+    #: The secret with which a proxy shows to the dashboard that it is the one; not in the repr, which ends up in logs.
+    proxy_secret: str = setting("", Words(), repr=False)
     #: Where browsers find Flower: the dashboard links its workers and attempts to it.
     flower_url: str | None = setting(None, PAGE_URL)
 

@@ -87,6 +87,13 @@ def _estimate(connection: Connection) -> int:
     return int(connection.scalar(text("SELECT reltuples FROM pg_class WHERE oid = to_regclass('rival_runs')")) or 0)
 
 
+def count_chosen(connection: Connection, chosen: RunFilter, cap: int) -> Count:
+    """Runs that a filter chooses, up to a cap."""
+    some = newest_runs(connection, (runs.c.id,), chosen, None, cap + 1).subquery()
+    found = connection.scalar(select(func.count()).select_from(some)) or 0
+    return Count(min(found, cap), found > cap)
+
+
 def count_newer(connection: Connection, chosen: RunFilter, created_at: dt.datetime, run_id: str) -> Count:
     """Runs that a filter chooses and that are newer than that run, up to a page."""
     columns = (runs.c.created_at, runs.c.id)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import time
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,7 +20,10 @@ from rival_workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from rival_workers.dashboard.roles import Role
+    from rival_workers.dashboard.sessions import Proxy
     from rival_workers.dashboard.users import Users
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _ROLES = click.Choice(["viewer", "operator", "admin"])
 _directory = click.option(
@@ -55,32 +59,90 @@ def require_extra() -> None:
         raise ConfigurationError("The dashboard is not installed: pip install 'rival-workflows[workers,dashboard]'.")
 
 
+# -- proxy ------------------------------------------------------------------------------------------------
+
+_PROXY_NAMES = ("user_header", "groups_header", "groups", "proxy_role")
+
+
+def _networks(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    for one in given:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}: give an address or a network, 10.0.0.0/8") from None
+    return given
+
+
+def _roles(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    found = dict(one.rpartition("=")[::2] for one in given)
+    for group, role in found.items():
+        if not group or role not in _ROLES.choices:
+            raise click.BadParameter(f"{group}={role}: give GROUP=ROLE, with one of {', '.join(_ROLES.choices)}")
+    return found
+
+
+def _proxy_options(command: F) -> F:
+    for option in (
+        click.option("--proxy-role", type=_ROLES, default="viewer", help="Of its users, without --groups-header."),
+        click.option("--group", "groups", multiple=True, metavar="GROUP=ROLE", callback=_roles, help="Repeatable."),
+        click.option("--groups-header", metavar="NAME", help="In this header the proxy lists the user's groups."),
+        click.option("--user-header", metavar="NAME", help="In this header the proxy names the user it has logged in."),
+        click.option(
+            "--trusted-proxy",
+            "trusted",
+            multiple=True,
+            metavar="CIDR",
+            callback=_networks,
+            help="Believe what a proxy at this address says: X-Forwarded-Host, -Proto, -Prefix, -For. Repeatable.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _proxy(
+    settings: WorkerSettings,
+    user_header: str | None,
+    groups_header: str | None,
+    groups: dict[str, Role],
+    role: Role,
+    *,
+    trusted: tuple[str, ...],
+) -> Proxy | None:
+    """Who the user is, is believed only with the addresses of the proxy and with its secret."""
+    if user_header is None:
+        if groups_header or groups:
+            raise click.UsageError("--groups-header and --group need --user-header")
+        return None
+    if not trusted or not settings.proxy_secret:
+        raise click.UsageError("--user-header needs --trusted-proxy, and RIVAL_PROXY_SECRET in the environment")
+    if (groups_header is None) != (not groups):
+        raise click.UsageError("--groups-header and --group need each other")
+    from rival_workers.dashboard.sessions import Proxy
+
+    lowered = None if groups_header is None else groups_header.lower()
+    return Proxy(trusted, settings.proxy_secret, user_header.lower(), lowered, groups, role)
+
+
 @click.group(invoke_without_command=True)
 @click.option("--port", type=click.IntRange(0, 65_535), default=8233, help="0: any free one.")
 @click.option("--listen", default="127.0.0.1", help="The address. Beyond this machine it needs users or a proxy.")
 @click.option("--allow-host", multiple=True, help="A further name under which browsers ask for it.")
 @click.option("--read-only", is_flag=True, help="No button and no call changes anything.")
 @click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
+@_proxy_options
 @_directory
 @click.pass_context
-def dashboard(
-    context: click.Context,
-    port: int,
-    listen: str,
-    allow_host: tuple[str, ...],
-    read_only: bool,
-    opens: bool,
-    directory: Path,
-) -> None:
+def dashboard(context: click.Context, /, allow_host: tuple[str, ...], opens: bool, **options: Any) -> None:
     """Show runs, workflows and the fleet in a browser, and act on them."""
     require_extra()
     if context.invoked_subcommand is not None:
         return
     from rival_workers.dashboard.launch import Launch
 
-    launch = Launch(
-        resolved(WorkerSettings), listen=listen, port=port, allowed=allow_host, read_only=read_only, directory=directory
-    )
+    settings = resolved(WorkerSettings)
+    proxy = _proxy(settings, *(options.pop(name) for name in _PROXY_NAMES), trusted=options["trusted"])
+    launch = Launch(settings, allowed=allow_host, proxy=proxy, **options)
     with open_rival() as rival, launch.opened(rival) as server:
         click.echo(f"Dashboard: {server.link}")
         if opens:

@@ -158,7 +158,7 @@ class Shield:
     answer the headers that tie a browser down."""
 
     def __init__(self, app: ASGIApp, board: Board) -> None:
-        self._app, self._hosts = app, board.options.hosts
+        self._app, self._hosts, self._forwarded = app, board.options.hosts, board.options.forwarded
         self.board = board
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,7 +171,11 @@ class Shield:
                 message = {**message, "headers": _with_defaults(message["headers"])}
             await send(message)
 
-        app: ASGIApp = self._app if self._is_known(scope) else _unknown_host
+        try:
+            scope = self._forwarded.applied(scope) if self._forwarded is not None else scope
+            app: ASGIApp = self._app if self._is_known(scope) else _unknown_host
+        except Refused as problem:
+            app = problem_response(problem)
         await app(scope, receive, send_with_headers)
 
     def _is_known(self, scope: Scope) -> bool:

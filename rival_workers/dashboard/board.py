@@ -14,10 +14,12 @@ from rival_client.api.client import Rival
 from rival_client.db.read_only import ReadOnlyDatabase
 from rival_client.sql.workflows import workflow_version
 from rival_workers.dashboard.bulks import Bulks
+from rival_workers.dashboard.forwarded import Forwarded
 from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.sessions import Sessions
 from rival_workers.dashboard.values import Veil, secret_names
 from rival_workers.engine.policies import Policies, load_policies
+from rival_workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from rival_workers.dashboard.hub import Hub
@@ -41,6 +43,10 @@ class Options:
     #: Links to other tools: name -> template with {run_id}, {workflow}, {trace_id}.
     links: Mapping[str, str] = field(default_factory=dict)
     flower: str | None = None
+    #: What the doctor checks; None: the client's.
+    settings: WorkerSettings | None = None
+    #: The proxy before it, whose word on host, scheme and path is believed.
+    forwarded: Forwarded | None = None
     #: The database that is read; None: the same as the client's.
     database_url: str | None = None
 
@@ -77,6 +83,10 @@ class Board:
         self.reader = Rival(settings=rival.settings, database=self.database, doorbell=rival._doorbell)
         self.veil = Veil(self.options.redact)
         self.counts, self.fleet, self.bulks = Cached(5.0), Cached(1.0), Bulks()
+        #: What the doctor says: it connects to the broker, so one answer for all viewers must do for a while.
+        self.checks = Cached(10.0)
+        #: Those of the dashboard's own process: they can differ from a worker's.
+        self.settings = self.options.settings or WorkerSettings(**vars(rival.settings))
         self.stats, self.typical = Cached(60.0), Cached(60.0)
         self._read_once = lru_cache(500)(self._read_workflow)
 

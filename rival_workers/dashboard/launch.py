@@ -20,8 +20,9 @@ from rival_client.api.client import Rival
 from rival_client.errors import ConfigurationError
 from rival_workers.dashboard.asgi import application
 from rival_workers.dashboard.board import Board, Options
+from rival_workers.dashboard.forwarded import Forwarded
 from rival_workers.dashboard.routes import TABLE
-from rival_workers.dashboard.sessions import Sessions, new_token
+from rival_workers.dashboard.sessions import Proxy, Sessions, new_token
 from rival_workers.dashboard.users import Users
 from rival_workers.settings import WorkerSettings
 
@@ -38,17 +39,20 @@ class Launch:
     read_only: bool = False
     #: Its key, its users and their tokens.
     directory: Path = Path(".rival/dashboard")
+    #: Addresses of a proxy, and how it says who the user is; None: it does not.
+    trusted: tuple[str, ...] = ()
+    proxy: Proxy | None = None
 
     @contextmanager
     def opened(self, rival: Rival) -> Iterator[Server]:
         """Bound before the link is known, so that the link is right."""
         users = Users(self.directory / "users.toml")
         wanted = Address(self.listen, self.port)
-        _require_login(wanted, users)
-        token = new_token() if wanted.is_local else None
+        _require_login(wanted, users, self.proxy)
+        token = new_token() if wanted.is_local and self.proxy is None else None
         with listening(wanted) as opened:
             address = Address(self.listen, opened.getsockname()[1])
-            sessions = Sessions(private_key(self.directory), token=token, users=users)
+            sessions = Sessions(private_key(self.directory), token=token, users=users, proxy=self.proxy)
             board = Board(rival, sessions, self._options(address))
             try:
                 yield Server(_link(address, token), application(board, TABLE), opened)
@@ -58,14 +62,23 @@ class Launch:
     def _options(self, address: Address) -> Options:
         words = tuple(word for word in self.settings.redact.split(",") if word.strip())
         flower = (self.settings.flower_url or "").rstrip("/") or None
-        return Options(hosts=address.hosts(self.allowed), read_only=self.read_only, redact=words, flower=flower)
+        private = () if self.proxy is None else self.proxy.headers
+        return Options(
+            hosts=address.hosts(self.allowed),
+            read_only=self.read_only,
+            redact=words,
+            flower=flower,
+            settings=self.settings,
+            forwarded=Forwarded(self.trusted, private) if self.trusted else None,
+        )
 
 
-def _require_login(address: Address, users: Users) -> None:
-    if not address.is_local and not users.names:
+def _require_login(address: Address, users: Users, proxy: Proxy | None) -> None:
+    if not address.is_local and not users.names and proxy is None:
         raise ConfigurationError(
             f"The dashboard does not listen at {address.host} without a login: add a user first "
-            "(`rival dashboard user add NAME --role operator`), or let it listen on 127.0.0.1 only."
+            "(`rival dashboard user add NAME --role operator`), let a proxy log users in (--trusted-proxy, "
+            "--user-header), or let it listen on 127.0.0.1 only."
         )
 
 

@@ -37,10 +37,16 @@ async def made_call(board: Board, route: Route, request: Request) -> Call:
         names=_names(request.path_params),
         query=_query(route, request),
         body=await _body(route, request),
-        headers={**request.headers, "x-rival-peer": request.client.host if request.client else ""},
+        headers={**request.headers, "x-rival-peer": _address(request)},
         base=f"{request.url.scheme}://{request.headers.get('host', '')}{request.scope.get('root_path', '')}/",
         is_still_allowed=is_still_allowed,
     )
+
+
+def _address(request: Request) -> str:
+    """Of the browser: the peer, or what a trusted proxy says."""
+    said: str = request.scope.get("rival.client", "")
+    return said or (request.client.host if request.client else "")
 
 
 def _check_origin(route: Route, request: Request, who: Identity | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from rival_workers.dashboard.api import (
     bulk_actions,
     comparison,
+    export,
     external_answers,
     failures,
     fleet_status,
@@ -36,6 +37,7 @@ def _describe(call: Call) -> dict[str, Any]:
 TABLE: tuple[Route, ...] = (
     *session.ROUTES,
     *run_list.ROUTES,
+    *export.ROUTES,
     *one_run.ROUTES,
     *reasons.ROUTES,
     *run_steps.ROUTES,

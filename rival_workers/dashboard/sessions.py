@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import ipaddress
 import json
 import secrets
 import threading
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rival_workers.dashboard.forwarded import is_within
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.roles import Identity, Role
 from rival_workers.dashboard.users import Users
@@ -27,6 +27,8 @@ from rival_workers.dashboard.users import Users
 LIFETIME = 12 * 3600
 #: The name of the person who has opened the printed link.
 OWNER = "owner"
+#: With this header a proxy shows that it is the one.
+SECRET_HEADER = "x-rival-proxy-secret"
 Authorize = Callable[[Mapping[str, Any]], Identity | None]
 
 
@@ -42,18 +44,17 @@ class Proxy:
     roles: Mapping[str, Role] = field(default_factory=dict)
     role: Role = "viewer"
 
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Those that only the proxy may send."""
+        return (self.user_header, *([self.groups_header] if self.groups_header else []), SECRET_HEADER)
+
     def identify(self, headers: Mapping[str, str], address: str) -> Identity | None:
         name = headers.get(self.user_header)
-        if not name or not self._is_trusted(address) or not same(headers.get("x-rival-proxy-secret", ""), self.secret):
+        if not name or not is_within(address, self.networks) or not same(headers.get(SECRET_HEADER, ""), self.secret):
             return None
         role = self.role if self.groups_header is None else self._role(headers.get(self.groups_header, ""))
         return None if role is None else Identity(name, role)
-
-    def _is_trusted(self, address: str) -> bool:
-        try:
-            return any(ipaddress.ip_address(address) in ipaddress.ip_network(one) for one in self.networks)
-        except ValueError:
-            return False
 
     def _role(self, groups: str) -> Role | None:
         found = [self.roles[one] for one in map(str.strip, groups.split(",")) if one in self.roles]

@@ -85,7 +85,7 @@ NUMBERS = {
     "stalled_after",
 }
 URLS = {"database_url", "broker_url", "flower_url"}
-TEXTS = {"queue", "key_prefix", "failpoint", "redact"}
+TEXTS = {"queue", "key_prefix", "failpoint", "redact", "proxy_secret"}
 OTHERS = {"workflows", "allow_shell", "log_format", "queues", "priorities"}
 NOT_NUMBERS = [
     "soon",

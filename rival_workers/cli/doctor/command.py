@@ -7,20 +7,11 @@ from collections.abc import Generator, Iterator
 import click
 from rich.text import Text
 
-from rival_client.db.database import Database
-from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
+from rival_client.errors import ConfigurationError
 from rival_client.settings import Settings
 from rival_workers.cli.connection import resolved
-from rival_workers.cli.doctor.broker_checks import check_broker
-from rival_workers.cli.doctor.checks import (
-    Check,
-    check_access,
-    check_as_json,
-    check_database,
-    check_fleet,
-    check_migrations,
-    check_settings,
-)
+from rival_workers.cli.doctor.checks import Check, check_as_json, check_settings
+from rival_workers.cli.doctor.examination import examine
 from rival_workers.cli.output import console, json_option, print_json, printable, status_text
 from rival_workers.settings import WorkerSettings
 
@@ -29,7 +20,7 @@ from rival_workers.settings import WorkerSettings
 @json_option
 def doctor(as_json: bool) -> int:
     """Check database, schema, broker, workers, clocks and settings. Exit code 1 when something is broken."""
-    found = list(examine())
+    found = list(_examined())
     healthy = all(check.status != "fail" for check in found)
     if as_json:
         _print_json(found, healthy)
@@ -38,24 +29,10 @@ def doctor(as_json: bool) -> int:
     return 0 if healthy else 1
 
 
-def examine() -> Iterator[Check]:
+def _examined() -> Iterator[Check]:
     settings = yield from _settings()
-    if settings is None:
-        return
-    yield from check_broker(settings)
-    if not settings.database_url:
-        advice = "set RIVAL_DATABASE_URL (postgresql://…), or start `rival dev` in this folder"
-        yield Check("database", "fail", "no database is given", advice)
-        return
-    try:
-        database = Database(settings.database_url)
-    except ConfigurationError as error:
-        yield Check("database", "fail", str(error), "correct RIVAL_DATABASE_URL")
-        return
-    try:
-        yield from _examine_database(database)
-    finally:
-        database.dispose()
+    if settings is not None:
+        yield from examine(settings)
 
 
 def _settings() -> Generator[Check, None, WorkerSettings | None]:
@@ -75,20 +52,6 @@ def _settings_of_producers() -> WorkerSettings | None:
     except ConfigurationError:
         return None
     return WorkerSettings(database_url=known.database_url, broker_url=known.broker_url, queue=known.queue)
-
-
-def _examine_database(database: Database) -> Iterator[Check]:
-    try:
-        yield from check_database(database)
-        yield from check_access(database)
-        schema = check_migrations(database)
-        yield schema
-        if schema.status != "fail":
-            yield from check_fleet(database)
-    except DatabaseUnavailable as error:
-        yield Check("database", "fail", str(error), "start it, or correct RIVAL_DATABASE_URL")
-    except DatabaseError as error:
-        yield Check("database", "fail", str(error), "correct what the other checks name, then run this again")
 
 
 def _print_json(found: list[Check], healthy: bool) -> None:

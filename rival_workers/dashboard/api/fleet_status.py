@@ -10,6 +10,8 @@ from typing import Any
 from rival_client.sql import fleet_reads
 from rival_client.sql.executors import ExecutorRecord, list_executors
 from rival_client.sql.run_counts import Count
+from rival_workers.cli.doctor.checks import Check, check_settings
+from rival_workers.cli.doctor.examination import examine
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.commands import call_text, commands, shell_text
 from rival_workers.dashboard.route import Call, Confirmed, Route
@@ -70,6 +72,22 @@ def _executor(one: ExecutorRecord, running: list[dict[str, Any]]) -> dict[str, A
     }
 
 
+# -- doctor -----------------------------------------------------------------------------------------------
+
+_STATES = {"ok": "ok", "warn": "warning", "fail": "failed"}
+
+
+def doctor(call: Call) -> dict[str, Any]:
+    """Settings are checked as the dashboard has them; those of workers can differ."""
+    settings = call.board.settings
+    found = call.board.checks.get(lambda: [_check(one) for one in (*check_settings(settings), *examine(settings))])
+    return {"checks": found}
+
+
+def _check(one: Check) -> dict[str, Any]:
+    return {"name": one.name, "state": _STATES[one.status], "text": one.message, "do": one.advice or None}
+
+
 def recover(call: Call) -> dict[str, Any]:
     texts = commands(call.base, "fleet/recover", shell_text("recover"), call_text("recover"), {})
     if call.body.dry_run:
@@ -80,5 +98,6 @@ def recover(call: Call) -> dict[str, Any]:
 
 ROUTES = (
     Route("GET", "/fleet", "viewer", fleet, "Read executors, queues and what is parked"),
+    Route("GET", "/doctor", "viewer", doctor, "Check database, broker, workers, clocks and settings"),
     Route("POST", "/fleet/recover", "admin", recover, "Publish lost messages again", body=Confirmed, does="recover"),
 )

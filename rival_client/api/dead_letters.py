@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rival_client.api.async_base import AsyncClientBase
@@ -55,12 +55,15 @@ class DeadLetterOperations(RunOperations):
         rate: float = RATE,
         dry_run: bool = False,
         by: str = "client",
+        on_outcome: Callable[[str], None] | None = None,
     ) -> Redriven:
         """Retry the runs of dead letters: run ids, or the newest `limit` dead letters of a filter. The steps start at
-        most `rate` per second, and behind the limits of the fleet like any other.
+        most `rate` per second, and behind the limits of the fleet like any other. `on_outcome` is called with the id of
+        each run, as soon as it continues or is refused.
         """
         by, dry_run = arguments.name("by", by), arguments.flag("dry_run", dry_run)
         rate = arguments.seconds("rate", rate, least=0.001)
+        arguments.callback("on_outcome", on_outcome)
         done: list[str] = []
         refused: dict[str, str] = {}
         for run_id in self._runs_of(chosen, limit):
@@ -69,6 +72,8 @@ class DeadLetterOperations(RunOperations):
                 done.append(run_id)
             except (NotPossible, RunNotFound) as error:
                 refused[run_id] = str(error)
+            if on_outcome is not None:
+                on_outcome(run_id)
         return Redriven(tuple(done), refused, dry_run)
 
     def drop_dead_letters(
@@ -120,8 +125,12 @@ class AsyncDeadLetterOperations(AsyncClientBase):
         rate: float = RATE,
         dry_run: bool = False,
         by: str = "client",
+        on_outcome: Callable[[str], None] | None = None,
     ) -> Redriven:
-        return await self._call(self._rival.redrive, chosen, limit=limit, rate=rate, dry_run=dry_run, by=by)
+        """As `Rival.redrive`. `on_outcome` is called in another thread."""
+        return await self._call(
+            self._rival.redrive, chosen, limit=limit, rate=rate, dry_run=dry_run, by=by, on_outcome=on_outcome
+        )
 
     async def drop_dead_letters(
         self, chosen: DeadLetterFilter | Sequence[str], *, limit: int = LIMIT, by: str = "client"

@@ -145,12 +145,13 @@ class RunOperations(ClientBase):
         found, more = runner.select(runs, limit)
         return Bulk(verb, dry_run, runner.apply(found, on_outcome), more)
 
-    def recover(self) -> Recovery:
+    def recover(self, *, on_batch: Callable[[int], None] | None = None) -> Recovery:
         """Have everything that waits for a worker published again, and count what there is to recover.
 
-        Safe at any time: the live workers do the work.
+        Safe at any time: the live workers do the work. `on_batch` is called with the number of rows so far.
         """
-        return recover(self.database)
+        arguments.callback("on_batch", on_batch)
+        return recover(self.database, on_batch)
 
 
 def _how(dry_run: bool, if_entry: Entry) -> dict[str, Any]:
@@ -223,5 +224,5 @@ class AsyncRunOperations(AsyncClientBase):
             on_outcome=on_outcome,
         )
 
-    async def recover(self) -> Recovery:
-        return await self._call(self._rival.recover)
+    async def recover(self, *, on_batch: Callable[[int], None] | None = None) -> Recovery:
+        return await self._call(self._rival.recover, on_batch=on_batch)

@@ -4,7 +4,7 @@ keepers of the workers do the rest, as always; so it is safe at any time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,10 +46,13 @@ class Recovery:
     live_executors: int
 
 
-def recover(database: Database) -> Recovery:
+def recover(database: Database, on_batch: Callable[[int], None] | None = None) -> Recovery:
+    """`on_batch` is called after each transaction with the number of rows so far."""
     republished = database.transact(_reset_all)
     marked = [""] * _BATCH
     while len(marked) >= _BATCH:
+        if on_batch is not None:
+            on_batch(len(republished))
         marked = database.transact(lambda connection: make_due(connection, BACKOFF_MAX, _BATCH))
         republished += marked
     with database.snapshot() as connection:

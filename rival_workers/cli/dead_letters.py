@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,18 @@ from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import since
-from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
+from rival_workers.cli.output import (
+    ProgressLine,
+    console,
+    json_option,
+    one_line,
+    print_json,
+    printable,
+    table,
+    time_text,
+)
 from rival_workers.cli.selection import by_option, operator_name
+from rival_workers.cli.tracebacks import full_option, readable
 
 _FILTER = (
     click.option("--workflow", metavar="NAME", shell_complete=complete_workflows, help="Only those of this workflow."),
@@ -65,8 +76,9 @@ def _row(one: DeadLetter) -> tuple[Any, ...]:
 
 @dlq.command()
 @click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
+@full_option
 @json_option
-def show(run_id: str, as_json: bool) -> int:
+def show(run_id: str, full: bool, as_json: bool) -> int:
     """Show the dead letters of RUN with their errors and tracebacks."""
     with open_rival() as rival:
         found = rival.dead_letters(DeadLetterFilter(run_id=run_id), limit=1000)
@@ -75,15 +87,16 @@ def show(run_id: str, as_json: bool) -> int:
         print_json([{**dataclasses.asdict(one), "error": errors.get(one.path)} for one in found])
         return 0
     for one in found:
-        _show(one, errors.get(one.path) or {})
+        _show(one, errors.get(one.path) or {}, full)
     if not found:
         click.echo(f"{run_id} has no dead letters")
     return 0
 
 
-def _show(one: DeadLetter, error: dict[str, Any]) -> None:
+def _show(one: DeadLetter, error: dict[str, Any], full: bool) -> None:
     click.echo(f"{one.path} of {one.run_id} ({one.workflow}), failed at {time_text(one.at)}")
-    click.echo(str(error.get("traceback") or f"{one.error_type}: {one.message}").rstrip())
+    text = str(error.get("traceback") or f"{one.error_type}: {one.message}").rstrip()
+    click.echo(printable(text if full else readable(text)))
 
 
 def _which(run_id: str | None, chosen: DeadLetterFilter) -> DeadLetterFilter | list[str]:
@@ -104,7 +117,10 @@ def redrive(
     """Continue RUN, or the runs of all dead letters that match a filter, at the steps that failed."""
     with open_rival() as rival:
         which = _which(run_id, chosen)
-        done = rival.redrive(which, limit=limit, rate=rate, dry_run=dry_run, by=operator_name(by))
+        seen = itertools.count(1)
+        with ProgressLine(as_json) as line:
+            show: Callable[[str], None] = lambda one: line.show(f"redrive {next(seen):,}: {one}")  # noqa: E731
+            done = rival.redrive(which, limit=limit, rate=rate, dry_run=dry_run, by=operator_name(by), on_outcome=show)
     if as_json:
         print_json(dataclasses.asdict(done))
     else:

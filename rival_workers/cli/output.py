@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import click
 from rich.console import Console
@@ -41,6 +41,27 @@ _STYLES = {
 def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     return Console(file=stream, width=None if stream.isatty() else _UNLIMITED, highlight=False, soft_wrap=True)
+
+
+class ProgressLine:
+    """One line on stderr that is replaced while a command works, and removed at the end. On a terminal only, and never
+    with --json."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._is_shown = sys.stderr.isatty() and not as_json
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._write("")
+
+    def show(self, text: str) -> None:
+        self._write(one_line(printable(text), max(20, console(stderr=True).width - 1)))
+
+    def _write(self, text: str) -> None:
+        if self._is_shown:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
 
 def print_json(value: Any) -> None:

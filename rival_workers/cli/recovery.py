@@ -8,7 +8,7 @@ import click
 
 from rival_client.sql.recovery import Recovery
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import json_option, print_json
+from rival_workers.cli.output import ProgressLine, json_option, print_json
 
 
 @click.command()
@@ -18,8 +18,9 @@ def recover(as_json: bool) -> int:
 
     Safe at any time, also with a busy fleet. The live workers do the work; without this command they do it later.
     """
-    with open_rival() as rival:
-        found = rival.recover()
+    with open_rival() as rival, ProgressLine(as_json) as line:
+        line.show("publish again: the first rows …")
+        found = rival.recover(on_batch=lambda rows: line.show(f"publish again: {rows:,} runs, steps and events …"))
     if as_json:
         print_json(dataclasses.asdict(found))
     else:

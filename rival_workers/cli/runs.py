@@ -42,7 +42,7 @@ from rival_workers.cli.output import (
 )
 from rival_workers.cli.selection import as_arguments, filter_options
 from rival_workers.cli.start_options import start_options
-from rival_workers.cli.tracebacks import indented
+from rival_workers.cli.tracebacks import full_option, indented, readable
 
 #: A failure's message already contains these fields.
 _HIDDEN_FIELDS = ("traceback", "location")
@@ -172,8 +172,9 @@ def _workflow_row(info: WorkflowInfo) -> tuple[Any, ...]:
 @click.option("--step", metavar="PATH", help="Only this step and the steps inside it.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="Only this level and above.")
 @click.option("--follow", "-f", "follows", is_flag=True, help="Continue until the run has ended.")
+@full_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, for programs.")
-def logs(run_id: str, step: str | None, level: str, follows: bool, as_json: bool) -> None:
+def logs(run_id: str, step: str | None, level: str, follows: bool, full: bool, as_json: bool) -> None:
     """Print what the steps of RUN logged, oldest first."""
     out = console()
     with open_rival() as rival:
@@ -181,7 +182,7 @@ def logs(run_id: str, step: str | None, level: str, follows: bool, as_json: bool
             if as_json:
                 print_json_line(entry)
             else:
-                out.print(_log_line(entry))
+                out.print(_log_line(entry, full))
 
 
 def read_logs(
@@ -212,7 +213,7 @@ def has_ended(rival: Rival, run_id: str) -> bool:
     return found is None or found[1] in RUN_TERMINAL
 
 
-def _log_line(entry: LogEntry) -> Text:
+def _log_line(entry: LogEntry, full: bool) -> Text:
     step = entry.path if entry.attempt == 1 else f"{entry.path} (attempt {entry.attempt})"
     fields = "".join(f" {name}={one_line(value)}" for name, value in entry.fields.items() if name not in _HIDDEN_FIELDS)
     text = Text(f"{time_text(entry.at)} ", style="dim")
@@ -221,5 +222,5 @@ def _log_line(entry: LogEntry) -> Text:
     text.append(printable(entry.message))
     text.append(printable(fields), style="dim")
     if traceback := entry.fields.get("traceback"):
-        text.append("\n" + indented(str(traceback)))
+        text.append("\n" + indented(str(traceback) if full else readable(str(traceback))))
     return text

@@ -15,7 +15,7 @@ from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input
 from rival_workers.cli.inputs import since as moment
-from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
+from rival_workers.cli.output import ProgressLine, console, json_option, one_line, print_json, table, time_text
 from rival_workers.cli.selection import operator_name
 from rival_workers.cli.start_options import start_options
 
@@ -146,8 +146,9 @@ def fire(name: str, as_json: bool) -> int:
 @json_option
 def backfill(name: str, since: dt.datetime, until: dt.datetime | None, limit: int, dry_run: bool, as_json: bool) -> int:
     """Start the runs of ticks of schedule NAME that had none. Ticks that have a run are left alone."""
-    with open_rival() as rival:
-        how: dict[str, Any] = {"limit": limit, "dry_run": dry_run, "by": operator_name(None)}
+    how: dict[str, Any] = {"limit": limit, "dry_run": dry_run, "by": operator_name(None)}
+    with open_rival() as rival, ProgressLine(as_json) as line:
+        line.show(f"backfill {name}: at most {limit:,} runs, in one transaction …")
         found = rival.backfill_schedule(name, since, until, **how)
     if as_json:
         print_json({"name": name, "dry_run": dry_run, "run_ids": found})

@@ -6,10 +6,11 @@ import dataclasses
 import datetime as dt
 import functools
 import getpass
+import itertools
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from rival_client.sql.run_search import RunFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.inputs import fields, labels, since
 from rival_workers.cli.output import (
+    ProgressLine,
     console,
     error_text,
     json_option,
@@ -162,7 +164,7 @@ def in_bulk(rival: Rival, verb: Verb, options: VerbOptions, **arguments: Any) ->
     """Shows a preview, asks for confirmation, and applies the verb."""
     arguments = {"limit": options.limit, "by": options.by, **arguments}
     if options.yes and not options.dry_run:
-        return print_outcomes(rival.bulk(verb, options.chosen, on_outcome=progress(), **arguments), options)
+        return _apply(rival, verb, options.chosen, options, **arguments)
     preview = rival.bulk(verb, options.chosen, dry_run=True, **arguments)
     print_outcomes(preview, options)
     if not preview.done or options.dry_run or options.as_json:
@@ -173,24 +175,23 @@ def in_bulk(rival: Rival, verb: Verb, options: VerbOptions, **arguments: Any) ->
     if not click.confirm(f"{verb.replace('_', ' ')} {len(preview.done)} runs?"):
         click.echo("Nothing was changed.")
         return 0
-    return print_outcomes(rival.bulk(verb, preview.done, on_outcome=progress(), **arguments), options)
+    return _apply(rival, verb, preview.done, options, **arguments)
 
 
 def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def progress() -> Callable[[BulkOutcome], None] | None:
-    """Prints a line that counts the runs, on a terminal only."""
-    if not sys.stderr.isatty():
-        return None
-    seen: list[str] = []
+def _apply(rival: Rival, verb: Verb, runs: RunFilter | Sequence[str], options: VerbOptions, **arguments: Any) -> int:
+    of = "" if isinstance(runs, RunFilter) else f" of {len(runs):,}"
+    seen = itertools.count(1)
+    with ProgressLine(options.as_json) as line:
 
-    def count(outcome: BulkOutcome) -> None:
-        seen.append(outcome.run.run_id)
-        click.echo(f"\r\x1b[K{len(seen)}: {one_line(outcome.run.run_id, 60)}", nl=False, err=True)
+        def show(outcome: BulkOutcome) -> None:
+            line.show(f"{verb.replace('_', ' ')} {next(seen):,}{of}: {outcome.run.run_id}")
 
-    return count
+        done = rival.bulk(verb, runs, on_outcome=show, **arguments)
+    return print_outcomes(done, options)
 
 
 def print_outcomes(bulk: Bulk, options: VerbOptions) -> int:
@@ -215,8 +216,6 @@ def _as_json(bulk: Bulk) -> dict[str, Any]:
 
 
 def _print_text(bulk: Bulk, limit: int) -> None:
-    if sys.stderr.isatty() and not bulk.dry_run:
-        click.echo("\r\x1b[K", nl=False, err=True)
     if bulk.dry_run and bulk.outcomes:
         console().print(table(("run", "workflow", "status", "created", "", "would"), map(_row, bulk.outcomes)))
     elif not bulk.dry_run:

@@ -63,6 +63,7 @@ def show_run(
     timeline: Sequence[HistoryEntry] | None = None,
     *,
     every: bool = False,
+    full: bool = False,
 ) -> None:
     _facts(out, state)
     columns = ("step", "status", "attempts", "queued", "took", "")
@@ -70,7 +71,7 @@ def show_run(
     if state.attempts:
         rows = [_attempt(attempt) for attempt in state.attempts]
         _section(out, "attempts", ("step", "attempt", "outcome", "took", "error"), rows)
-    show_tracebacks(out, state, every=every)
+    show_tracebacks(out, state, every=every, full=full)
     if history is not None:
         _section(out, "history", ("time", "after", "step", "what", "took", "by", ""), _entries(history))
     if timeline is not None:

@@ -32,6 +32,7 @@ from rival_workers.cli.output import (
     status_text,
 )
 from rival_workers.cli.runs import has_ended, read_logs
+from rival_workers.cli.tracebacks import full_option
 from rival_workers.drawing import run_charts
 from rival_workers.engine.plan import Plan
 
@@ -48,14 +49,17 @@ _LATE, _LOOK_BACK = dt.timedelta(seconds=10), 4
 @click.option("--timeline", is_flag=True, help="Also when each step waited and ran, as bars.")
 @click.option("--logs", is_flag=True, help="Also what its steps logged.")
 @click.option("--watch", "watches", is_flag=True, help="Follow it until it has ended; exit code 1 unless it completed.")
+@full_option
 @json_option
-def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, watches: bool, as_json: bool) -> int:
+def show(
+    run_id: str, every: bool, history: bool, timeline: bool, logs: bool, watches: bool, full: bool, as_json: bool
+) -> int:
     """Show RUN: its steps, attempts, result and the tracebacks of failed attempts."""
     if watches and (history or timeline or logs):
         raise click.UsageError("--watch shows steps and attempts: use it without --history, --timeline and --logs")
     with open_rival() as rival:
         if watches:
-            return _watch(rival, run_id, every, as_json)
+            return _watch(rival, run_id, {"every": every, "full": full}, as_json)
         state = rival.state(run_id, fold=None if every or as_json else showing.MANY)
         plan = showing.plan_of(rival, state)
         entries = rival.history(run_id) if history or timeline else []
@@ -69,45 +73,46 @@ def show(run_id: str, every: bool, history: bool, timeline: bool, logs: bool, wa
         print_json(run_as_json(state) | {name: found for name, found in sections.items() if found is not None})
     else:
         shown = entries if history else None
-        showing.show_run(console(), state, plan, shown, lines, entries if timeline else None, every=every)
+        drawn = entries if timeline else None
+        showing.show_run(console(), state, plan, shown, lines, drawn, every=every, full=full)
     return 0
 
 
 # -- watching ---------------------------------------------------------------------------------------------
 
 
-def _watch(rival: Rival, run_id: str, every: bool, as_json: bool) -> int:
+def _watch(rival: Rival, run_id: str, how: dict[str, bool], as_json: bool) -> int:
     """Redraws on a terminal; else prints one line per entry of the history. The first read rejects an unknown run."""
-    state = rival.state(run_id, fold=None if every else showing.MANY)
+    state = rival.state(run_id, fold=None if how["every"] else showing.MANY)
     out = console()
     if as_json:
         for entry in _follow_history(rival, run_id):
             print_json_line({"run_id": run_id, **dataclasses.asdict(entry)})
     elif out.is_terminal:
-        _redraw(rival, out, state, every)
+        _redraw(rival, out, state, how)
     else:
         for entry in _follow_history(rival, run_id, slim=True):
             out.print(_line(run_id, entry))
     return 0 if rival.result(run_id).status == statuses.COMPLETED else 1
 
 
-def _redraw(rival: Rival, out: Console, state: RunState, every: bool) -> None:
+def _redraw(rival: Rival, out: Console, state: RunState, how: dict[str, bool]) -> None:
     """While the run lasts, what does not fit on the screen is cut; the last drawing is complete."""
     plan = showing.plan_of(rival, state)
     with Live(console=out, auto_refresh=False) as live:
         while True:
-            live.update(_drawn(out, state, plan, every), refresh=True)
+            live.update(_drawn(out, state, plan, how), refresh=True)
             if state.is_terminal:
                 return
             time.sleep(_POLL_INTERVAL)
-            state = rival.state(state.run_id, fold=None if every else showing.MANY)
+            state = rival.state(state.run_id, fold=None if how["every"] else showing.MANY)
 
 
-def _drawn(out: Console, state: RunState, plan: Plan, every: bool) -> Text:
+def _drawn(out: Console, state: RunState, plan: Plan, how: dict[str, bool]) -> Text:
     """Drawn on a console of its own: `Live` adds its movements of the cursor to what the terminal's console prints."""
     paper = Console(file=io.StringIO(), width=out.width, force_terminal=True, highlight=False)
     with paper.capture() as captured:
-        showing.show_run(paper, state, plan, None, None, every=every)
+        showing.show_run(paper, state, plan, None, None, None, **how)
     return Text.from_ansi(captured.get().rstrip("\n"))
 
 

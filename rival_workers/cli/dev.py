@@ -18,7 +18,7 @@ from rival_client.db.database import Database
 from rival_workers.cli.connection import DIRECTORY
 from rival_workers.cli.dashboard import beside, is_installed
 from rival_workers.cli.load_check import workflow_names
-from rival_workers.cli.output import json_option, print_json
+from rival_workers.cli.output import json_option, print_json_line
 from rival_workers.cli.worker import FleetOptions, with_fleet_options, with_workflows, workflows_option
 from rival_workers.dev.announcement import Announcement, DevServers, running_dev
 from rival_workers.dev.file_lock import is_locked
@@ -60,7 +60,8 @@ def dev(paths: Sequence[str], with_dashboard: bool, opens: bool, as_json: bool, 
     """
     _handle_signals()
     fleet_options = FleetOptions(**options)
-    settings = fleet_options.prepared(_with_default_workflows(with_workflows(WorkerSettings.from_env(), paths)))
+    given = _with_default_workflows(with_workflows(WorkerSettings.from_env(), paths))
+    settings = fleet_options.prepared(given, as_json)
     names = workflow_names(settings.workflow_paths, settings.environment()) if settings.workflow_paths else []
     shared = running_dev(DIRECTORY) is not None
     with open_stack(DIRECTORY, database_url=settings.database_url, broker_url=settings.broker_url) as stack:
@@ -130,7 +131,7 @@ def _as_json(started: Started) -> dict[str, Any]:
 
 def _print_started(started: Started, as_json: bool) -> None:
     if as_json:
-        print_json(_as_json(started))
+        print_json_line(_as_json(started))
         return
     example = started.names[0] if started.names else "NAME"
     shared = "\nShared: another `rival dev` runs in this folder; this one uses its servers and adds workers.\n"

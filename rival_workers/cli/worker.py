@@ -17,7 +17,7 @@ from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.settings import masked
 from rival_workers.cli.connection import resolved
 from rival_workers.cli.load_check import workflow_names
-from rival_workers.cli.output import json_option, print_json
+from rival_workers.cli.output import json_option, print_json_line
 from rival_workers.runtime.fleet import Fleet
 from rival_workers.runtime.logs.process_log import start_logging
 from rival_workers.settings import WorkerSettings
@@ -57,11 +57,12 @@ class FleetOptions:
         command += ["--pool", self.pool, "--concurrency", str(self.concurrency), "--loglevel", self.loglevel]
         return [*command, *(["--events"] if self.events else []), *(["--reload"] if self.reload else [])]
 
-    def prepared(self, settings: WorkerSettings) -> WorkerSettings:
+    def prepared(self, settings: WorkerSettings, as_json: bool) -> WorkerSettings:
         """The settings with the options of the command line; starts logging with them."""
-        settings = settings.with_(
-            log_format=self.log_format or settings.log_format, queues=self.queues or settings.queues
-        )
+        if as_json and self.log_format not in (None, "json"):
+            raise click.UsageError("with --json the log is JSON, too: leave --log-format out")
+        log_format = self.log_format or ("json" if as_json else settings.log_format)
+        settings = settings.with_(log_format=log_format, queues=self.queues or settings.queues)
         start_logging(self.loglevel, settings.log_format)
         return settings
 
@@ -111,7 +112,7 @@ def _options(processes: int, events: bool, reload: bool) -> list[Callable[[Any],
 def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     """Join the fleet: run steps of the given workflows until Ctrl-C or SIGTERM."""
     fleet_options = FleetOptions(**options)
-    settings = fleet_options.prepared(with_workflows(resolved(WorkerSettings), paths))
+    settings = fleet_options.prepared(with_workflows(resolved(WorkerSettings), paths), as_json)
     if not settings.workflow_paths:
         raise ConfigurationError("No workflows are given. Use `rival worker --workflows PATH` or set RIVAL_WORKFLOWS.")
     if not settings.broker_url:
@@ -120,7 +121,7 @@ def worker(paths: Sequence[str], as_json: bool, **options: Any) -> int:
     names = workflow_names(settings.workflow_paths, settings.environment())
     if as_json:
         queues = list(settings.served.in_broker)
-        print_json(
+        print_json_line(
             {"processes": fleet_options.processes, "pool": fleet_options.pool, "queues": queues, "workflows": names}
         )
     size = f"{fleet_options.processes} processes of {fleet_options.concurrency} ({fleet_options.pool})"

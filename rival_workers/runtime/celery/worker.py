@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 
 from celery import Celery
+from celery.apps import worker as apps_worker
 from celery.concurrency.prefork import TaskPool
 from celery.platforms import SecurityWarning
 from celery.worker import state
@@ -25,7 +26,7 @@ from rival_workers.runtime.celery.app import make_app
 from rival_workers.runtime.celery.broker_access import require_access
 from rival_workers.runtime.celery.lifecycle import WorkerLifecycle
 from rival_workers.runtime.celery.threads_pool import DaemonThreadPool
-from rival_workers.runtime.logs.process_log import start_logging
+from rival_workers.runtime.logs.process_log import start_logging, write_json_line
 from rival_workers.runtime.overdue_rows import Round
 from rival_workers.runtime.reloading import Reloader
 from rival_workers.settings import WorkerSettings
@@ -147,6 +148,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         settings = WorkerSettings.from_env()
         start_logging(options.loglevel, settings.log_format)
+        if settings.log_format == "json":
+            # Celery writes what its signal handlers say past all logging.
+            apps_worker.safe_say = lambda text, *_: write_json_line("rival.worker", text)
         logging.getLogger("celery").setLevel(max(logging.getLogger().level, logging.WARNING))
         register_paths(settings.workflow_paths)
         Worker(settings, default_registry, **how).run(loglevel=options.loglevel, events=options.events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import os
 import sys
 from typing import Any
 
@@ -26,8 +27,16 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
+def write_json_line(logger: str, message: str) -> None:
+    """From a signal handler: without the lock of a handler, which the interrupted code may hold."""
+    record = logging.LogRecord(logger, logging.INFO, "", 0, message, None, None)
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{JsonLines().format(record)}\n".encode())
+
+
 def start_logging(level: str, form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(CONSOLE))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    # A warning of Python would be lines of text between the objects.
+    logging.captureWarnings(form == "json")
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -18,7 +18,7 @@ from tests.support.dashboard import Site
 from tests.support.inline import Inline
 
 #: What belongs to a terminal: processes, installation, and the server of the dashboard itself.
-OF_A_TERMINAL = {"worker", "dev", "dashboard", "flower", "doctor", "db", "demo", "completion"}
+OF_A_TERMINAL = {"worker", "dev", "dashboard", "flower", "db", "demo", "completion"}
 #: Actions that no command has, because they are about the browser or about what a page shows.
 OF_A_BROWSER = {
     "/session",

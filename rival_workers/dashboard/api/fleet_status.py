@@ -97,7 +97,7 @@ def recover(call: Call) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route("GET", "/fleet", "viewer", fleet, "Read executors, queues and what is parked"),
-    Route("GET", "/doctor", "viewer", doctor, "Check database, broker, workers, clocks and settings"),
+    Route("GET", "/fleet", "viewer", fleet, "Read executors, queues and what is parked", does="top"),
+    Route("GET", "/doctor", "viewer", doctor, "Check database, broker, workers, clocks and settings", does="doctor"),
     Route("POST", "/fleet/recover", "admin", recover, "Publish lost messages again", body=Confirmed, does="recover"),
 )

@@ -25,6 +25,8 @@ DEFAULT_LIMIT = 1024 * 1024
 MAX_DEPTH = 200
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+#: What cannot be changed in place.
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
@@ -61,13 +63,16 @@ def _encode(value: Any) -> Any:
     raise TypeError(f"{type(value).__qualname__} is not JSON")
 
 
+_encode_value = json.JSONEncoder(default=_encode, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+
 # "\\u0000" and lone surrogates are legal JSON text but no Postgres text; refusing them here gives both
 # stores one behaviour and the user a reason instead of a database error.
 def _refuse_unstorable(text: str, what: str) -> None:
     if "\\u0000" in text and "\x00" in "".join(_strings(json.loads(text))):
         raise InvalidPayload(f"{what} holds a NUL character (\\u0000), which Postgres cannot store")
     try:
-        text.encode()
+        _ = text.isascii() or text.encode()
     except UnicodeEncodeError:
         raise InvalidPayload(f"{what} holds a lone surrogate, which is not valid Unicode") from None
 
@@ -98,7 +103,7 @@ def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> Json:
     if value is None:
         return NULL
     try:
-        text = json.dumps(value, default=_encode, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = _encode_value(value)
     except RecursionError as error:
         raise InvalidPayload(f"{what} is not JSON: it holds itself, or has too many levels") from error
     except (TypeError, ValueError) as error:
@@ -122,6 +127,8 @@ def load(text: str | bytes | None) -> Any:
 
 def copied(value: Any) -> Any:
     """The value as the store would return it again: what user code does to one copy changes no other."""
+    if type(value) is dict and all(type(key) is str and type(one) in _SCALARS for key, one in value.items()):
+        return value.copy()
     return json.loads(json.dumps(value)) if isinstance(value, dict | list) else value
 
 

@@ -17,6 +17,7 @@ from rival_client.model.policy_rules import DEFAULTS, Because, Layer, Resolved, 
 from rival_client.model.run_policies import NO_RULES, Rulebook, RunPolicies, load_run_policies
 from rival_client.model.step_config import StepConfig, Target
 from rival_workers.engine import paths
+from rival_workers.engine.effects import Advance
 from rival_workers.engine.nodes import FlowNode, SleepNode, StepNode, WaitNode, WorkflowNode
 from rival_workers.engine.plan import Place, Plan
 from rival_workers.engine.policy_document import NO_POLICIES as NO_POLICIES
@@ -57,6 +58,8 @@ class Policies:
         #: By place: a for_each has many paths, and one place.
         self._resolved: dict[str, Resolved] = {}
         self._over: dict[Any, Policies] = {}
+        #: What follows from the success of a plain step, by path.
+        self.advances: dict[str, Advance] = {}
         #: These options without the rules of the fleet, and the rules of the run as stored.
         self.base: Policies = self
         self.given: Mapping[str, Any] | None = None

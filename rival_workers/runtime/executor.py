@@ -14,8 +14,8 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from rival_client.errors import DatabaseError
 from rival_workers.runtime.host import host_name
@@ -46,44 +46,23 @@ class RunningAttempts:
         self._lock = threading.Lock()
         self._local = threading.local()
         #: The attempts of each message that is being handled.
-        self._messages: dict[object, set[Claim]] = {}
+        self._messages: set[_Message] = set()
         self._claims_in_flight: set[object] = set()
         #: Rows that do not run here, each with the claims in flight that may be theirs.
         self._suspects: dict[Claim, set[object]] = {}
 
-    @contextmanager
-    def message(self) -> Iterator[None]:
+    def message(self) -> AbstractContextManager[None]:
         """Handle one message. The end of the block removes all attempts that were added within it."""
-        mine, before = object(), getattr(self._local, "message", None)
-        with self._lock:
-            self._messages[mine] = set()
-        self._local.message = mine
-        try:
-            yield
-        finally:
-            self._local.message = before
-            with self._lock:
-                del self._messages[mine]
+        return _Message(self)
 
     def add(self, claim: Claim) -> None:
         """Within a message: the attempt runs here until its outcome is committed or it is released."""
         with self._lock:
-            self._messages[self._local.message].add(claim)
+            self._local.message.claims.add(claim)
 
     def remove(self, claim: Claim) -> None:
         with self._lock:
-            self._messages[self._local.message].discard(claim)
-
-    @contextmanager
-    def claim_in_flight(self) -> Iterator[None]:
-        mark = object()
-        with self._lock:
-            self._claims_in_flight.add(mark)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._claims_in_flight.discard(mark)
+            self._local.message.claims.discard(claim)
 
     @property
     def claims_in_flight(self) -> int:
@@ -92,16 +71,59 @@ class RunningAttempts:
     @property
     def all(self) -> set[Claim]:
         with self._lock:
-            return set().union(*self._messages.values())
+            return set().union(*(message.claims for message in self._messages))
 
     def strays(self, rows: Sequence[RunningAttempt]) -> list[RunningAttempt]:
         """Those of the rows, which were just read, that this process does not run."""
         with self._lock:
-            here = set().union(*self._messages.values())
+            here = set().union(*(message.claims for message in self._messages))
             unknown = {row.claim: row for row in rows if row.claim not in here}
             in_flight = set(self._claims_in_flight)
             self._suspects = {claim: self._suspects.get(claim, in_flight) & in_flight for claim in unknown}
             return [row for claim, row in unknown.items() if not self._suspects[claim]]
+
+
+class _Message:
+    """The attempts of one message that is being handled."""
+
+    __slots__ = ("_before", "_running", "claims")
+
+    def __init__(self, running: RunningAttempts) -> None:
+        self._running = running
+        self.claims: set[Claim] = set()
+
+    def __enter__(self) -> None:
+        local = self._running._local
+        self._before = getattr(local, "message", None)
+        with self._running._lock:
+            self._running._messages.add(self)
+        local.message = self
+
+    def __exit__(self, *_: object) -> None:
+        self._running._local.message = self._before
+        with self._running._lock:
+            self._running._messages.discard(self)
+
+
+class _ClaimInFlight:
+    """A statement that may claim a step for this executor."""
+
+    __slots__ = ("_executor",)
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def __enter__(self) -> None:
+        running = self._executor.running
+        with running._lock:
+            running._claims_in_flight.add(self)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        running = self._executor.running
+        with running._lock:
+            running._claims_in_flight.discard(self)
+        if kind is not None and issubclass(kind, DatabaseError):
+            self._executor.compare_soon()
 
 
 class Executor:
@@ -142,17 +164,11 @@ class Executor:
         except DatabaseError as error:
             log.warning("executor %s could not be removed; its lease will expire: %s", self.id, error)
 
-    @contextmanager
-    def claiming(self) -> Iterator[None]:
+    def claiming(self) -> AbstractContextManager[None]:
         """Wraps a statement that may claim a step for this executor. Add the claimed attempt to `running` within the
         block. A claim whose answer was lost may have committed: the next heartbeats compare.
         """
-        try:
-            with self.running.claim_in_flight():
-                yield
-        except DatabaseError:
-            self.compare_soon()
-            raise
+        return _ClaimInFlight(self)
 
     def compare_soon(self) -> None:
         """A row may be `running` in the table only: compare at each of the next heartbeats."""

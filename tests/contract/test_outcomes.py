@@ -206,9 +206,9 @@ def test_a_read_that_fails_in_the_middle_of_user_code_is_not_the_steps_failure(i
     def reads(ctx: Any) -> Any:
         try:
             return {
-                "read_step": lambda: inline.coordinator._reads.step("r", "a"),
-                "read_item": lambda: inline.coordinator._reads.item("r", "a"),
-                "failure_of": lambda: inline.coordinator._reads.failure("r"),
+                "read_step": lambda: inline.coordinator.reads.step("r", "a"),
+                "read_item": lambda: inline.coordinator.reads.item("r", "a"),
+                "failure_of": lambda: inline.coordinator.reads.failure("r"),
             }[operation]() and None
         except Exception:
             return "swallowed"

@@ -21,6 +21,23 @@ from rival_workers.engine.names import NameScope
 from rival_workers.runtime.logs.step_log import StepLog
 
 
+class lazy:
+    """A value that is made when it is first read. Unlike `cached_property` it takes no lock, which costs more than most
+    values do: a context is read by one attempt."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        value = instance.__dict__[self._name] = self._make(instance)
+        return value
+
+
 @dataclass(frozen=True)
 class RunInfo:
     """The run an attempt belongs to."""
@@ -131,7 +148,11 @@ class NotExternal(RivalError):
 class Beats(Protocol):
     """The heartbeat of an attempt."""
 
+    #: The timer of the attempt's limit.
+    timer: Any
+
     def beat(self, progress: Any = None) -> None: ...
+    def flush(self) -> None: ...
     @property
     def last_progress(self) -> Any: ...
 
@@ -203,11 +224,11 @@ class Context:
             raise NotExternal(self.run.step)
         return str(self.token)
 
-    @cached_property
+    @lazy
     def input(self) -> Any:
         return self.read_input()
 
-    @cached_property
+    @lazy
     def item(self) -> Any:
         """The item of a for_each."""
         return self.read_item()

@@ -12,14 +12,16 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 
+def are_visible() -> bool:
+    """Whether Ctrl-C cannot come here, or has a handler of Python code."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return True
+    return signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+
+
 @contextmanager
 def visible_interrupts() -> Iterator[None]:
     """Makes Ctrl-C recognizable within the block: Python's own handler is written in C and leaves no frame."""
-    if threading.current_thread() is not threading.main_thread() or (
-        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield
-        return
     signal.signal(signal.SIGINT, _interrupt)
     try:
         yield

@@ -17,7 +17,7 @@ from rival_workers.engine.decisions import Failure, Success
 from rival_workers.errors import BACKOFFS, BEHAVIORS, StepError
 from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
-from rival_workers.runtime.attempt.interrupts import is_from_signal, visible_interrupts
+from rival_workers.runtime.attempt.interrupts import are_visible, is_from_signal, visible_interrupts
 from rival_workers.runtime.flow.signals import Killed, Moved, Suspend, failed_checkpoints
 from rival_workers.runtime.logs.tracebacks import MAX_TRACEBACK, location, traceback_text
 
@@ -34,6 +34,8 @@ def call(
     """Run the attempt. An exception of any type that user code raises fails the step. An exception that a signal
     handler raises ends the process.
     """
+    if are_visible():
+        return _called(injection, context, max_payload, kind, returns)
     with visible_interrupts():
         return _called(injection, context, max_payload, kind, returns)
 

@@ -4,28 +4,24 @@ with a committed outcome or is released; no row stays `running`.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError, DatabaseRefused, InvalidPayload
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.completion_token import CompletionToken
-from rival_client.model.kinds import EXTERNAL, FLOW
-from rival_client.model.step_config import shortest
-from rival_workers.definition.function_calls import Call
+from rival_client.model.kinds import EXTERNAL
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry, Success, decide
-from rival_workers.runtime.attempt.attempts import Attempt, Verdict, context_of, next_attempt
+from rival_workers.runtime.attempt.attempts import Attempt, Verdict, next_attempt
 from rival_workers.runtime.attempt.breaker_guard import BreakerGuard, Postponed, refused_outcome
+from rival_workers.runtime.attempt.calls import StepCalls
 from rival_workers.runtime.attempt.claiming import Claiming
-from rival_workers.runtime.attempt.context import Context, Ended
+from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.external_steps import External
 from rival_workers.runtime.attempt.hook_calls import HookCalls, described
 from rival_workers.runtime.attempt.interrupts import is_from_signal
@@ -34,15 +30,11 @@ from rival_workers.runtime.attempt.outage import AttemptReads, OutageRetry
 from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.attempt.release import AttemptRelease
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
-from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver
-from rival_workers.runtime.attempt.time_limits import Heartbeat, TimeLimits
+from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver, Report, no_report
+from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.flow.async_context import AsyncFlowContext
-from rival_workers.runtime.flow.commits import FlowCommits
 from rival_workers.runtime.flow.signals import Again, Killed, Moved, OutOfReach, Suspend
-from rival_workers.runtime.flow.step_options import FlowPolicies
-from rival_workers.runtime.flow.sync_context import FlowContext
 from rival_workers.runtime.logs.failure_log import failed_attempt
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.stream import LogStream
@@ -54,7 +46,7 @@ from rival_workers.store.interface import Store
 log = logging.getLogger("rival.coordinator")
 
 
-class AttemptPipeline(Claiming):
+class AttemptPipeline(Claiming, StepCalls):
     def __init__(
         self,
         settings: WorkerSettings,
@@ -74,20 +66,16 @@ class AttemptPipeline(Claiming):
         self.calling: Calling = call
         executor.hand_back = self.transitions.hand_back
         self._outage = OutageRetry(settings.patience, store, executor)
-        self._reads, self._release = AttemptReads(store, self._outage), AttemptRelease(self.transitions, executor)
-        self._external = External(self.transitions, self._outage, self._reads.step)
+        self.reads, self._release = AttemptReads(store, self._outage), AttemptRelease(self.transitions, executor)
+        self._external = External(self.transitions, self._outage, self.reads.step)
         self._hooks = HookCalls(store, self._outage)
         #: Attempts whose timeout this process has applied while their functions ran.
         self._timed_out: set[Claim] = set()
         self._breakers = BreakerGuard(store, self.transitions, self._outage)
-        self._logs = LogStream(store.append_logs, Redaction.of(settings.redact))
-        self.limits = TimeLimits(before_kill=self._logs.flush)
+        self.logs = LogStream(store.append_logs, Redaction.of(settings.redact))
+        self.limits = TimeLimits(before_kill=self.logs.flush)
 
     # -- the pipeline -------------------------------------------------------------------------------------
-
-    def _left(self, attempt: Attempt) -> float | None:
-        """Seconds until the deadline of the run."""
-        return None if attempt.expires is None else max(0.0, attempt.expires - self.limits.clock())
 
     def _run_all(self, attempt: Attempt, deadline: float, *, observed: bool) -> Verdict:
         """Run the attempt, and then the attempts that follow in place. Returns the verdict of the first.
@@ -101,13 +89,15 @@ class AttemptPipeline(Claiming):
 
     def _run(self, attempt: Attempt, deadline: float, observed: bool) -> tuple[Verdict, Attempt | None]:
         claimed, name = attempt.claimed, attempt.definition.name
-        observer, after = self.observer if observed else NoObserver(), None
+        after: Attempt | None = None
+        report: Report = no_report
         try:
-            with observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost) as report:
-                if attempt_started.receivers:
-                    attempt_started.send(**described(attempt))
-                verdict, after = self._called(attempt, deadline)
-                report(verdict.what, verdict.error)
+            if observed:
+                report = self.observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost)
+            if attempt_started.receivers:
+                attempt_started.send(**described(attempt))
+            verdict, after = self._called(attempt, deadline)
+            report(verdict.what, verdict.error)
         except Killed:
             raise
         except BaseException as error:
@@ -176,67 +166,11 @@ class AttemptPipeline(Claiming):
         failpoint("after_claim_commit")
         return again if isinstance(again, Attempt) else None
 
-    def _call(self, attempt: Attempt) -> Success | Failure:
-        """The only place where user code runs: no transaction is open, and the timer of its limit is set."""
-        claimed, position = attempt.claimed, attempt.position
-        its_call = attempt.definition.call_at(claimed.path)
-        assert its_call is not None, "a claim is only made for a step that is known"
-        heartbeat = self._heartbeat(attempt)
-        context = self._context(attempt, its_call, heartbeat)
-        returns = attempt.definition.returns_at(claimed.path)
-        try:
-            with (
-                self.limits.kept(
-                    position.config,
-                    lambda: self._own_timeout(position, claimed.timeout_token),
-                    self.transitions.left(position),
-                ) as heartbeat.timer,
-                self.limits.until(self._left(attempt), position.config, lambda: self._expire(position)),
-            ):
-                how = (its_call.injection, context, self.settings.max_payload, claimed.kind, returns)
-                return self._hooks.around(attempt, lambda: self.calling(*how))
-        finally:
-            heartbeat.flush()
-            self._logs.finish(context.log, self._outage)
-
-    def _heartbeat(self, attempt: Attempt) -> Heartbeat:
-        claimed = attempt.claimed
-        before = None if claimed.attempt == 1 and not claimed.lost else partial(self._reads.step, *attempt.where)
-        return Heartbeat(
-            attempt.claim, attempt.position.config, self.store, self.limits.clock, self.settings.max_payload, before
-        )
-
-    def _context(self, attempt: Attempt, its_call: Call, heartbeat: Heartbeat) -> Context:
-        context = context_of(attempt, self._reads.step, self._reads.item, self._reads.failure, self._logs)
-        context.beats, context.metadata = heartbeat, attempt.position.config.metadata
-        context.log.level = attempt.position.config.log_level
-        if attempt.claimed.kind == EXTERNAL:
-            context.token = CompletionToken(*attempt.where, attempt.claim.token)
-        context.read_remaining = self.limits.remaining(
-            attempt.position.config.timeout,
-            lambda: shortest(self.transitions.left(attempt.position), self._left(attempt)),
-        )
-        context.allow_shell, context.is_over = self.settings.allow_shell, lambda: self._reads.is_over(attempt.claim)
-        if attempt.claimed.kind != FLOW:
-            return context
-        commits = FlowCommits(
-            attempt.position,
-            self.store,
-            self.doorbell,
-            self._outage,
-            self.limits,
-            self.settings,
-            self.transitions.failures,
-        )
-        kind = AsyncFlowContext if _is_async(its_call.injection.function) else FlowContext
-        policies = FlowPolicies(attempt.position.policies, attempt.claimed.path, its_call.predicates)
-        return kind.of(context, commits, policies, self.registry.newest)
-
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
         """Writes to the run's log before the commit, and to the worker's log only if the commit succeeds."""
         position, failures = attempt.position, self.transitions.failures
         outcome = failures.redacted(outcome)
-        decision = self._outage.keep(lambda: self.transitions.decide(position, outcome, self._left(attempt)))
+        decision = self._outage.keep(lambda: self.transitions.decide(position, outcome, self.left(attempt)))
         failed = failed_attempt(position, outcome, decision)
         failures.store(failed, self._outage.keep)
         return self._settle(attempt, decision, deadline, report=lambda: failures.log_attempt(failed))
@@ -314,19 +248,3 @@ class AttemptPipeline(Claiming):
 
     def _may_continue(self, deadline: float) -> bool:
         return not self.stopping and time.monotonic() < deadline
-
-    # -- timeouts of attempts that run in this process ----------------------------------------------------
-
-    def _expire(self, position: Position) -> bool:
-        return self.transitions.expire(position.claim.run_id, position.workflow, position.version)
-
-    def _own_timeout(self, position: Position, timeout_token: int) -> bool:
-        claim = replace(position.claim, token=timeout_token, guard="timeout_token")
-        if not self.transitions.time_out(replace(position, claim=claim)):
-            return False
-        self._timed_out.add(position.claim)
-        return True
-
-
-def _is_async(function: object) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rival_client.broker.message import StepMessage
+from rival_client.model import statuses
+from rival_client.model.kinds import STEP
 from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_client.model.step_config import StepConfig
 from rival_workers.engine import interpreter
@@ -12,10 +14,13 @@ from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.paths import FALLBACK
 from rival_workers.engine.policies import Policies
+from rival_workers.runtime.attempt.context import lazy
 from rival_workers.store.claim_records import Claim, FinishResult
 
+SUCCEEDED = (statuses.COMPLETED, statuses.SKIPPED)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Position:
     """A step before a transition: its claim, its place in the plan, and its options."""
 
@@ -34,12 +39,21 @@ class Position:
     #: When the step must have ended, by the monotonic clock of this process.
     until: float | None = None
 
-    @property
+    @lazy
     def config(self) -> StepConfig:
         return self.policies.at(self.claim.path)
 
     def advance(self, end: End | FallBack, policies: Policies) -> Advance:
         """`policies`: of the steps that open now."""
+        # What follows from the success of a plain step depends on nothing else.
+        if self.kind != STEP or end.status not in SUCCEEDED or "[" in self.claim.path:
+            return self._advance(end, policies)
+        found = policies.advances.get(self.claim.path)
+        if found is None:
+            found = policies.advances[self.claim.path] = self._advance(end, policies)
+        return found
+
+    def _advance(self, end: End | FallBack, policies: Policies) -> Advance:
         path = self.claim.path
         base = path.removesuffix(FALLBACK)
         instead = policies.at(base).on_failure if base != path else "halt"

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 
 Report = Callable[[str, dict[str, Any] | None], None]
 
 
 class AttemptObserver(Protocol):
-    def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> AbstractContextManager[Report]:
-        """Wraps one attempt; the body reports its verdict and error."""
+    def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> Report:
+        """One attempt begins; the caller reports its verdict and error."""
+
+
+def no_report(what: str, error: dict[str, Any] | None) -> None:
+    """Of an attempt that is not observed."""
 
 
 class NoObserver:
-    @contextmanager
-    def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> Iterator[Report]:
-        yield lambda what, error: None
+    def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> Report:
+        return no_report
 
 
 #: Counts since the start of this process: messages, garbage, parked, mismatched.

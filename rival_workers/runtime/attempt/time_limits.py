@@ -53,13 +53,6 @@ class TimeLimits:
         with self._limited(shortest(config.limit, left), kills, when_over) as timer, self._watchdog.watching(within):
             yield timer
 
-    def remaining(
-        self, timeout: float | None, until_deadline: Callable[[], float | None]
-    ) -> Callable[[], float | None]:
-        """Seconds until the first limit of an attempt that begins now: its timeout, or a deadline."""
-        began = self.clock()
-        return lambda: shortest(None if timeout is None else began + timeout - self.clock(), until_deadline())
-
     def until(
         self, left: float | None, config: StepConfig, when_over: Callable[[], bool]
     ) -> AbstractContextManager[Timer | None]:

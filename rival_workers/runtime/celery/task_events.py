@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
 
 from rival_client.broker.doorbell import Breaker
 from rival_client.broker.message import attempt_id, step_label
-from rival_workers.runtime.attempt.telemetry import Report
+from rival_workers.runtime.attempt.telemetry import Report, no_report
 
 Send = Callable[..., None]
 
@@ -76,11 +75,9 @@ class AttemptEvents:
         self._sink = sink
         self._breaker = Breaker(BREAK_SECONDS)
 
-    @contextmanager
-    def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> Iterator[Report]:
+    def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> Report:
         if not self._sink.wanted or not self._breaker.allows():
-            yield lambda what, error: None
-            return
+            return no_report
         task_id = attempt_id(run_id, path, attempt, lost)
         started = time.monotonic()
         arguments = {"args": f"(run={run_id!r}, step={path!r}, attempt={attempt})", "kwargs": "{}"}
@@ -99,7 +96,7 @@ class AttemptEvents:
             else:
                 self._send("task-failed", uuid=task_id, exception=text, traceback=(error or {}).get("traceback", ""))
 
-        yield report
+        return report
 
     def _send(self, kind: str, **fields: Any) -> None:
         if not self._breaker.allows():

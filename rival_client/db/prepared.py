@@ -8,11 +8,13 @@ cost a cursor several times what the call itself does, and the few statements us
 from __future__ import annotations
 
 import re
+import struct
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import psycopg
@@ -25,6 +27,8 @@ from rival_client.db.database_errors import repeat_conflicts, translated
 WAIT_INTERVAL = 0.1
 
 Value = str | int | float | None
+#: A value, or a column of them.
+GroupValue = Value | Sequence[str | None] | Sequence[int] | Sequence[float | None]
 Row = tuple[str | None, ...]
 
 
@@ -45,6 +49,21 @@ class Statement:
 
     def values(self, given: Mapping[str, Value]) -> list[bytes | None]:
         return [_bytes(given[name]) for name in self.parameters]
+
+    @cached_property
+    def column_types(self) -> dict[str, str]:
+        """The element type of each parameter that is an array, as its cast says."""
+        found = {f"${number}": name for number, name in enumerate(self.parameters, 1)}
+        return {found[number]: kind for number, kind in re.findall(r"(\$\d+)::(\w+)\[\]", self.sql)}
+
+    def columns(self, given: Mapping[str, GroupValue]) -> tuple[list[bytes | None], list[int]]:
+        """Arrays travel in the binary format, in which nothing needs to be escaped; all else as text."""
+        types = self.column_types
+        values = [
+            _ARRAYS[types[name]](given[name]) if name in types else _bytes(given[name])  # type: ignore[arg-type]
+            for name in self.parameters
+        ]
+        return values, [pq.Format.BINARY if name in types else pq.Format.TEXT for name in self.parameters]
 
 
 class PreparedPool:
@@ -81,6 +100,16 @@ class PreparedPool:
                     raise _error(result)
         return _first_row(results[-1])
 
+    def fetch_groups(self, calls: Sequence[tuple[Statement, Mapping[str, GroupValue]]]) -> list[list[Row]]:
+        """All rows of each statement, in one transaction and one round trip. A DatabaseError leaves open whether it was
+        committed, unless the database itself has rejected it."""
+        with self._lent() as line:
+            results = line.together([(statement, *statement.columns(values)) for statement, values in calls])
+            for result in results:
+                if result.status != pq.ExecStatus.TUPLES_OK:
+                    raise _error(result)
+        return [[_row(result, number) for number in range(result.ntuples)] for result in results]
+
     @contextmanager
     def _lent(self) -> Iterator[_Line]:
         """A connection for one call. After an error its state is unknown: it is not used again."""
@@ -115,6 +144,10 @@ class PreparedPool:
             connection.close()
 
 
+#: A statement, its values and their formats; None: all are text.
+Call = tuple[Statement, Sequence[bytes | None], Sequence[int] | None]
+
+
 @dataclass
 class _Line:
     connection: psycopg.Connection[Any]
@@ -129,16 +162,19 @@ class _Line:
             self.prepared.add(statement.name)
 
     def in_turn(self, statements: Sequence[Statement], values: Mapping[str, Value]) -> list[Any]:
+        return self.together([(statement, statement.values(values), None) for statement in statements])
+
+    def together(self, calls: Sequence[Call]) -> list[Any]:
         """What is sent before a sync is one transaction, in which each statement has a snapshot of its own."""
-        for statement in statements:
+        for statement, _, _ in calls:
             self.prepare(statement)
         pgconn = self.pgconn
         pgconn.enter_pipeline_mode()
-        for statement in statements:
-            pgconn.send_query_prepared(statement.name, statement.values(values))
+        for statement, values, formats in calls:
+            pgconn.send_query_prepared(statement.name, values, formats)
         pgconn.pipeline_sync()
         _wait(generators.send(pgconn), pgconn)
-        results = [_wait(generators.fetch_many(pgconn), pgconn)[-1] for _ in statements]
+        results = [_wait(generators.fetch_many(pgconn), pgconn)[-1] for _ in calls]
         _wait(generators.fetch_many(pgconn), pgconn)  # the sync's own
         pgconn.exit_pipeline_mode()
         return results
@@ -150,9 +186,11 @@ def _wait(communication: Any, pgconn: Any) -> Any:
 
 
 def _first_row(result: Any) -> Row | None:
-    if result.ntuples == 0:
-        return None
-    return tuple(_text(result.get_value(0, column)) for column in range(result.nfields))
+    return None if result.ntuples == 0 else _row(result, 0)
+
+
+def _row(result: Any, number: int) -> Row:
+    return tuple([_text(result.get_value(number, column)) for column in range(result.nfields)])
 
 
 def _error(result: Any) -> psycopg.Error:
@@ -173,3 +211,33 @@ def _bytes(value: Value) -> bytes | None:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
+
+
+# -- arrays in the binary format: a header, then the length and the bytes of each element ------------------
+
+_HEADER, _LENGTH = struct.Struct("!iiIii").pack, struct.Struct("!i").pack
+_INT, _FLOAT = struct.Struct("!ii").pack, struct.Struct("!id").pack
+_NULL = _LENGTH(-1)
+_TEXT_OID, _INT_OID, _FLOAT_OID = 25, 23, 701
+
+
+def _array(oid: int, elements: Sequence[bytes]) -> bytes:
+    """The header has the dimensions, whether there can be NULLs, the element type, the size and the first index."""
+    return b"".join((_HEADER(1, 1, oid, len(elements), 1), *elements))
+
+
+def _text_array(values: Sequence[str | None]) -> bytes:
+    encoded = [None if value is None else value.encode() for value in values]
+    return _array(_TEXT_OID, [_NULL if one is None else _LENGTH(len(one)) + one for one in encoded])
+
+
+def _int_array(values: Sequence[int]) -> bytes:
+    return _array(_INT_OID, [_INT(4, value) for value in values])
+
+
+def _float_array(values: Sequence[float | None]) -> bytes:
+    return _array(_FLOAT_OID, [_NULL if value is None else _FLOAT(8, value) for value in values])
+
+
+#: By the type of the elements.
+_ARRAYS: dict[str, Callable[[Any], bytes]] = {"text": _text_array, "int": _int_array, "float8": _float_array}

@@ -111,6 +111,8 @@ class FinishResult:
     ended_as: str | None = None
     #: Steps, also of other runs, that have waited for the slots of this one.
     grants: tuple[Grant, ...] = ()
+    #: The clients that wait for the end of the run are notified already.
+    is_announced: bool = False
 
     def token_of(self, opening: OpenRow) -> int:
         return self.token if opening.token is None else opening.token

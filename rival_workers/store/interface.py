@@ -43,6 +43,7 @@ from rival_workers.store.claim_records import (
     WorkflowVersion,
 )
 from rival_workers.store.flow_records import ChildRun, FlowCommit, FlowProgress, SpawnedChild, StoredFlow
+from rival_workers.store.group_commits import Commit
 from rival_workers.store.sweep_records import (
     Due,
     DueEvent,
@@ -75,6 +76,8 @@ class Store(Protocol):
     def load_workflow(self, name: str, version: str) -> WorkflowInfo | None: ...
 
     # -- moving a run
+    def can_group(self, commit: Commit) -> bool: ...
+    def commit_group(self, commits: Sequence[Commit]) -> list[Any]: ...
     # `of`: only if the run's row names this workflow and version. None: the caller has read them from the row.
     def begin_run(
         self,

@@ -25,6 +25,7 @@ from rival_client.sql.workflows import workflow_version
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import NO_POLICIES, Policies, PolicyDocument
 from rival_workers.engine.step_limits import limits_of
+from rival_workers.store.group_commits import GroupCommits
 from rival_workers.store.sql.breakers import BreakersSql
 from rival_workers.store.sql.claims import ClaimsSql
 from rival_workers.store.sql.events import EventsSql
@@ -74,6 +75,7 @@ class SqlStore(
     OperatorSql,
     SchedulesSql,
     BreakersSql,
+    GroupCommits,
 ):
     def __init__(
         self,

@@ -556,7 +556,7 @@ def test_each_fast_path_was_taken(taken: Counter[str]) -> None:
 
 # -- the files --------------------------------------------------------------------------------------------
 
-FILES = ("steps.sql", "flows.sql", "events.sql", "limits.sql")
+FILES = ("steps.sql", "flows.sql", "events.sql", "limits.sql", "groups.sql")
 STATEMENTS = {name: one.sql for file in FILES for name, one in load_statements(file).items()}
 #: The guard of each statement that changes a row: its verb, and the statuses that it takes of those in the table.
 STEP_GUARDS = {
@@ -577,12 +577,15 @@ STEP_GUARDS = {
     "rival_finish_step_limited": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_limited_and_complete": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_limited_of_lane": ("finish_step", r"AND status = ('\w+')", {"running"}),
+    "rival_finish_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
 }
 RUN_GUARDS = {
     "rival_begin_run": ("begin_run", r"AND status = ('\w+')"),
     "rival_finish_step_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
     "rival_begin_run_limited": ("begin_run", r"AND status = ('\w+')"),
     "rival_finish_step_limited_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
+    "rival_begin_runs": ("begin_run", r"AND \(run\.status = ('\w+')\)"),
+    "rival_finish_steps": ("end_run", r"done\.run_id AND \(run\.status IN \(([^)]*)\)"),
 }
 #: It grants tickets, and changes no run and no step.
 WITHOUT_GUARD = {"rival_look_again"}
@@ -599,7 +602,7 @@ def test_the_guard_of_a_step_is_that_of_the_transition_table(statement: str) -> 
     verb, pattern, statuses = STEP_GUARDS[statement]
     assert guarded(statement, pattern) == statuses
     assert statuses <= step_sources(verb)
-    assert re.search(r"token = (\$\d|wait\.token)", STATEMENTS[statement])
+    assert re.search(r"token = (\$\d|wait\.token|given\.token)", STATEMENTS[statement])
 
 
 @pytest.mark.parametrize("statement", RUN_GUARDS)
@@ -629,6 +632,6 @@ def test_lists_and_numbers_in_the_files_are_those_of_the_code() -> None:
 
 def test_each_statement_is_a_fast_path_or_the_lock_of_one() -> None:
     used = {one.name.decode() for path in FAST_PATHS for one in (path.statement, path.lock) if one is not None}
-    assert used == {*STATEMENTS}
+    assert used | {*load_statements("groups.sql")} == {*STATEMENTS}
     for path in FAST_PATHS:
         assert callable(getattr(SqlStore, path.shortcuts))

@@ -129,6 +129,29 @@ def test_a_hot_statement_uses_its_index(crowded: Stage, statement: Statement) ->
     assert not set(full_scans(plan)) & BIG, json.dumps(plan, indent=1)
 
 
+def indexes(plan: Any) -> set[str]:
+    """Every index that the plan reads."""
+    if isinstance(plan, list):
+        return {name for part in plan for name in indexes(part)}
+    found = {plan["Index Name"]} if "Index Name" in plan else set()
+    return found | indexes([plan[key] for key in ("Plan",) if key in plan] + plan.get("Plans", []))
+
+
+IN_GROUPS = load_statements("groups.sql")
+
+
+@pytest.mark.parametrize("name", ["rival_begin_runs", "rival_finish_steps"])
+def test_a_statement_for_a_group_finds_each_row_by_its_primary_key(crowded: Stage, name: str) -> None:
+    """Not through an index of unfinished rows, of which it would read all."""
+    with crowded.database.transaction() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute(IN_GROUPS["rival_group_settings"].sql)
+        plan = generic_plan(cursor, IN_GROUPS[name].sql)
+    assert not set(full_scans(plan)) & BIG, json.dumps(plan, indent=1)
+    assert indexes(plan) <= {"rival_runs_pkey", "rival_steps_pkey"}, json.dumps(plan, indent=1)
+    assert not {"Hash Join", "Merge Join"} & set(re.findall(r'"Node Type": "([^"]*)"', json.dumps(plan)))
+
+
 def generic_plan(cursor: Any, statement: str) -> Any:
     """The plan for any values, as Postgres has it once a statement has been used some times. `EXPLAIN (GENERIC_PLAN)`
     is missing in Postgres 15."""

@@ -15,6 +15,7 @@ from rival_workers.store.postgres.flows import (
     RECORD_CHECKPOINT,
     PostgresFlows,
 )
+from rival_workers.store.postgres.groups import PostgresGroups
 from rival_workers.store.postgres.limited_claims import LIMITED, PostgresLimits
 from rival_workers.store.postgres.limited_finishes import FINISH_LIMITED, LOOK_AGAIN
 from rival_workers.store.postgres.statements import FastPath, array_of
@@ -38,7 +39,7 @@ FAST_PATHS: tuple[FastPath[Any, Any], ...] = (
 )
 
 
-class PostgresStore(PostgresLimits, PostgresFlows, PostgresEvents, SqlStore):
+class PostgresStore(PostgresLimits, PostgresGroups, PostgresFlows, PostgresEvents, SqlStore):
     def __init__(self, database: Database, **options: Any) -> None:
         super().__init__(database, **options)
         self._prepared = PreparedPool(database.url)

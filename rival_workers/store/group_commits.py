@@ -1,0 +1,66 @@
+"""Commits that a store can make together with those of other runs, in one transaction. Each row has its own guard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final
+
+from rival_client.model.limits import Limit
+from rival_workers.engine.decisions import End, FallBack
+from rival_workers.engine.effects import Advance
+from rival_workers.store.claim_records import Begun, Claim, FinishResult, Without, WorkflowVersion
+
+if TYPE_CHECKING:
+    from rival_workers.store.interface import Store
+
+
+@dataclass(frozen=True)
+class BeginRun:
+    run_id: str
+    token: int
+    advance: Advance
+    claim_for: str | None
+    of: WorkflowVersion | None = None
+    limits: Sequence[Limit] = ()
+    without: Without | None = None
+
+    def apply(self, store: Store) -> Begun:
+        how: dict[str, Any] = {"claim_for": self.claim_for, "of": self.of, "limits": self.limits}
+        return store.begin_run(self.run_id, self.token, self.advance, **how, without=self.without)
+
+
+@dataclass(frozen=True)
+class FinishStep:
+    claim: Claim
+    end: End | FallBack
+    advance: Advance
+    claim_for: str | None
+
+    def apply(self, store: Store) -> FinishResult | None:
+        return store.finish_step(self.claim, self.end, self.advance, claim_for=self.claim_for)
+
+
+Commit = BeginRun | FinishStep
+
+
+class _Answer(Enum):
+    ALONE = auto()
+
+
+#: The answer to a commit that was not made with the others: its row does not fit, or the group could not be committed.
+#: It is made alone, and then its answer says why.
+ALONE: Final = _Answer.ALONE
+
+
+class GroupCommits:
+    """A store that makes each commit alone."""
+
+    def can_group(self, commit: Commit) -> bool:
+        """Whether `commit_group` can take it."""
+        return False
+
+    def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
+        """The answer to each, or ALONE. A DatabaseError leaves open whether the group was committed."""
+        return [ALONE] * len(commits)

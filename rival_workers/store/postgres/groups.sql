@@ -1,0 +1,115 @@
+-- Groups: what steps.sql does for one run, for many runs in one statement. Two of them in one round trip are one commit.
+--
+-- Each row has the guard of the single statement. A row that does not fit is not among the results, and its caller takes
+-- the single path, which says why. Rows are given in the order of their runs, and nested loops lock them in that order,
+-- so two groups cannot deadlock. A run that an operator has locked is left out: the others must not wait for it.
+--
+-- (status = '…') IS TRUE keeps the planner from the partial indexes of unfinished rows, which would read all of them.
+
+-- name: rival_group_settings
+-- Precedes the others in their transaction. The plan must not depend on how many rows the tables had when it was made:
+-- by index and nested loop it is right for any. A group does not wait for a row that another transaction has locked: its
+-- commits are made alone then.
+SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
+       set_config('jit', 'off', true), set_config('lock_timeout', '100ms', true);
+
+-- name: rival_begin_runs
+-- joins: begin_run
+WITH given AS (
+    SELECT * FROM unnest(:'run_ids'::text[], :'tokens'::int[], :'workflows'::text[], :'versions'::text[],
+                         :'withouts'::text[], :'next_paths'::text[], :'next_kinds'::text[], :'timeouts'::float8[],
+                         :'policies'::text[])
+        WITH ORDINALITY AS given (run_id, token, workflow, version, without, next_path, next_kind, timeout, policy,
+                                  number)
+), run AS (
+    UPDATE rival_runs run
+    SET status = 'running', started_at = now(), token = run.token + 1, ring_at = deadline_at, rings = 0, parked = NULL
+    FROM given
+    WHERE run.id = given.run_id AND run.token = given.token AND (run.status = 'pending') IS TRUE
+      AND paused_at IS NULL
+      AND (due_at IS NULL OR due_at <= now() + interval '0.005 s') AND (deadline_at IS NULL OR deadline_at > now())
+      AND (given.workflow IS NULL OR (run.workflow = given.workflow AND run.version = given.version))
+      AND (given.without IS NULL OR (policies IS NULL AND (labels IS NULL OR given.without = 'policies')))
+    RETURNING run.id, run.workflow, run.version, input, run.token, labels, deadline_at, priority, run.policies,
+              given.next_path, given.next_kind, given.timeout, given.policy, given.number
+), step AS (
+    INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at, policy)
+    SELECT id, next_path, next_kind, 'running', 1, token, token, :'executor', now(), now(),
+           now() + make_interval(secs => timeout), now() + make_interval(secs => timeout), policy::json
+    FROM run
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT id, entry.path, entry.what, entry.detail, :'executor', now()
+    FROM run, LATERAL (VALUES
+        (NULL, 'started', CASE WHEN labels IS NULL AND deadline_at IS NULL AND priority IS NULL AND policies IS NULL
+            THEN json_build_object('workflow', workflow, 'version', version, 'input', input)
+            ELSE json_build_object('workflow', workflow, 'version', version, 'input', input, 'options',
+                (SELECT json_object_agg(name, value) FROM (VALUES
+                    ('labels', to_json(labels)), ('policies', to_json(policies)),
+                    ('deadline', to_json(to_char(deadline_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'))),
+                    ('priority', to_json(CASE priority WHEN -1 THEN 'high' WHEN 0 THEN 'normal' WHEN 1 THEN 'low' END))
+                 ) AS given (name, value) WHERE value IS NOT NULL)) END),
+        (next_path, 'claimed', json_build_object('kind', next_kind, 'attempt', 1))
+    ) AS entry (path, what, detail)
+)
+SELECT number, input, labels, extract(epoch FROM deadline_at), extract(epoch FROM deadline_at - now()), priority,
+       policies
+FROM run;
+
+-- name: rival_finish_steps
+-- joins: finish_step
+-- A step with a next path goes on with it; one without ends its run.
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(:'run_ids'::text[], :'paths'::text[], :'tokens'::int[], :'statuses'::text[],
+                         :'results'::text[], :'states'::text[], :'outcomes'::text[], :'next_paths'::text[],
+                         :'next_kinds'::text[], :'timeouts'::float8[], :'policies'::text[])
+        WITH ORDINALITY AS given (run_id, path, token, status, result, state, outcome, next_path, next_kind, timeout,
+                                  policy, number)
+    WHERE pg_try_advisory_xact_lock_shared(hashtextextended(given.run_id, 726356))
+), done AS (
+    UPDATE rival_steps step
+    SET status = given.status, result = given.result::json, state = given.state::json, error = NULL,
+        completed_at = now(), execution_token = execution_token + 1, timeout_token = timeout_token + 1,
+        timeout_at = NULL, ring_at = NULL
+    FROM given JOIN rival_runs run ON run.id = given.run_id
+    WHERE step.run_id = given.run_id AND step.path = given.path AND execution_token = given.token
+      AND (step.status = 'running') IS TRUE AND NOT step.paused AND step.slots IS NULL
+      AND (given.next_path IS NOT NULL OR (run.parent_run_id IS NULL AND run.slots IS NULL
+                                           AND run.status IN ('running', 'suspended')))
+      AND (step.kind <> 'flow' OR NOT EXISTS (
+        SELECT FROM rival_steps open
+        WHERE open.run_id = given.run_id AND open.path >= given.path || '/' AND open.path < given.path || '0'
+          AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
+    RETURNING step.run_id, step.path, step.executor_id, step.attempts, step.started_at AS begun_at, run.token,
+              given.token AS attempt_token, given.status, given.result, given.state, given.outcome, given.next_path,
+              given.next_kind, given.timeout, given.policy, given.number
+), attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, path, attempt_token, attempts, outcome, executor_id, begun_at, now() FROM done WHERE attempts > 1
+), next AS (
+    INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at, policy)
+    SELECT run_id, next_path, next_kind, 'running', 1, token, token, :'executor', now(), now(),
+           now() + make_interval(secs => timeout), now() + make_interval(secs => timeout), policy::json
+    FROM done WHERE next_path IS NOT NULL
+), ended AS (
+    UPDATE rival_runs run
+    SET status = 'completed', result = done.result::json, completed_at = now(), token = run.token + 1, ring_at = NULL
+    FROM done
+    WHERE done.next_path IS NULL AND run.id = done.run_id AND (run.status IN ('running', 'suspended')) IS TRUE
+    RETURNING done.number
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM done, LATERAL (VALUES
+        (done.path, done.status, json_build_object('result', done.result::json, 'state', done.state::json)),
+        (next_path, CASE WHEN next_path IS NULL THEN 'completed' ELSE 'claimed' END,
+         CASE WHEN next_path IS NULL THEN json_build_object('result', done.result::json)
+              ELSE json_build_object('kind', next_kind, 'attempt', 1) END)
+    ) AS entry (path, what, detail)
+)
+SELECT number, token - 1 FROM done WHERE next_path IS NOT NULL
+UNION ALL
+SELECT number, NULL FROM ended;

@@ -1,0 +1,348 @@
+"""A group of commits does what its commits do one by one: each row has its own guard, and a bad row fails alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sqlalchemy import select, text
+
+from rival_client.db.run_tables import runs, steps
+from rival_client.db.tables import metadata
+from rival_client.errors import DatabaseRefused, DatabaseUnavailable
+from rival_client.model.payload import Json
+from rival_client.sql.runs import pause_run
+from rival_workers.engine.decisions import End, EndStatus
+from rival_workers.engine.effects import Advance, OpenRow
+from rival_workers.engine.interpreter import advance, first
+from rival_workers.store.claim_records import BeginResult, Claim, Expired, FinishResult, NotYet, WorkflowVersion
+from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
+from rival_workers.store.postgres.store import PostgresStore
+from rival_workers.store.sql_store import SqlStore
+from tests.contract import test_fast_paths as fast_paths
+from tests.contract.stage import COMPLETES, DONE, GOES_ON, PLAN, Stage
+from tests.support.inline import Clock
+from tests.support.locks import until_blocked
+from tests.support.shared_database import database_at
+
+ANY = OpenRow("b", "step")
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[PostgresStore]:
+    opened = PostgresStore(database_at(postgres_url))
+    yield opened
+    opened._prepared.close()
+
+
+@pytest.fixture
+def rows(store: PostgresStore) -> Stage:
+    return Stage(store, Clock())
+
+
+def finish(run_id: str, token: int = 1, after: Advance = GOES_ON, end: End = DONE) -> FinishStep:
+    return FinishStep(Claim(run_id, "a", token), end, after, "e1")
+
+
+def begin(run_id: str, token: int = 0, of: WorkflowVersion | None = None) -> BeginRun:
+    return BeginRun(run_id, token, first(PLAN), "e1", of)
+
+
+def in_a_group(store: PostgresStore, *commits: Commit) -> list[Any]:
+    assert all(store.can_group(commit) for commit in commits)
+    return store.commit_group(commits)
+
+
+# -- rows that do not fit ---------------------------------------------------------------------------------
+
+
+def test_begins_and_ends_of_many_runs_are_one_transaction(rows: Stage, store: PostgresStore) -> None:
+    rows.add_run("new")
+    rows.begin("goes on")
+    rows.begin("ends")
+    begun, goes_on, ended = in_a_group(store, begin("new"), finish("goes on"), finish("ends", after=COMPLETES))
+    assert begun == BeginResult({"x": 1}, FinishResult(claimed=first(PLAN).next_leaf))
+    assert goes_on == FinishResult(claimed=GOES_ON.next_leaf)
+    assert ended == FinishResult(run_ended=True)
+    assert rows.step("b", "goes on")["status"] == "running"
+    assert (rows.run("ends")["status"], rows.run("ends")["result"]) == ("completed", {"n": 1})
+    with store.database.transaction() as connection:
+        inserted = "(run_id, path) IN (('new', 'a'), ('goes on', 'b'))"
+        transactions = f"SELECT count(DISTINCT xmin::text) FROM rival_steps WHERE {inserted}"
+        assert connection.scalar(text(transactions)) == 1
+
+
+def test_a_stale_token_among_fresh_ones_changes_nothing_of_its_own(rows: Stage, store: PostgresStore) -> None:
+    for run_id in ("r1", "r2", "r3"):
+        rows.begin(run_id)
+    one, stale, three = in_a_group(store, finish("r1"), finish("r2", token=0), finish("r3"))
+    assert (one.claimed, three.claimed, stale) == (ANY, ANY, ALONE)
+    assert finish("r2", token=0).apply(store) is None
+    assert rows.step("a", "r2")["status"] == "running"
+
+
+def test_two_messages_of_one_run_in_one_group_start_it_once(rows: Stage, store: PostgresStore) -> None:
+    rows.add_run("r")
+    answers = in_a_group(store, begin("r"), begin("r"))
+    assert sorted(answer is ALONE for answer in answers) == [False, True]
+    assert begin("r").apply(store) is None
+    assert rows.step("a")["attempts"] == 1
+
+
+@pytest.mark.parametrize("what", ["paused", "cancelled", "not due", "expired", "of another workflow"])
+def test_a_run_that_must_not_begin_is_left_out_and_says_why_alone(rows: Stage, store: PostgresStore, what: str) -> None:
+    rows.add_run("fits")
+    rows.add_run("r")
+    change = {"not due": "due_at = now() + interval '1 hour'", "expired": "deadline_at = now() - interval '1 hour'"}
+    if what == "paused":
+        with store.database.transaction() as connection:
+            pause_run(connection, "r", "operator")
+    elif what == "cancelled":
+        rows.cancel("r")
+    elif what in change:
+        rows.force(f"UPDATE rival_runs SET {change[what]} WHERE id = 'r'")
+    named = WorkflowVersion("other" if what == "of another workflow" else "w", PLAN.version)
+    fits, left = in_a_group(store, begin("fits"), begin("r", of=named))
+    assert (type(fits), left) == (BeginResult, ALONE)
+    before = rows.everything()
+    alone = begin("r", of=named).apply(store)
+    expected = {"not due": NotYet, "expired": Expired, "of another workflow": WorkflowVersion}
+    assert type(alone) is expected.get(what, type(None))
+    assert rows.everything() == before
+
+
+@pytest.mark.parametrize("what", ["paused", "cancelled", "child", "slots", "gone"])
+def test_a_step_that_needs_more_than_the_statement_does_is_left_to_the_single_path(
+    rows: Stage, store: PostgresStore, what: str
+) -> None:
+    for run_id in ("fits", "r"):
+        rows.begin(run_id)
+    if what == "paused":
+        with store.database.transaction() as connection:
+            pause_run(connection, "r", "operator")
+        rows.force("UPDATE rival_steps SET paused = true WHERE run_id = 'r'")
+    elif what == "cancelled":
+        rows.cancel("r")
+    elif what == "child":
+        rows.force("UPDATE rival_runs SET parent_run_id = 'fits' WHERE id = 'r'")
+    elif what == "slots":
+        rows.force("UPDATE rival_steps SET slots = '{}' WHERE run_id = 'r'")
+    else:
+        rows.force("DELETE FROM rival_steps WHERE run_id = 'r'")
+    fits, left = in_a_group(store, finish("fits", after=COMPLETES), finish("r", after=COMPLETES))
+    assert (fits, left) == (FinishResult(run_ended=True), ALONE)
+
+
+def test_a_value_that_cannot_be_stored_fails_alone(rows: Stage, store: PostgresStore) -> None:
+    for run_id in ("r1", "r2", "r3"):
+        rows.begin(run_id)
+    bad = finish("r2", end=replace(DONE, result=Json("{not json")))
+    before = rows.everything()
+    assert in_a_group(store, finish("r1"), bad, finish("r3")) == [ALONE] * 3
+    assert rows.everything() == before
+    with pytest.raises(DatabaseRefused):
+        bad.apply(store)
+    assert finish("r1").apply(store) is not None
+    assert rows.step("a", "r2")["status"] == "running"
+
+
+def test_commits_of_another_executor_are_not_made_in_its_name(rows: Stage, store: PostgresStore) -> None:
+    for run_id in ("r1", "r2"):
+        rows.begin(run_id)
+    other = replace(finish("r2"), claim_for="e2")
+    assert [answer is ALONE for answer in in_a_group(store, finish("r1"), other)] == [False, True]
+
+
+# -- locks ------------------------------------------------------------------------------------------------
+
+
+def test_a_group_does_not_wait_for_a_run_that_an_operator_has_locked(rows: Stage, store: PostgresStore) -> None:
+    for run_id in ("r1", "r2"):
+        rows.begin(run_id)
+    with store.database.transaction() as operator:
+        operator.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('r1', 726356))"))
+        locked, free = in_a_group(store, finish("r1"), finish("r2"))
+    assert (locked, free.claimed) == (ALONE, ANY)
+
+
+def test_a_row_that_is_locked_for_long_leaves_each_commit_to_itself(rows: Stage, store: PostgresStore) -> None:
+    for run_id in ("r1", "r2"):
+        rows.begin(run_id)
+    with store.database.transaction() as other:
+        other.execute(text("SELECT FROM rival_steps WHERE run_id = 'r1' FOR UPDATE"))
+        assert in_a_group(store, finish("r1"), finish("r2")) == [ALONE, ALONE]
+        assert finish("r2").apply(store) is not None
+
+
+def test_two_groups_that_lock_the_same_rows_in_opposite_orders_do_not_deadlock(
+    rows: Stage, store: PostgresStore
+) -> None:
+    """Both wait for the last row of the other if they lock in the order given."""
+    names = [f"r{number:02}" for number in range(40)]
+    for run_id in names:
+        rows.begin(run_id)
+    answers: list[list[Any]] = []
+    groups = [[finish(one) for one in names], [finish(one) for one in reversed(names)]]
+    with store.database.transaction() as other:
+        # Both queue up behind the row in the middle, with half of the rows locked.
+        other.execute(text("SELECT FROM rival_steps WHERE run_id = 'r20' FOR UPDATE"))
+        threads = [threading.Thread(target=lambda one=one: answers.append(store.commit_group(one))) for one in groups]
+        for thread in threads:
+            thread.start()
+        until_blocked(store.database)
+    for thread in threads:
+        thread.join(10)
+    # One lands as a whole; the other, which comes second, finds stale tokens only.
+    assert sorted(sum(answer is not ALONE for answer in group) for group in answers) == [0, 40]
+    assert rows.count("rival_steps") == 80
+
+
+def test_the_order_of_locks_does_not_depend_on_the_order_given(rows: Stage, store: PostgresStore) -> None:
+    """Holds a row late in the order, and sees that the earlier ones are locked by then, whatever was given first."""
+    for run_id in ("r1", "r2", "r3"):
+        rows.begin(run_id)
+    with store.database.transaction() as other:
+        other.execute(text("SELECT FROM rival_steps WHERE run_id = 'r3' FOR UPDATE"))
+        thread = threading.Thread(target=lambda: store.commit_group([finish(one) for one in ("r3", "r2", "r1")]))
+        thread.start()
+        until_blocked(store.database)
+        free = "SELECT run_id FROM rival_steps WHERE run_id IN ('r1', 'r2') FOR UPDATE SKIP LOCKED"
+        assert other.execute(text(free)).all() == []
+    thread.join(10)
+
+
+# -- the answer is lost -----------------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_lost_is_an_error_of_the_whole_group(
+    rows: Stage, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run_id in ("r1", "r2"):
+        rows.begin(run_id)
+    real = store._prepared.fetch_groups
+
+    def lost(calls: Any) -> Any:
+        real(calls)
+        raise DatabaseUnavailable("the answer was lost")
+
+    monkeypatch.setattr(store._prepared, "fetch_groups", lost)
+    with pytest.raises(DatabaseUnavailable):
+        in_a_group(store, finish("r1"), finish("r2"))
+    assert store.token_of("r1", "a") == ("completed", 2, "e1")
+
+
+# -- what can be grouped ----------------------------------------------------------------------------------
+
+
+def test_only_what_one_statement_can_do_is_grouped(store: PostgresStore) -> None:
+    failed = End("failed", error={"type": "E"}, hard=True, outcome="failed")
+    assert not store.can_group(finish("r", end=failed))
+    assert not store.can_group(replace(finish("r"), claim_for=None))
+    assert not store.can_group(replace(finish("r"), claim=Claim("r", "a", 1, "timeout_token")))
+    assert not store.can_group(finish("r", after=Advance((OpenRow("b", "step"), OpenRow("c", "step")))))
+    assert not store.can_group(replace(begin("r"), claim_for=None))
+    assert not SqlStore.can_group(store, finish("r"))
+
+
+# -- one by one -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class GroupWalk(fast_paths.Walk):
+    """As the walk of the fast paths; starts and ends are committed in groups on one copy, one by one on the other."""
+
+    grouped: int = 0
+
+    def names(self) -> list[str]:
+        """Most runs have plain steps, which groups take."""
+        return [*fast_paths.PLANS, *["steps"] * 12]
+
+    def executor(self) -> str | None:
+        return self.random.choice([fast_paths.EXECUTOR] * 9 + [None])
+
+    def commit(self, commits: Sequence[Commit]) -> None:
+        if not commits:
+            return
+        ordered = sorted(commits, key=lambda one: one.run_id if isinstance(one, BeginRun) else one.claim.run_id)
+        ordered.sort(key=lambda one: isinstance(one, FinishStep))
+
+        def made(store: SqlStore) -> Any:
+            fits = [one for one in ordered if store.can_group(one)]
+            answers = dict(zip(map(id, fits), store.commit_group(fits) if len(fits) > 1 else [ALONE], strict=False))
+            self.grouped += sum(answer is not ALONE for answer in answers.values())
+            return [one.apply(store) if answers.get(id(one), ALONE) is ALONE else answers[id(one)] for one in ordered]
+
+        self.both(made)
+
+    def begin_run(self) -> None:
+        with self.fast.database.transaction() as connection:
+            pending = connection.execute(select(runs).where(runs.c.status == "pending")).all()
+        chosen = sorted(pending, key=lambda run: run.id)[: self.random.randint(1, 4)]
+        self.commit([self.beginning(run) for run in chosen])
+
+    def beginning(self, run: Any) -> BeginRun:
+        named = WorkflowVersion(run.workflow, run.version)
+        of = self.random.choice([None, named, named, WorkflowVersion("other", "1")])
+        begins = first(fast_paths.PLANS[run.workflow]).with_options(fast_paths.timed)
+        return BeginRun(run.id, run.token - self.random.choice([0, 0, 0, 1]), begins, fast_paths.EXECUTOR, of)
+
+    def finish_step(self) -> None:
+        running = self.rows(steps.c.status == "running")
+        by_run = {row.run_id: row for row in running if self.can_finish(row)}
+        chosen = self.random.sample(sorted(by_run), min(len(by_run), self.random.randint(1, 6)))
+        self.commit([self.finishing(by_run[run_id]) for run_id in chosen])
+
+    def can_finish(self, row: Any) -> bool:
+        """Not a checkpoint of a flow, and a flow only now and then."""
+        return not row.path.startswith("f/") and (row.kind != "flow" or self.random.random() < 0.3)
+
+    def finishing(self, row: Any) -> FinishStep:
+        items = tuple(Json(str(n)) for n in range(self.random.choice([0, 1, 5]))) if row.kind == "items" else ()
+        status: EndStatus = self.random.choice(["completed"] * 7 + ["skipped", "failed"])
+        state = self.random.choice([None, Json('{"n":1}')])
+        end = End(status, Json(str(len(items) or 7)), state, items=items)
+        if status == "failed":
+            end = End("failed", error=fast_paths.ERROR, hard=True, outcome="failed")
+        follows = advance(self.plan_of(row), row.path, end, row.kind).with_options(fast_paths.timed)
+        return FinishStep(self.claim_of(row), end, follows, self.executor())
+
+
+copies = fast_paths.copies
+
+
+def by_run(store: SqlStore) -> dict[str, list[dict[str, Any]]]:
+    """Groups write the histories of runs in another order; that of each run is the same."""
+    found = real_rows_of(store)
+    found["rival_history"].sort(key=lambda row: row["run_id"])
+    return found
+
+
+real_rows_of = fast_paths.rows_of
+
+
+@pytest.mark.parametrize("seed", range(fast_paths.CASES))
+def test_a_group_leaves_the_same_rows_as_its_commits_one_by_one(
+    copies: tuple[PostgresStore, SqlStore], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grouped, alone = copies
+    for one in copies:
+        with one.database.autocommit() as connection:
+            tables = (table.name for table in metadata.sorted_tables if table.name != "rival_workflows")
+            connection.exec_driver_sql("; ".join(f"DELETE FROM {name}" for name in tables))
+    monkeypatch.setattr(fast_paths, "rows_of", by_run)
+    walk = GroupWalk(grouped, alone, random.Random(seed))
+    for _ in range(8):
+        walk.add_run()
+    weights = Counter(fast_paths.CALLS_BY_WEIGHT) + Counter(add_run=20, begin_run=30, finish_step=50)
+    while walk.calls < fast_paths.CALLS:
+        [name] = walk.random.choices([*weights], [*weights.values()])
+        getattr(walk, name)()
+        if walk.calls % fast_paths.COMPARED == 0:
+            fast_paths.compare(grouped, alone)
+    fast_paths.compare(grouped, alone)
+    assert walk.grouped > 10

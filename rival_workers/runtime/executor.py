@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from rival_client.errors import DatabaseError
 from rival_workers.runtime.host import host_name
@@ -55,6 +56,14 @@ class RunningAttempts:
         """Handle one message. The end of the block removes all attempts that were added within it."""
         return _Message(self)
 
+    def leave(self) -> Any:
+        """This thread leaves the message for now; another may continue with `enter`."""
+        message, self._local.message = self._local.message, self._local.message.before
+        return message
+
+    def enter(self, message: Any) -> None:
+        message.before, self._local.message = getattr(self._local, "message", None), message
+
     def add(self, claim: Claim) -> None:
         """Within a message: the attempt runs here until its outcome is committed or it is released."""
         with self._lock:
@@ -84,30 +93,25 @@ class RunningAttempts:
 
 
 class _Message:
-    """The attempts of one message that is being handled."""
-
-    __slots__ = ("_before", "_running", "claims")
+    __slots__ = ("_running", "before", "claims")
 
     def __init__(self, running: RunningAttempts) -> None:
         self._running = running
+        self.before: _Message | None = None
         self.claims: set[Claim] = set()
 
     def __enter__(self) -> None:
-        local = self._running._local
-        self._before = getattr(local, "message", None)
         with self._running._lock:
             self._running._messages.add(self)
-        local.message = self
+        self._running.enter(self)
 
     def __exit__(self, *_: object) -> None:
-        self._running._local.message = self._before
+        self._running.leave()
         with self._running._lock:
             self._running._messages.discard(self)
 
 
 class _ClaimInFlight:
-    """A statement that may claim a step for this executor."""
-
     __slots__ = ("_executor",)
 
     def __init__(self, executor: Executor) -> None:

@@ -120,16 +120,13 @@ class Keeper:
         if not self._must_republish:
             return
         done.broker_lost_data = True
-        while not self._stop.is_set() and self._store.ring_all(BACKOFF_MAX, BATCH) >= BATCH:
-            pass
+        self._overdue.ring_all(BACKOFF_MAX)
         self._must_republish = False
 
     def _fire_schedules(self, done: Round) -> None:
-        fired = self._store.fire_schedules(BATCH)
-        if fired:
-            self._doorbell.publish(
-                [StepMessage(one.run_id, None, 0, one.workflow, one.version, route=one.route) for one in fired]
-            )
+        if fired := self._store.fire_schedules(BATCH):
+            starts = [StepMessage(one.run_id, None, 0, one.workflow, one.version, route=one.route) for one in fired]
+            self._doorbell.publish(starts)
             done.scheduled += len(fired)
 
     def _follow_rules(self, done: Round) -> None:
@@ -150,6 +147,8 @@ class Keeper:
         dead = self._store.dead_executors()
         if dead and self._take_over_all(partial(self._store.lost_attempts, dead), done):
             self._store.forget_executors(dead)
+            self._overdue.death_seen_at = now
+        self._overdue.ring_taken(now)
 
     def _take_over_all(self, read: Callable[[int, Place | None], list[RunningAttempt]], done: Round) -> bool:
         """Take over all attempts, page by page: those that fail stay, and must not fill every page. Returns False when
@@ -171,8 +170,7 @@ class Keeper:
         if self.clock() < self._sweep_at:
             return
         self._sweep_at = self.clock() + _SWEEP_EVERY
-        granted = self._store.sweep_gates(BATCH)
-        if granted:
+        if granted := self._store.sweep_gates(BATCH):
             done.published += len(granted)
             self._doorbell.publish([one.message for one in granted])
 

@@ -23,6 +23,8 @@ BATCH = 500
 TRUST_LOOKS = 7
 #: Seconds by which the clocks of publishing processes may differ.
 CLOCK_MARGIN = 5.0
+#: Seconds in which a live worker begins what it has taken from an empty queue.
+_ON_ITS_WAY = 1.0
 
 Waiting = TypeVar("Waiting", Due, DueEvent)
 
@@ -55,6 +57,24 @@ class OverdueRows:
         self._store, self._doorbell, self._transitions = store, doorbell, transitions
         self._failing, self._stop = failing, stop
         self._look = SweepOptions(BATCH, backoff=grace, backoff_max=BACKOFF_MAX)
+        #: When an executor was found dead, until the messages that it had taken are found.
+        self.death_seen_at: float | None = None
+
+    def ring_all(self, within: float) -> None:
+        """Make rows due that would be due within so many seconds, in bounded batches."""
+        while within > 0 and not self._stop.is_set() and self._store.ring_all(within, BATCH) >= BATCH:
+            pass
+
+    def ring_taken(self, now: float) -> None:
+        """After a death, make rows due whose messages the dead executor had taken and not begun: those published
+        before the oldest one in the queue. Until no message in the queue is older than the death."""
+        if self.death_seen_at is None:
+            return
+        oldest = self._doorbell.oldest()
+        waited = oldest + CLOCK_MARGIN if oldest > 0 else _ON_ITS_WAY
+        self.ring_all(self._look.backoff - waited)
+        if waited <= now - self.death_seen_at:
+            self.death_seen_at = None
 
     def publish_steps(self, done: Round) -> None:
         while not self._stop.is_set():

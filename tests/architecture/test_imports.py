@@ -29,6 +29,7 @@ KNOW_CELERY = {
     "rival_workers/runtime/celery/lifecycle.py",
     "rival_workers/runtime/celery/worker.py",
     "rival_workers/runtime/celery/threads_pool.py",
+    "rival_workers/runtime/celery/run_intake.py",
     "rival_workers/dev/inproc_worker.py",
     "rival_workers/dev/inproc_transport.py",
 }

@@ -7,7 +7,7 @@ import time
 
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.recovery import Recovery, recover
-from rival_workers import flow, wait_event_step
+from rival_workers import flow, step, wait_event_step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import DONE, ERROR, GOES_ON, Stage
@@ -114,3 +114,35 @@ def test_a_flow_whose_time_came_while_no_keeper_ran_is_resumed_at_once(inline: I
     inline.keeper.run_once()
     inline.drain()
     assert inline.rival.result("sleeps").status == "completed"
+
+
+def die_with_a_message(inline: Inline, seconds: float) -> None:
+    """A worker takes the message that starts a run, and dies so many seconds later without having begun it."""
+    inline.define("w", step(lambda: 1, name="a"))
+    inline.rival.run("w", run_id="r")
+    inline.doorbell.take()
+    inline.time_passes(seconds)
+    inline.store.add_executor("dead", "elsewhere", 1, "w", -1)
+    inline.keeper._steady_since = -1e9
+    # The round that finds the dead executor has looked for due rows before that.
+    inline.keeper.run_once()
+    inline.keeper.run_once()
+
+
+def test_a_message_that_a_dead_worker_had_taken_is_published_before_the_grace_period_is_over(inline: Inline) -> None:
+    die_with_a_message(inline, 2)
+    assert [message.run_id for message in inline.doorbell.messages] == ["r"]
+    inline.drain()
+    assert inline.rival.result("r").status == "completed"
+
+
+def test_a_message_that_may_still_be_queued_is_not_published_again_when_a_worker_dies(inline: Inline) -> None:
+    inline.doorbell.age = 3.0
+    die_with_a_message(inline, 2)
+    assert inline.doorbell.messages == []
+
+
+def test_a_message_older_than_the_oldest_in_the_queue_was_taken(inline: Inline) -> None:
+    inline.doorbell.age = 3.0
+    die_with_a_message(inline, 9)
+    assert [message.run_id for message in inline.doorbell.messages] == ["r"]

@@ -8,16 +8,19 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 
 from rival_client.broker.message import StepMessage
 from rival_client.model.queues import Route
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine import interpreter
+from rival_workers.engine.effects import Advance
 from rival_workers.engine.policies import Policies
 from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, first_attempt
 from rival_workers.runtime.attempt.attempts import Verdict as Verdict
 from rival_workers.runtime.attempt.pipeline import AttemptPipeline
+from rival_workers.runtime.attempt.runs_in_hand import Commits, commit_alone, committed
 from rival_workers.runtime.attempt.telemetry import counters
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.store.claim_records import (
@@ -33,6 +36,7 @@ from rival_workers.store.claim_records import (
     Without,
     WorkflowVersion,
 )
+from rival_workers.store.group_commits import BeginRun
 
 log = logging.getLogger("rival.coordinator")
 
@@ -80,6 +84,13 @@ class Mismatches:
         return True
 
 
+def _first_advance(policies: Policies) -> Advance:
+    """What opens at the start of a run."""
+    if "" not in policies.advances:
+        policies.advances[""] = interpreter.first(policies.plan).with_options(policies.at, policies.recorded)
+    return policies.advances[""]
+
+
 class Coordinator(AttemptPipeline):
     """Handles messages."""
 
@@ -89,8 +100,12 @@ class Coordinator(AttemptPipeline):
 
     def begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
         """Start a run. The same statement claims its first step."""
+        commit_alone(self.beginning(run_id, token, workflow, version), self.store)
+
+    def beginning(self, run_id: str, token: int, workflow: str, version: str) -> Commits[None]:
+        """As `begin`; the commits may be made together with those of other runs, and on any thread."""
         with self.executor.running.message():
-            self._begin(run_id, token, workflow, version)
+            yield from self._begin(run_id, token, workflow, version)
 
     def attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         """Claim one step's next attempt and run it."""
@@ -102,7 +117,7 @@ class Coordinator(AttemptPipeline):
         with self.executor.running.message():
             self._deliver(event_id)
 
-    def _begin(self, run_id: str, token: int, workflow: str, version: str) -> None:
+    def _begin(self, run_id: str, token: int, workflow: str, version: str) -> Commits[None]:
         named = WorkflowVersion(workflow, version)
         definition = self._definition(workflow, version)
         if definition is None:
@@ -112,10 +127,12 @@ class Coordinator(AttemptPipeline):
             book = self.transitions.options.book()
             policies = definition.policies.over(None, book, None)
             unknown: Without = "labels" if book.asks_for_labels else "policies"
-            started = self._start(run_id, token, definition, policies, claim_for, unknown)
+            begin = BeginRun(run_id, token, _first_advance(policies), claim_for, named, definition.limits, unknown)
+            started = yield from self._resumed(committed(begin))
             if isinstance(started, HasRules):
                 policies = definition.policies.over(started.policies, book, started.labels)
-                started = self._start(run_id, token, definition, policies, claim_for, None)
+                begin = replace(begin, advance=_first_advance(policies), without=None)
+                started = yield from self._resumed(committed(begin))
             first = self._first(run_id, started, definition, policies)
         if not isinstance(started, BeginResult):
             return self._not_begun(run_id, token, named, started)
@@ -129,23 +146,11 @@ class Coordinator(AttemptPipeline):
         ]
         if claim_for is not None and len(messages) == 1 and policies.at(finished.opened[0].path).limits:
             first = self._take(messages.pop())
-        self.doorbell.publish(messages)
+        if messages:
+            self.doorbell.publish(messages)
         if first is not None:
-            self._run_all(first, self._deadline(), observed=True)
+            yield from self._run_all(first, self._deadline(), observed=True)
         return None
-
-    def _start(
-        self,
-        run_id: str,
-        token: int,
-        definition: WorkflowDefinition,
-        policies: Policies,
-        claim_for: str | None,
-        without: Without | None,
-    ) -> Begun:
-        advance = interpreter.first(definition.plan).with_options(policies.at, policies.recorded)
-        of, limits = WorkflowVersion(definition.name, definition.version), definition.limits
-        return self.store.begin_run(run_id, token, advance, claim_for=claim_for, of=of, limits=limits, without=without)
 
     def _not_begun(self, run_id: str, token: int, named: WorkflowVersion, found: Begun) -> None:
         match found:
@@ -182,7 +187,7 @@ class Coordinator(AttemptPipeline):
             self._mismatches.report(run_id, path, named, attempt)
             return Verdict("stale")
         failpoint("after_claim_commit")
-        return self._run_all(attempt, self._deadline(), observed=False)
+        return commit_alone(self._run_all(attempt, self._deadline(), observed=False), self.store)
 
     def _deliver(self, event_id: str) -> None:
         deadline = self._deadline()
@@ -192,7 +197,7 @@ class Coordinator(AttemptPipeline):
             first_ready = self._first_ready(delivered)
         failpoint("after_deliver_commit")
         if first_ready is not None:
-            self._run_all(first_ready, deadline, observed=True)
+            commit_alone(self._run_all(first_ready, deadline, observed=True), self.store)
             return
         served = self.settings.served
         first = next((one for one in delivered.ready if one.route.queue in served and not self.stopping), None)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_client.model.records import Step
+from rival_workers.runtime.attempt.runs_in_hand import Commits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.flow.signals import OutOfReach
 from rival_workers.store.claim_records import Claim
@@ -44,7 +45,7 @@ class OutageRetry:
             except DatabaseError as error:
                 pauses.wait(error)
 
-    def land(self, claim: Claim, status: str, commit: Callable[[bool], bool]) -> Landed:
+    def land(self, claim: Claim, status: str, commit: Callable[[bool], Commits[bool]]) -> Commits[Landed]:
         """Commit an outcome. If the answer of a commit was lost and the next one is stale, read the row: the first
         commit may have succeeded. `commit` receives whether it is a repetition.
         """
@@ -52,7 +53,7 @@ class OutageRetry:
         while True:
             try:
                 with self._executor.claiming():
-                    landed = commit(again)
+                    landed = yield from commit(again)
                 if landed:
                     return "later" if again else "at once"
                 return "later" if again and self._had_landed(claim, status) else "late"

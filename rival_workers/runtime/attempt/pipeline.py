@@ -8,6 +8,8 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
@@ -18,17 +20,16 @@ from rival_client.model.kinds import EXTERNAL
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry, Success, decide
 from rival_workers.runtime.attempt.attempts import Attempt, Verdict, next_attempt
-from rival_workers.runtime.attempt.breaker_guard import BreakerGuard, Postponed, refused_outcome
-from rival_workers.runtime.attempt.calls import StepCalls
-from rival_workers.runtime.attempt.claiming import Claiming
+from rival_workers.runtime.attempt.claiming import AttemptRelease, Claiming
 from rival_workers.runtime.attempt.context import Ended
-from rival_workers.runtime.attempt.external_steps import External
 from rival_workers.runtime.attempt.hook_calls import HookCalls, described
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import Calling, call, error_record, failure
 from rival_workers.runtime.attempt.outage import AttemptReads, OutageRetry
 from rival_workers.runtime.attempt.position import Position
-from rival_workers.runtime.attempt.release import AttemptRelease
+from rival_workers.runtime.attempt.runs_in_hand import Commits
+from rival_workers.runtime.attempt.special_outcomes import BreakerGuard, External, Postponed, refused_outcome
+from rival_workers.runtime.attempt.step_calls import StepCalls
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver, Report, no_report
 from rival_workers.runtime.attempt.time_limits import TimeLimits
@@ -44,6 +45,10 @@ from rival_workers.store.claim_records import BudgetSpent, Claim, FinishResult
 from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.coordinator")
+
+T = TypeVar("T")
+#: The verdict of an attempt, and the attempt that follows in place.
+Ran = tuple[Verdict, Attempt | None]
 
 
 class AttemptPipeline(Claiming, StepCalls):
@@ -77,17 +82,17 @@ class AttemptPipeline(Claiming, StepCalls):
 
     # -- the pipeline -------------------------------------------------------------------------------------
 
-    def _run_all(self, attempt: Attempt, deadline: float, *, observed: bool) -> Verdict:
+    def _run_all(self, attempt: Attempt, deadline: float, *, observed: bool) -> Commits[Verdict]:
         """Run the attempt, and then the attempts that follow in place. Returns the verdict of the first.
 
         `observed`: report the first attempt to the observer, because it is not the Celery task of the message.
         """
-        verdict, after = self._run(attempt, deadline, observed)
+        verdict, after = yield from self._run(attempt, deadline, observed)
         while after is not None:
-            _, after = self._run(after, deadline, True)
+            _, after = yield from self._run(after, deadline, True)
         return verdict
 
-    def _run(self, attempt: Attempt, deadline: float, observed: bool) -> tuple[Verdict, Attempt | None]:
+    def _run(self, attempt: Attempt, deadline: float, observed: bool) -> Commits[Ran]:
         claimed, name = attempt.claimed, attempt.definition.name
         after: Attempt | None = None
         report: Report = no_report
@@ -96,7 +101,7 @@ class AttemptPipeline(Claiming, StepCalls):
                 report = self.observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost)
             if attempt_started.receivers:
                 attempt_started.send(**described(attempt))
-            verdict, after = self._called(attempt, deadline)
+            verdict, after = yield from self._called(attempt, deadline)
             report(verdict.what, verdict.error)
         except Killed:
             raise
@@ -112,7 +117,7 @@ class AttemptPipeline(Claiming, StepCalls):
             attempt_ended.send(**described(attempt), outcome=verdict.what, error=verdict.error)
         return verdict, after
 
-    def _called(self, attempt: Attempt, deadline: float) -> tuple[Verdict, Attempt | None]:
+    def _called(self, attempt: Attempt, deadline: float) -> Commits[Ran]:
         try:
             outcome = self._outcome(attempt)
         except Again as again:
@@ -129,14 +134,15 @@ class AttemptPipeline(Claiming, StepCalls):
             self._timed_out.discard(attempt.claim)
             self._hooks.call(attempt, "on_timeout", outcome="timed_out")
         if isinstance(outcome, Failure):
-            return self._settle_failure(attempt, outcome, deadline)
+            return (yield from self._settle_failure(attempt, outcome, deadline))
         try:
-            return self._settle(attempt, decide(attempt.position.config, attempt.claimed.attempt, outcome), deadline)
+            decision = decide(attempt.position.config, attempt.claimed.attempt, outcome)
+            return (yield from self._settle(attempt, decision, deadline))
         except DatabaseRefused as error:
             if not error.about_values:
                 raise
             refused = InvalidPayload(f"the database cannot store what step {attempt.claimed.path!r} gave: {error}")
-            return self._settle_failure(attempt, failure(refused, attempt.claimed.attempt), deadline)
+            return (yield from self._settle_failure(attempt, failure(refused, attempt.claimed.attempt), deadline))
 
     def _outcome(self, attempt: Attempt) -> Success | Failure:
         is_external = attempt.claimed.kind == EXTERNAL
@@ -166,35 +172,38 @@ class AttemptPipeline(Claiming, StepCalls):
         failpoint("after_claim_commit")
         return again if isinstance(again, Attempt) else None
 
-    def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> tuple[Verdict, Attempt | None]:
+    def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> Commits[Ran]:
         """Writes to the run's log before the commit, and to the worker's log only if the commit succeeds."""
         position, failures = attempt.position, self.transitions.failures
         outcome = failures.redacted(outcome)
         decision = self._outage.keep(lambda: self.transitions.decide(position, outcome, self.left(attempt)))
         failed = failed_attempt(position, outcome, decision)
         failures.store(failed, self._outage.keep)
-        return self._settle(attempt, decision, deadline, report=lambda: failures.log_attempt(failed))
+        report = partial(failures.log_attempt, failed)
+        return (yield from self._settle(attempt, decision, deadline, report))
 
     def _settle(
         self, attempt: Attempt, decision: Decision, deadline: float, report: Callable[[], None] = lambda: None
-    ) -> tuple[Verdict, Attempt | None]:
+    ) -> Commits[Ran]:
         """Commit the decision, then publish or continue in place. A stale token: the outcome came too late."""
         position, transitions = attempt.position, self.transitions
         if isinstance(decision, Retry):
-            return self._retry(attempt, decision, deadline, report)
+            return (yield from self._retry(attempt, decision, deadline, report))
         claim_for = self.executor.id if self._may_continue(deadline) else None
         finished: list[FinishResult] = []
         after: list[Attempt] = []
 
-        def commit(again: bool) -> bool:
-            done = transitions.finish(position, decision, claim_for=None if again else claim_for)
+        def commit(again: bool) -> Commits[bool]:
+            done = yield from self._resumed(
+                transitions.finishing(position, decision, claim_for=None if again else claim_for)
+            )
             finished.extend([done] if done else [])
             if done and done.claimed is not None and not again:
                 token, book = done.token_of(done.claimed), self.transitions.options.book()
                 after.append(self._added(next_attempt(attempt, decision, done.claimed, token, book)))
             return done is not None
 
-        landed = self._outage.land(position.claim, decision.status, commit)
+        landed = yield from self._outage.land(position.claim, decision.status, commit)
         if landed == "late":
             return self._late(position), None
         report()
@@ -206,22 +215,21 @@ class AttemptPipeline(Claiming, StepCalls):
         what = "suspended" if decision.status == statuses.WAITING else decision.status
         return Verdict(what, decision.error), after[0] if after else None
 
-    def _retry(
-        self, attempt: Attempt, retry: Retry, deadline: float, report: Callable[[], None]
-    ) -> tuple[Verdict, Attempt | None]:
+    def _retry(self, attempt: Attempt, retry: Retry, deadline: float, report: Callable[[], None]) -> Commits[Ran]:
         position, spent = attempt.position, list[BudgetSpent]()
 
-        def commit(again: bool) -> bool:
+        def commit(again: bool) -> Commits[bool]:
             done = self.transitions.retry(position, retry)
             spent.extend([done] if isinstance(done, BudgetSpent) else [])
             return bool(done)
+            yield  # a generator, as every commit of an outcome
 
-        landed = self._outage.land(position.claim, "waiting_retry", commit)
+        landed = yield from self._outage.land(position.claim, "waiting_retry", commit)
         if landed == "late":
             return self._late(position), None
         if spent:
             failed = Failure(retry.error, "retry", state=retry.state, outcome=retry.outcome)
-            return self._settle_failure(attempt, failed, deadline)
+            return (yield from self._settle_failure(attempt, failed, deadline))
         report()
         self._hooks.decided(attempt, retry, None)
         return Verdict("retried", retry.error), None
@@ -242,6 +250,15 @@ class AttemptPipeline(Claiming, StepCalls):
             )
         )
         return Verdict("stale", {"type": "LateResult", "message": "late result refused, the step has moved on"})
+
+    def _resumed(self, commits: Commits[T]) -> Commits[T]:
+        """The same; another thread may continue after each commit."""
+        running = self.executor.running
+        message = running.leave()
+        try:
+            return (yield from commits)
+        finally:
+            running.enter(message)
 
     def _deadline(self) -> float:
         return time.monotonic() + self.settings.continuation_budget

@@ -39,6 +39,7 @@ from rival_workers.engine.decisions import (
 from rival_workers.engine.heartbeat_limits import timeout_error
 from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.attempt.run_options import RunOptions
+from rival_workers.runtime.attempt.runs_in_hand import Commits, commit_alone
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.logs.failure_log import FailureLog, failed_attempt, log_failed_run
 from rival_workers.runtime.logs.redaction import Redaction
@@ -46,6 +47,7 @@ from rival_workers.runtime.logs.tracebacks import function_location
 from rival_workers.settings import WorkerSettings
 from rival_workers.signals import breaker_moved
 from rival_workers.store.claim_records import BudgetSpent, Claim, FinishResult
+from rival_workers.store.group_commits import FinishStep
 from rival_workers.store.interface import Store
 from rival_workers.store.sweep_records import Due, RunningAttempt
 
@@ -89,8 +91,14 @@ class StepTransitions:
         """End the step, or let it wait for its fallback. The next step is claimed for `claim_for`, or published. None:
         the step had moved on before.
         """
+        return commit_alone(self.finishing(position, end, claim_for=claim_for), self._store)
+
+    def finishing(
+        self, position: Position, end: End | FallBack, *, claim_for: str | None
+    ) -> Commits[FinishResult | None]:
+        """As `finish`; the commit may be made together with others."""
         advance = position.advance(end, position.policies.under(self.options.book()))
-        finished = self._store.finish_step(position.claim, end, advance, claim_for=claim_for)
+        finished: FinishResult | None = yield FinishStep(position.claim, end, advance, claim_for)
         if finished is None:
             return None
         failpoint("after_finish_commit")
@@ -127,8 +135,9 @@ class StepTransitions:
         messages = [one for one in messages if one != keep] if keep else messages
         if finished.ready is not None:
             messages.append(finished.ready.message)
-        if messages or finished.run_ended:
-            self._doorbell.publish(messages, changed=[position.claim.run_id] if finished.run_ended else [])
+        changed = [position.claim.run_id] if finished.run_ended and not finished.is_announced else []
+        if messages or changed:
+            self._doorbell.publish(messages, changed=changed)
 
     def retry(self, position: Position, retry: Retry) -> bool | BudgetSpent:
         """Schedule the next attempt: by a countdown if it is near, else by the keeper. BudgetSpent: not scheduled."""

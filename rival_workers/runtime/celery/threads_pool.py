@@ -15,6 +15,8 @@ from typing import Any
 from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
 
+from rival_workers.runtime.attempt.step_scheduler import StepScheduler
+
 logger = logging.getLogger("rival.pool")
 
 Job = Callable[[], None]
@@ -107,8 +109,7 @@ class DaemonThreadPool(InlinePool):
     def on_stop(self) -> None:
         """Drop jobs that have not begun, whose unacknowledged messages return to the queue; wait for running ones."""
         self._clear()
-        for _ in self._threads:
-            self._jobs.put(None)
+        self._end_threads()
         for thread in self._threads:
             thread.join(min(max(self.deadline - monotonic(), 0), threading.TIMEOUT_MAX))
         self.abandoned = sum(thread.is_alive() for thread in self._threads)
@@ -117,3 +118,39 @@ class DaemonThreadPool(InlinePool):
         with suppress(Empty):
             while True:
                 self._jobs.get_nowait()
+
+    def _end_threads(self) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+
+
+class StepThreadPool(DaemonThreadPool):
+    """Its threads also run the steps of a scheduler."""
+
+    scheduler: StepScheduler
+
+    @classmethod
+    def of(cls, scheduler: StepScheduler) -> type[StepThreadPool]:
+        """Celery makes the pool itself."""
+        return type(cls.__name__, (cls,), {"scheduler": scheduler})
+
+    def on_start(self) -> None:
+        super().on_start()
+        threading.Thread(target=self.scheduler.watch, name="rival-scheduler", daemon=True).start()
+
+    def register_with_event_loop(self, hub: Any) -> None:
+        super().register_with_event_loop(hub)
+        self.scheduler.when_free = lambda: hub.call_soon(_wake)
+
+    def submit(self, job: Job) -> None:
+        self.scheduler.add_job(job)
+
+    def _work(self) -> None:
+        self.app.set_current()
+        self.scheduler.work()
+
+    def _clear(self) -> None:
+        self.scheduler.drop_jobs()
+
+    def _end_threads(self) -> None:
+        self.scheduler.end(len(self._threads))

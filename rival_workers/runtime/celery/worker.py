@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from celery import Celery
 from celery.apps import worker as apps_worker
@@ -22,10 +23,12 @@ from rival_client.errors import InvalidSetting, RivalError
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry, default_registry
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.runtime.attempt.step_scheduler import StepScheduler
 from rival_workers.runtime.celery.app import make_app
 from rival_workers.runtime.celery.broker_access import require_access
 from rival_workers.runtime.celery.lifecycle import WorkerLifecycle
-from rival_workers.runtime.celery.threads_pool import DaemonThreadPool
+from rival_workers.runtime.celery.run_intake import RunIntake
+from rival_workers.runtime.celery.threads_pool import DaemonThreadPool, StepThreadPool
 from rival_workers.runtime.logs.process_log import start_logging, write_json_line
 from rival_workers.runtime.overdue_rows import Round
 from rival_workers.runtime.reloading import Reloader
@@ -64,6 +67,7 @@ class Worker:
         self.settings, self.registry = settings, registry
         self.pool, self.concurrency, self.name = pool, concurrency, name
         self.app: Celery = make_app(settings, concurrency)
+        self._scheduler: StepScheduler | None = None
         self._watch = StalledConsumerWatch(settings.stalled_after)
         self._lifecycle = WorkerLifecycle(self.app, settings, registry, forks=pool == "prefork", name=name)
         self._lifecycle.when_ready, self._lifecycle.when_leaving = self._when_ready, self._leave_in_time
@@ -80,7 +84,7 @@ class Worker:
         warnings.simplefilter("ignore", SecurityWarning)
         worker = self.app.Worker(
             hostname=self.name,
-            pool_cls=POOLS[self.pool],
+            pool_cls=self._pool(),
             concurrency=self.concurrency,
             loglevel=loglevel,
             queues=list(self.settings.served.in_broker),
@@ -91,6 +95,16 @@ class Worker:
         )
         worker.start()
         raise SystemExit(worker.exitcode or 0)
+
+    def _pool(self) -> Any:
+        """Threads share a scheduler if the store can commit the outcomes of several runs together."""
+        process = self._lifecycle.process
+        if self.pool != "threads" or not process.store.database.is_postgres:
+            return POOLS[self.pool]
+        self._scheduler = StepScheduler(process.store, process.doorbell, self.concurrency)
+        intake = RunIntake(self._scheduler, process.coordinator)
+        self.app.conf.broker_transport_options = {**self.app.conf.broker_transport_options, "intake": intake}
+        return StepThreadPool.of(self._scheduler)
 
     def _when_ready(self) -> None:
         if self._reloader is not None:
@@ -106,7 +120,8 @@ class Worker:
         self._lifecycle.process.announce(workflow)
 
     def _leave_if_stalled(self, _: Round) -> None:
-        busy = len(state.active_requests) >= self.concurrency
+        in_hand = 0 if self._scheduler is None else self._scheduler.in_hand
+        busy = len(state.active_requests) + in_hand >= self.concurrency
         # Celery's own count, since Rival's tasks do not run in a prefork parent.
         if self._watch.is_stalled(state.all_total_count[0], busy, self._backlog):
             stalled = "consumer stalled: the queue has messages and none arrived for %g s; leaving to be restarted"

@@ -1,0 +1,128 @@
+"""Several messages per round trip: as many as there is room for, past garbage, and one by one before Redis 7."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import kombu
+import pytest
+import redis
+
+from rival_client.broker.doorbell import RedisDoorbell
+from rival_client.broker.message import RUN_TASK, AnyMessage, StepMessage
+from rival_workers.runtime.celery.redis_transport import ValidatingTransport
+
+
+class Intake:
+    """Takes the starts of runs while there is room."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.taken = room, list[str]()
+
+    def take(self, envelope: dict[str, Any]) -> bool:
+        if envelope["headers"]["task"] != RUN_TASK:
+            return False
+        self.taken.append(envelope["properties"]["correlation_id"])
+        self.room -= 1
+        return True
+
+
+class Reader:
+    """A consumer of one queue."""
+
+    def __init__(self, url: str, queue: str, intake: Intake, prefix: str) -> None:
+        options = {"intake": intake, "ack_emulation": False, "global_keyprefix": prefix}
+        self.connection = kombu.Connection(url, transport=ValidatingTransport, transport_options=options)
+        self.others: list[Any] = []
+        self.channel = self.connection.channel()
+        queues = [kombu.Queue(queue, channel=self.channel)]
+        self.consumer = kombu.Consumer(self.channel, queues, on_message=self.others.append, no_ack=True)
+        self.consumer.consume()
+
+    def drain(self) -> None:
+        with suppress(TimeoutError):
+            while True:
+                self.connection.drain_events(timeout=0.3)
+
+    def close(self) -> None:
+        self.connection.release()
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"many-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def readers() -> Iterator[list[Reader]]:
+    opened: list[Reader] = []
+    yield opened
+    for one in opened:
+        one.close()
+
+
+def starts(count: int) -> list[AnyMessage]:
+    return [StepMessage(f"run-{number}", None, 0, "w", "v") for number in range(count)]
+
+
+@pytest.mark.parametrize("prefix", ["", "team:"])
+def test_as_many_messages_are_popped_as_there_is_room_for(
+    broker_url: str, queue: str, readers: list[Reader], prefix: str
+) -> None:
+    doorbell = RedisDoorbell(broker_url, queue, prefix)
+    doorbell.publish(starts(7))
+    intake = Intake(room=5)
+    readers.append(Reader(broker_url, queue, intake, prefix))
+    popped_before = _calls(broker_url, "blmpop")
+    readers[0].drain()
+    assert [name.split(":")[0] for name in intake.taken] == [f"run-{number}" for number in range(5)]
+    assert doorbell.backlog() == 2
+    assert _calls(broker_url, "blmpop") - popped_before <= 2
+    doorbell.close()
+
+
+def test_garbage_and_other_tasks_among_them_do_not_stop_the_others(
+    broker_url: str, queue: str, readers: list[Reader]
+) -> None:
+    doorbell, client = RedisDoorbell(broker_url, queue), redis.Redis.from_url(broker_url)
+    one, two = starts(2)
+    doorbell.publish([one])
+    client.lpush(queue, "garbage", "[1]")
+    doorbell.publish([StepMessage("r", "a", 1, "w", "v"), two])
+    intake = Intake(room=10)
+    readers.append(Reader(broker_url, queue, intake, ""))
+    readers[0].drain()
+    assert len(intake.taken) == 2
+    assert len(readers[0].others) == 1
+    doorbell.close()
+    client.close()
+
+
+def test_a_broker_without_the_command_gives_its_messages_one_by_one(
+    broker_url: str, queue: str, readers: list[Reader]
+) -> None:
+    client = redis.Redis.from_url(broker_url)
+    client.execute_command("ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-blmpop")
+    doorbell = RedisDoorbell(broker_url, queue)
+    doorbell.publish(starts(3))
+    intake = Intake(room=10)
+    readers.append(Reader(_as_user(broker_url, "old", "secret"), queue, intake, ""))
+    readers[0].drain()
+    assert len(intake.taken) == 3
+    client.acl_deluser("old")
+    doorbell.close()
+    client.close()
+
+
+def _calls(url: str, command: str) -> int:
+    with redis.Redis.from_url(url) as client:
+        found: Any = client.info("commandstats")
+        return int(found.get(f"cmdstat_{command}", {}).get("calls", 0))
+
+
+def _as_user(url: str, user: str, password: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{user}:{password}@{rest.rpartition('@')[2]}"

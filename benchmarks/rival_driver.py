@@ -35,8 +35,9 @@ from rival_client.settings import Settings
 LEASE_S = 2.0
 COMMAND = str(Path(sys.executable).with_name("rival"))
 WORKFLOWS = str(Path(__file__).with_name("rival_workflows.py"))
-#: One worker with one process; a fleet has two, so that one can be killed whole and the other lives.
-WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1", "--concurrency", "4"]
+#: One worker with one process and the usual concurrency (8); a fleet has two, so that one can be killed whole and the
+#: other lives.
+WORKER = [COMMAND, "worker", "--workflows", WORKFLOWS, "--processes", "1"]
 #: Those that a fleet registers last: all others are known when these are.
 NAMES = {"noop-5", "items", "pids", "flaky", "slow", "second", "turns", "nap", "checkpoints"}
 DRAINED = """

@@ -37,8 +37,7 @@ from rival_workers.engine.decisions import (
     timed_out,
 )
 from rival_workers.engine.heartbeat_limits import timeout_error
-from rival_workers.runtime.attempt.position import Position
-from rival_workers.runtime.attempt.run_options import RunOptions
+from rival_workers.runtime.attempt.position import Position, RunOptions
 from rival_workers.runtime.attempt.runs_in_hand import Commits, commit_alone
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.logs.failure_log import FailureLog, failed_attempt, log_failed_run

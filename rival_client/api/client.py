@@ -31,8 +31,7 @@ from rival_client.model.start_options import RunOptions, StartOptions
 from rival_client.model.starts import Start
 from rival_client.model.timers import NEAR, is_near
 from rival_client.sql import run_inserts, run_reads
-from rival_client.sql.shared_starts import Gathered, Statements, gather_run, holder_of, skip_start
-from rival_client.sql.wake import ReadyStep
+from rival_client.sql.shared_starts import Gathered, Statements, gather_run, holder_of, leave_place, skip_start
 
 CHUNK = 1000
 #: How often a start tries to take a singleton place that others take and leave.
@@ -179,13 +178,14 @@ class Rival(
         run_id = start.run_id
         by = f"start of {run_id}"[: arguments.MAX_NAME]
 
-        def replaced(own: Connection) -> tuple[bool, ReadyStep | None, set[str]]:
-            cancelled, ready = self._cancel(own, holder, by)
-            return cancelled, ready, caller_tx.insert(own, start, self.settings.ring_grace)
+        def replaced(own: Connection) -> tuple[bool, StepMessage | None, set[str]]:
+            cancelled, message = self._cancel(own, holder, by)
+            leave_place(own, holder)
+            return cancelled, message, caller_tx.insert(own, start, self.settings.ring_grace)
 
-        cancelled, ready, created = self.database.transact(replaced)
+        cancelled, message, created = self.database.transact(replaced)
         if cancelled:
-            self._after_cancel(holder, by, ready)
+            self._after_cancel(holder, by, message)
         self.publisher(start)(created)
         return Started(run_id, "started", self) if created else None
 

@@ -11,12 +11,13 @@ from sqlalchemy import Connection
 from rival_client.api.async_base import AsyncClientBase
 from rival_client.api.base import ClientBase
 from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, BulkRunner, Verb
+from rival_client.broker.message import StepMessage
 from rival_client.model import arguments
 from rival_client.model.records import Reopened
 from rival_client.sql import orphans, runs
 from rival_client.sql.recovery import Recovery, recover
 from rival_client.sql.run_search import RunFilter
-from rival_client.sql.wake import ReadyStep, wake_parent
+from rival_client.sql.wake import wake_parent
 
 if TYPE_CHECKING:
     from rival_workers.operations import Operator
@@ -35,23 +36,29 @@ class RunOperations(ClientBase):
         `if_entry`, here and below: RunHasMoved unless the history of the run still ends with the entry of this id.
         """
         run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), arguments.entry(if_entry)
-        cancelled, ready = self.database.transact(lambda connection: self._cancel(connection, run_id, by, entry))
+        cancelled, message = self.database.transact(lambda connection: self._cancel(connection, run_id, by, entry))
         if cancelled:
-            self._after_cancel(run_id, by, ready)
+            self._after_cancel(run_id, by, message)
         return cancelled
 
-    def _after_cancel(self, run_id: str, by: str, ready: ReadyStep | None) -> None:
-        self._doorbell.publish([] if ready is None else [ready.message], changed=[run_id])
+    def _after_cancel(self, run_id: str, by: str, message: StepMessage | None) -> None:
+        self._doorbell.publish([] if message is None else [message], changed=[run_id])
         self._cancel_children(run_id, by)
 
     def _cancel(
         self, connection: Connection, run_id: str, by: str, if_entry: Entry = None
-    ) -> tuple[bool, ReadyStep | None]:
+    ) -> tuple[bool, StepMessage | None]:
+        """Whether it was cancelled, and the message for a worker: to end it, or for the flow that has waited for it."""
+        grace = self.settings.ring_grace
+        begun = runs.begin_cancel(connection, run_id, by, grace, if_entry)
+        if begun is not None:
+            runs.conclude_cancel(connection, run_id, by, begun[0])
+            return True, begun[1]
         slots = runs.end_as_cancelled(connection, run_id, by, if_entry)
         cancelled = slots is not None
-        ready = wake_parent(connection, run_id, self.settings.ring_grace) if cancelled else None
+        ready = wake_parent(connection, run_id, grace) if cancelled else None
         runs.conclude_cancel(connection, run_id, by, slots)
-        return cancelled, ready
+        return cancelled, None if ready is None else ready.message
 
     def _cancel_children(self, run_id: str, by: str) -> None:
         """Cancel each child in its own transaction: locks go from child to parent, never back."""

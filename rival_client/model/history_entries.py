@@ -19,6 +19,7 @@ QUEUED: Final = "queued"
 FAILING: Final = "failing"
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"
+CANCELLING: Final = "cancelling"
 CANCELLED: Final = "cancelled"
 PAUSED: Final = "paused"
 RESUMED: Final = "resumed"
@@ -93,6 +94,7 @@ RUN_ENTRIES = (
     _entry(FAILING, None, "error failed_step"),
     _entry(COMPLETED, "end_run", "result"),
     _entry(FAILED, "end_run", "result"),
+    _entry(CANCELLING, "begin_cancel", "open error"),
     _entry(CANCELLED, "cancel_run", "open"),
     _entry(PAUSED, "pause_run", ""),
     _entry(RESUMED, "resume_run", ""),

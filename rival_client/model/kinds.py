@@ -34,6 +34,9 @@ CHILD: Final = "child"
 CHILD_RESULT: Final = "child_result"
 VALUE: Final = "value"
 
+#: The path of the row with which workers end a run that was cancelled. Its kind is HANDLER.
+CANCEL: Final = "!cancel"
+
 #: Rows that a worker claims.
 LeafKind = Literal[
     "step",

@@ -79,7 +79,7 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
 def status_changes(entry: HistoryEntry) -> list[tuple[str, str]]:
     """The steps whose status the entry changes, and the new status."""
     match entry.what:
-        case "cancelled" | "expired" if "open" in entry.detail:
+        case "cancelled" | "cancelling" | "expired" if "open" in entry.detail:
             return [(path, "cancelled") for path in entry.detail["open"]]
         case "retry_run" | "rewind_run":
             undone = [(path, "undone") for path in entry.detail.get("undone", ())]
@@ -112,8 +112,8 @@ def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
 def _cancelled(run: RebuiltRun, entry: HistoryEntry) -> None:
     for step in _known(run, entry.detail["open"]):
         step.status, step.completed_at = "cancelled", entry.at
-    if entry.what == "expired":
-        run.status = statuses.RUNNING
+    if entry.what in ("expired", "cancelling"):
+        run.status, run.error = statuses.RUNNING, entry.detail.get("error", run.error)
     elif entry.path is None:
         run.status, run.completed_at = "cancelled", entry.at
 
@@ -143,6 +143,7 @@ def _fanned_out(run: RebuiltRun, entry: HistoryEntry) -> None:
 
 _WHOLE: dict[str, Callable[[RebuiltRun, HistoryEntry], None]] = {
     "cancelled": _cancelled,
+    "cancelling": _cancelled,
     "expired": _cancelled,
     "fanned_out": _fanned_out,
     **dict.fromkeys(REOPENINGS, _reopened),

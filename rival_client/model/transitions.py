@@ -119,7 +119,7 @@ RUN_TRANSITIONS = _by_verb(
             ("begin_run", "pending", "running"): "the first step is claimed in the same statement",
             ("queue_run", "pending", "pending"): "a limit of its workflow is full: it waits with a ticket",
             ("park_run", "pending", "pending"): "no worker here knows the version; looked at again later",
-            ("end_run", "running suspended", "completed failed"): "within the last step's finish",
+            ("end_run", "running suspended", "completed failed cancelled"): "within the last step's finish",
             ("cancel_run", _RUN_OPEN, "cancelled"): "all open steps too",
             ("retry_run", "failed cancelled", "running pending"): "an operator's: continues where it stopped; pending "
             "if it had never begun",
@@ -144,6 +144,11 @@ RUN_TRANSITIONS = _by_verb(
             ): "another start becomes part of a debounced run or a batch: its input and due_at change",
             ("expire_run", _RUN_OPEN, "running failed"): "its deadline has passed: its open steps are cancelled and it "
             "fails, after compensations and handlers",
+            (
+                "begin_cancel",
+                "running suspended",
+                "running",
+            ): "its open steps are cancelled; workers undo the others, and end it",
             ("pause_run", _RUN_OPEN, _RUN_OPEN): "an operator's: nothing of it starts until it is resumed",
             ("resume_run", _RUN_OPEN, _RUN_OPEN): "an operator's: everything that is due starts",
         },

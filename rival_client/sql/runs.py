@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, func, or_, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
 
 from rival_client.broker.message import StepMessage
 from rival_client.db.event_tables import waits
 from rival_client.db.guards import run_can, step_can
 from rival_client.db.locks import lock_run
-from rival_client.db.run_tables import runs, steps
+from rival_client.db.run_tables import runs, steps, workflows
 from rival_client.db.types import after, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.kinds import COMPOSITE_KINDS
+from rival_client.model.kinds import CANCEL, COMPOSITE_KINDS, HANDLER
 from rival_client.model.queues import Route
 from rival_client.model.transitions import run_sources
 from rival_client.sql import orphans
@@ -25,10 +25,45 @@ from rival_client.sql.history import record
 
 
 def cancel_run(connection: Connection, run_id: str, by: str) -> bool:
-    """False: it had ended already. Its children are entered as orphans, to be cancelled in their own transactions."""
-    slots = end_as_cancelled(connection, run_id, by)
+    """False: it had ended already. Its children are entered as orphans, to be cancelled in their own transactions. If
+    workers have to end it, keepers publish that."""
+    begun = begin_cancel(connection, run_id, by, grace=0)
+    slots = end_as_cancelled(connection, run_id, by) if begun is None else begun[0]
     conclude_cancel(connection, run_id, by, slots)
     return slots is not None
+
+
+def begin_cancel(
+    connection: Connection, run_id: str, by: str, grace: float, if_entry: int | None = None
+) -> tuple[list[int], StepMessage] | None:
+    """Cancel the open steps of a run that workers end: they undo its other steps, or call its hooks. Returns the slots
+    that the steps have used, and the message for a worker. None: `end_as_cancelled` ends the run, or it has ended. It
+    also ends a run that fails, or that is being cancelled, at once."""
+    run = lock_run(connection, run_id, if_entry)
+    if run.status not in run_sources("begin_cancel") or not _is_ended_by_workers(connection, run):
+        return None
+    slots = slots_of(connection, and_(steps.c.run_id == run_id, step_can("cancel_run")))
+    paths = _cancel_steps(connection, run_id)
+    error = {"type": "RunCancelled", "message": f"the run was cancelled by {by}", "by": by}
+    failing = {"status": statuses.RUNNING, "error": error, "ring_at": None, "rings": 0}
+    connection.execute(update(runs).where(runs.c.id == run_id, run_can("begin_cancel")).values(failing))
+    connection.execute(delete(waits).where(waits.c.run_id == run_id))
+    # As every new row: see `rival_workers.store.sql.open_rows`.
+    row = {"run_id": run_id, "path": CANCEL, "kind": HANDLER, "status": statuses.PENDING, "queue": run.queue}
+    tokens = dict.fromkeys(("execution_token", "timeout_token"), run.token - 1)
+    connection.execute(insert(steps).values(**row, **tokens, created_at=now(), ring_at=after(grace)))
+    record(connection, run_id, None, entries.CANCELLING, by=by, open=paths, error=error)
+    record(connection, run_id, CANCEL, entries.SCHEDULED, by=by, kind=HANDLER, queue=run.queue)
+    route = Route(run.queue, run.priority or 0)
+    message = StepMessage(run_id, CANCEL, run.token - 1, run.workflow, run.version, route=route)
+    return slots + withdraw(connection, run_id), message
+
+
+def _is_ended_by_workers(connection: Connection, run: Row[Any]) -> bool:
+    of_run = and_(workflows.c.name == runs.c.workflow, workflows.c.version == runs.c.version)
+    found = connection.execute(select(workflows.c.policies, runs.c.error).join(runs, of_run).where(runs.c.id == run.id))
+    row = found.first()
+    return row is not None and row.error is None and (row.policies or {}).get("on_cancel") is not None
 
 
 def end_as_cancelled(connection: Connection, run_id: str, by: str, if_entry: int | None = None) -> list[int] | None:

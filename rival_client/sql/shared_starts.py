@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Executable, Text, and_, case, cast, func, insert, literal, select, update
+from sqlalchemy import Connection, Executable, Text, and_, case, cast, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.guards import run_can
@@ -51,6 +51,12 @@ def holder_of(start: Start) -> Statements[str | None]:
         runs.c.completed_at.is_(None),
     )
     return str(rows[0][0]) if rows else None
+
+
+def leave_place(connection: Connection, run_id: str) -> None:
+    """A run that is being cancelled gives its singleton place to another one, also while workers still undo it."""
+    its_own = (runs.c.id == run_id, runs.c.completed_at.is_(None))
+    connection.execute(update(runs).where(*its_own).values(singleton=None))
 
 
 def skip_start(start: Start, holder: str) -> Statements[None]:

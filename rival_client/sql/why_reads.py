@@ -48,7 +48,8 @@ def _ended(connection: Connection, run: Run, common: dict[str, Any]) -> RunFacts
         failed_step=run.failed_step,
         error=_text(run.error),
         attempts=0 if run.failed_step is None else _attempts(connection, run.run_id, run.failed_step),
-        ended_by=_ended_by(connection, run.run_id),
+        # Workers may have ended it after an operator's cancel: then its error has the operator.
+        ended_by=(run.error or {}).get("by") or _ended_by(connection, run.run_id),
     )
 
 

@@ -183,6 +183,11 @@ class WorkflowBuilder:
         self._options["priority"] = priority
         return self
 
+    def compensate_on_cancel(self) -> Self:
+        """A cancelled run is undone like a failed one."""
+        self._options["compensate_on_cancel"] = True
+        return self
+
     def limits(
         self,
         concurrency_limit: int | Limit | Sequence[int | Limit] | None = None,

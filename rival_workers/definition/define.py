@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
@@ -80,7 +81,7 @@ def define_workflow(
         whole=whole,
         returns=builder.returns,
         unseen=list(map(located, reading.unseen)),
-        document=builder.document,
+        document=replace(builder.document, on_cancel=whole.on_cancel),
     )
 
 
@@ -96,7 +97,10 @@ def _whole_run(name: str, input: Any, given: WorkflowOptions, problems: list[str
         problems.append(f"priority: give one of {', '.join(LEVELS)}, not {priority!r}")
     limits = read_run_limits(given.get("concurrency_limit"), given.get("rate_limit"), problems)
     planned = planned_schedule(given.get("schedule"), name, _reader_of(input), problems)
-    return WholeRun(planned, retention, limits, read_hooks(given.get("hooks"), problems), queue, priority)
+    undo = given.get("compensate_on_cancel") or False
+    if not isinstance(undo, bool):
+        problems.append(f"compensate_on_cancel: give True or False, not {undo!r}")
+    return WholeRun(planned, retention, limits, read_hooks(given.get("hooks"), problems), queue, priority, undo)
 
 
 def _refuse(problems: list[str], unseen: Iterable[str]) -> None:

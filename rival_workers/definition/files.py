@@ -1,5 +1,6 @@
 """Loads workflow files: a file is a module with `steps`, and optionally `Input`, `name`, `description`, `on_error`,
-`results`, `schedule`, `retention`, `concurrency_limit`, `rate_limit`, `hooks`, `queue`, `priority`.
+`results`, `schedule`, `retention`, `concurrency_limit`, `rate_limit`, `hooks`, `queue`, `priority`,
+`compensate_on_cancel`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,16 @@ from difflib import get_close_matches
 from typing import Any
 
 #: Around a call of a step's function, after the commit of its outcome, and after the end of the run.
-HOOKS = ("before_attempt", "after_attempt", "on_retry", "on_timeout", "on_terminal", "on_success", "on_end")
+HOOKS = (
+    "before_attempt",
+    "after_attempt",
+    "on_retry",
+    "on_timeout",
+    "on_terminal",
+    "on_success",
+    "on_cancel",
+    "on_end",
+)
 #: An error of `before_attempt` is the failure of the attempt.
 STRICT = "strict"
 

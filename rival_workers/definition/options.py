@@ -47,6 +47,8 @@ class WorkflowOptions(TypedDict, total=False):
     #: Of all its steps, unless they have their own.
     queue: str | None
     priority: Priority | None
+    #: A cancelled run is undone like a failed one.
+    compensate_on_cancel: bool
 
 
 class StartOptions(TypedDict, total=False):

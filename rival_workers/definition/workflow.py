@@ -13,13 +13,14 @@ from rival_client.model.cron import Planned
 from rival_client.model.limits import Limit
 from rival_client.model.queues import Priority
 from rival_workers.definition.function_calls import Call
-from rival_workers.definition.inject import Injection
+from rival_workers.definition.inject import Injection, injection
 from rival_workers.definition.returns import Returns, problems_of
 from rival_workers.definition.source_lines import Place
 from rival_workers.engine.nodes import Body
-from rival_workers.engine.paths import HANDLER, place_of
+from rival_workers.engine.paths import CANCEL, HANDLER, place_of
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies, PolicyDocument
+from rival_workers.engine.policy_document import OnCancel
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,28 @@ class WholeRun:
     #: Of all steps, unless they have their own. A start can give its run another priority.
     queue: str | None = None
     priority: Priority | None = None
+    #: A cancelled run is undone like a failed one.
+    compensate_on_cancel: bool = False
+
+    @property
+    def on_cancel(self) -> OnCancel | None:
+        """What workers do when a run is cancelled. None: the cancel itself ends the run."""
+        if self.compensate_on_cancel:
+            return "compensate"
+        return "hooks" if "on_cancel" in self.hooks else None
 
     @property
     def route(self) -> dict[str, Any]:
         """The options of its steps that follow from it. Its runs have its priority, if it is not nested."""
         given = {"queue": self.queue, "priority": self.priority}
         return {name: value for name, value in given.items() if value is not None}
+
+
+def _end_cancelled() -> None:
+    """The function of the row that ends a cancelled run: what follows from its end is in the plan."""
+
+
+_END_CANCELLED = Call(injection(_end_cancelled, ()))
 
 
 class WorkflowDefinition:
@@ -121,7 +138,7 @@ class WorkflowDefinition:
 
     def call_at(self, path: str) -> Call | None:
         """How to call the step at this path; None when this definition has no such step."""
-        return self.calls.get(place_of(path))
+        return _END_CANCELLED if path == CANCEL else self.calls.get(place_of(path))
 
     @property
     def its_returns(self) -> Returns | None:

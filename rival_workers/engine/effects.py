@@ -195,7 +195,7 @@ class FailRun:
 
 @dataclass(frozen=True)
 class EndRun:
-    status: Literal["completed", "failed"]
+    status: Literal["completed", "failed", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -219,6 +219,14 @@ class CompensationEnded:
     then: Mapping[str, tuple[Effect, ...]]
 
 
+@dataclass(frozen=True)
+class IfCancelled:
+    """What follows in a run that is being cancelled, and in one that fails: the rows know which."""
+
+    then: tuple[Effect, ...]
+    otherwise: tuple[Effect, ...]
+
+
 Effect = (
     OpenRow
     | Close
@@ -234,6 +242,7 @@ Effect = (
     | EndRun
     | Compensate
     | CompensationEnded
+    | IfCancelled
 )
 
 

@@ -29,6 +29,7 @@ from rival_workers.engine.effects import (
     ErrorOf,
     FailRun,
     FanOut,
+    IfCancelled,
     Join,
     NewError,
     Nothing,
@@ -40,7 +41,7 @@ from rival_workers.engine.effects import (
 )
 from rival_workers.engine.nodes import BranchNode, ForEachNode, LoopNode, ParallelNode, WaitNode, WorkflowNode
 from rival_workers.engine.openings import begin_iteration, open_body, open_node, waiting
-from rival_workers.engine.paths import COMPENSATION, FALLBACK, HANDLER
+from rival_workers.engine.paths import CANCEL, COMPENSATION, FALLBACK, HANDLER
 from rival_workers.engine.plan import Place, Plan
 
 Effects = tuple[Effect, ...]
@@ -50,9 +51,17 @@ def first(plan: Plan) -> Advance:
     return Advance(open_body(plan.nodes, ""))
 
 
-def advance(plan: Plan, path: str, end: End | FallBack, kind: str, *, on_failure: FailureAction = "halt") -> Advance:
+def advance(
+    plan: Plan,
+    path: str,
+    end: End | FallBack,
+    kind: str,
+    *,
+    on_failure: FailureAction = "halt",
+    undo_cancelled: bool = False,
+) -> Advance:
     """`kind`: the handler of a hard failure, or of a soft one, which does not stop the run. `on_failure`: what follows
-    if this is a fallback function and has failed.
+    if this is a fallback function and has failed. `undo_cancelled`: a run that was cancelled is compensated.
     """
     if isinstance(end, FallBack):
         return Advance((OpenRow(path + FALLBACK, kinds.FALLBACK),))
@@ -64,6 +73,8 @@ def advance(plan: Plan, path: str, end: End | FallBack, kind: str, *, on_failure
         return Advance(reading.handled(base, hard=kind == kinds.HANDLER))
     if role == "compensate":
         return Advance(reading.compensated(base))
+    if path == CANCEL:
+        return Advance(reading.cancelled(undo=undo_cancelled))
     if role:
         return Advance(reading.answered(base, role, end))
     return Advance(reading.ended(path, end))
@@ -104,7 +115,13 @@ class _Reading:
         """Whether it has completed or failed. The rows know which scope is being compensated."""
         around = absorbing(self.plan, base)
         then = {path + COMPENSATION: (ErrorOf(path), *self._handle(self.plan.place(path), path)) for path in around}
-        return (CompensationEnded(self.plan.compensations, {**then, COMPENSATION: self._fail_run()}),)
+        whole = IfCancelled((EndRun(statuses.CANCELLED),), self._fail_run())
+        return (CompensationEnded(self.plan.compensations, {**then, COMPENSATION: (whole,)}),)
+
+    def cancelled(self, *, undo: bool) -> Effects:
+        """The run was cancelled, and its open steps with it."""
+        end: Effects = (EndRun(statuses.CANCELLED),)
+        return self._compensate("", end) if undo else end
 
     def fallen_back(self, base: str, end: End, on_failure: FailureAction) -> Effects:
         """The step ends as the function that it has fallen back to; if that has failed, with its own error."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from rival_client.model.kinds import CANCEL as CANCEL
+
 HANDLER = "!on_error"
 #: Of a step: its compensation. Of a workflow or the run: the row that waits for all compensations in it.
 COMPENSATION = "!compensate"
@@ -70,5 +72,5 @@ def is_fallback(path: str) -> bool:
 
 
 def is_reaction(path: str) -> bool:
-    """A handler, a compensation or a fallback: it runs because something has failed."""
-    return path.endswith((HANDLER, COMPENSATION, FALLBACK))
+    """A handler, a compensation or a fallback, which run because something has failed; the end of a cancelled run."""
+    return path.endswith((HANDLER, COMPENSATION, FALLBACK)) or path == CANCEL

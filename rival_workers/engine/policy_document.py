@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rival_client.model.kinds import FOR_EACH, LOOP
 from rival_client.model.policy_rules import DEFAULTS, Rule, load_rule
 
 Options = Mapping[str, Any]
+OnCancel = Literal["compensate", "hooks"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,14 @@ class PolicyDocument:
     tags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: Queue and priority of all steps of the workflow (""), and of nested workflows by their places.
     routes: Mapping[str, Options] = field(default_factory=dict)
+    #: Workers end a run that is cancelled: they undo its steps, or only call its hooks. None: the cancel ends it.
+    on_cancel: OnCancel | None = None
 
     def dump(self) -> dict[str, Any]:
         rules = {scope: [rule.dump() for rule in rules] for scope, rules in self.rules.items()}
         parts: dict[str, Any] = {"own": self.own, "rules": rules, "tags": self.tags, "routes": self.routes}
-        return {name: dict(part) for name, part in parts.items() if part}
+        found: dict[str, Any] = {name: dict(part) for name, part in parts.items() if part}
+        return found | ({} if self.on_cancel is None else {"on_cancel": self.on_cancel})
 
 
 NO_POLICIES = PolicyDocument()
@@ -38,7 +42,9 @@ def load_document(data: Mapping[str, Any] | None) -> PolicyDocument:
     if not data:
         return PolicyDocument()
     rules = {scope: tuple(load_rule(one) for one in rules) for scope, rules in data.get("rules", {}).items()}
-    return PolicyDocument(data.get("own", {}), rules, data.get("tags", {}), data.get("routes", {}))
+    return PolicyDocument(
+        data.get("own", {}), rules, data.get("tags", {}), data.get("routes", {}), data.get("on_cancel")
+    )
 
 
 def separated(plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Options]]:

@@ -25,7 +25,7 @@ from rival_workers.engine.nodes import (
     bodies,
 )
 from rival_workers.engine.openings import open_at
-from rival_workers.engine.paths import COMPENSATION, HANDLER
+from rival_workers.engine.paths import CANCEL, COMPENSATION, HANDLER
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.rewind_flows import kept_by_retry
 from rival_workers.engine.rewind_range import Downstream, compensated_steps
@@ -73,8 +73,9 @@ class _Planner:
         self.plan, self.rows, self.result = plan, rows, RewindPlan()
 
     def run(self) -> RewindPlan:
-        if HANDLER in self.rows:
-            self._delete(HANDLER)
+        for reaction in (HANDLER, CANCEL):
+            if reaction in self.rows:
+                self._delete(reaction)
         self._sequence(self.plan.nodes, "")
         if not self.result.opens:
             raise NotPossible("none of its steps has stopped: rewind it to the step from which it should run again")

@@ -14,7 +14,7 @@ from typing import Protocol
 from rival_client.model import kinds, statuses
 from rival_workers.engine import interpreter, paths
 from rival_workers.engine.nodes import LoopNode
-from rival_workers.engine.paths import COMPENSATION, HANDLER
+from rival_workers.engine.paths import CANCEL, COMPENSATION, HANDLER
 from rival_workers.engine.plan import Plan
 
 #: A sequence of the plan in this run: the scope, and the name of its first node.
@@ -49,7 +49,7 @@ class Downstream:
 
     def __contains__(self, row: str) -> bool:
         base, role = paths.role_of(row)
-        if role == HANDLER[1:] and (not base or base in self.around):
+        if row == CANCEL or (role == HANDLER[1:] and (not base or base in self.around)):
             return True
         levels = list(self._levels(base))
         return any(self._from.get(level.sequence, math.inf) <= level.position for level in levels) or any(

@@ -53,6 +53,7 @@ MORE_PRECISE = {
     "suspend_external_step": {"waits_for_external"},
     "answer_step": {"completed_externally", "failed_externally"},
     "cancel_below": {"given_up"},
+    "begin_cancel": {"cancelling"},
     "settle_step": {"skip", "set_result"},
 }
 

@@ -110,3 +110,55 @@ def test_a_fleet_that_loses_workers_in_the_middle_of_compensations_undoes_all(
     next(worker for worker in fleet if worker.pid == victim).kill()
     wait_for_all(rival, run_ids)
     assert_all_is_undone(rival, run_ids, ledger)
+
+
+#: Two steps, and a wait in which the run is cancelled.
+CANCELLED = """
+from rival_workers import wait_event_step
+
+class Nobody:
+    result = None
+
+def act(run):
+    note(run, Nobody)
+    return run.step
+
+name = "saga"
+compensate_on_cancel = True
+steps = [
+    step(act, name="a", compensate=act), step(act, name="b", compensate=act),
+    wait_event_step("never", name="wait", key="1"),
+]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["after_claim_commit", "after_finish_commit"])
+def test_a_worker_that_dies_between_a_cancel_and_the_compensations_leaves_nothing_undone_out(
+    rival: Rival, workers: Workers, ledger: Ledger, point: str
+) -> None:
+    """It dies when it has claimed the row that ends the run, or when it has committed what is undone first."""
+    file = ledger.workflow(CANCELLED)
+    [worker] = workers.start(file, concurrency=3)
+    run_ids = start_many(rival, 6, "saga")
+    wait_until(lambda: all(rival.state(run_id).status == "suspended" for run_id in run_ids))
+    worker.kill()
+    assert all(rival.cancel(run_id) for run_id in run_ids)
+    [doomed] = workers.start(file, concurrency=3, failpoint=point)
+    assert doomed.process.wait(20) < 0
+    workers.start(file, concurrency=3)
+    wait_for_all(rival, run_ids)
+    for run_id in run_ids:
+        state = rival.state(run_id)
+        rows = {step.path: step for step in state.steps}
+        assert (state.status, rows["!cancel"].status, rows["!compensate"].status) == (
+            "cancelled",
+            "completed",
+            "completed",
+        )
+        ran = [line.step for line in ledger.lines(run_id) if line.step.endswith("!compensate")]
+        assert list(dict.fromkeys(ran)) == ["b!compensate", "a!compensate"], "in their order"
+        for path in ("b!compensate", "a!compensate"):
+            assert 1 <= ran.count(path) <= 1 + rows[path].lost, path
+        assert [entry.what for entry in rival.history(run_id) if entry.path is None].count("cancelled") == 1
+    assert_nothing_is_stuck(rival)

@@ -71,7 +71,7 @@ def test_a_hook_that_raises_is_recorded_and_changes_nothing(inline: Inline, hook
     found = run(inline, step(broken, max_retries=1, base_delay=0, name="s", on_failure="skip"), hooks={hook: bad})
     assert found.status == "completed"
     failed = [entry.detail for entry in inline.rival.history("r") if entry.what == "hook_failed"]
-    times = {"before_attempt": 2, "after_attempt": 2, "on_timeout": 0, "on_terminal": 0}.get(hook, 1)
+    times = {"before_attempt": 2, "after_attempt": 2, "on_timeout": 0, "on_terminal": 0, "on_cancel": 0}.get(hook, 1)
     assert failed == [{"hook": hook, "error": {"type": "RuntimeError", "message": "bad hook"}}] * times
 
 

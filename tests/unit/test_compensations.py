@@ -21,7 +21,16 @@ from rival_workers import (
 )
 from rival_workers.definition.define import define_workflow
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import Close, Compensate, CompensationEnded, EndRun, ErrorOf, FailRun, OpenRow
+from rival_workers.engine.effects import (
+    Close,
+    Compensate,
+    CompensationEnded,
+    EndRun,
+    ErrorOf,
+    FailRun,
+    IfCancelled,
+    OpenRow,
+)
 from rival_workers.engine.interpreter import advance
 from rival_workers.engine.nodes import FlowNode, StepNode
 from rival_workers.engine.plan import Plan
@@ -155,5 +164,5 @@ def test_however_a_compensation_ends_the_next_one_follows(end: End) -> None:
     [undone] = advance(plan, "f[3]/inner/a!compensate", end, "compensation").effects
     assert isinstance(undone, CompensationEnded)
     assert list(undone.then) == ["f[3]/inner!compensate", "!compensate"]
-    assert undone.then["!compensate"] == (EndRun("failed"),)
+    assert undone.then["!compensate"] == (IfCancelled((EndRun("cancelled"),), (EndRun("failed"),)),)
     assert undone.then["f[3]/inner!compensate"][0] == ErrorOf("f[3]/inner")

@@ -56,11 +56,11 @@ def test_every_verb_is_guarded_by_a_token(
     table: dict[str, Transition], statuses: tuple[str, ...], terminal: tuple[str, ...], rows: object
 ) -> None:
     # A composite moves within the finish of a step below it, under that step's token. Pausing changes no status, and
-    # the deadline of a run ends all of it, under the exclusive lock of the run.
+    # the deadline of a run and a cancel end all that is open of it, under the exclusive lock of the run.
     tokens = {"execution_token", "timeout_token", "token", "child", "completion_token"}
     for verb, transition in table.items():
         assert transition.verb == verb
-        changes_status = transition.sources != transition.targets and verb != "expire_run"
+        changes_status = transition.sources != transition.targets and verb not in ("expire_run", "begin_cancel")
         assert transition.guard in tokens or (transition.guard, changes_status) == ("lock", False)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.breakers import Breaker, BreakerState
+from rival_client.model.kinds import CANCEL
 from rival_workers import signals
 from rival_workers.definition.hooks import STRICT, HookEvent
 from rival_workers.engine.decisions import Decision, End, Failure, Retry, Success
@@ -23,6 +24,9 @@ from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.hooks")
 
+#: The hooks of one end of a run; `on_end` is for each.
+_AT_THE_END = {statuses.COMPLETED: "on_success", statuses.CANCELLED: "on_cancel"}
+
 
 class HookCalls:
     def __init__(self, store: Store, outage: OutageRetry) -> None:
@@ -31,7 +35,7 @@ class HookCalls:
     def around(self, attempt: Attempt, call: Callable[[], Success | Failure]) -> Success | Failure:
         """The call of the step's function, between its hooks. Their time counts as that of the attempt."""
         hooks = attempt.definition.hooks
-        if not hooks:
+        if not hooks or attempt.claimed.path == CANCEL:
             return call()
         error = self.call(attempt, "before_attempt")
         if error is not None and hooks.get(STRICT):
@@ -58,8 +62,8 @@ class HookCalls:
             self.call(attempt, "on_terminal", outcome=decision.outcome, error=decision.error)
         if finished is not None and finished.run_ended:
             status = _status(finished)
-            if status == statuses.COMPLETED:
-                self.call(attempt, "on_success", outcome=status)
+            if status in _AT_THE_END:
+                self.call(attempt, _AT_THE_END[status], outcome=status)
             self.call(attempt, "on_end", outcome=status)
 
     def call(self, attempt: Attempt, name: str, **about: Any) -> BaseException | None:

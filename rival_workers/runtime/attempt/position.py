@@ -67,7 +67,8 @@ class Position:
         path = self.claim.path
         base = path.removesuffix(FALLBACK)
         instead = policies.at(base).on_failure if base != path else "halt"
-        advance = interpreter.advance(policies.plan, path, end, self.kind, on_failure=instead)
+        undo = policies.document.on_cancel == "compensate"
+        advance = interpreter.advance(policies.plan, path, end, self.kind, on_failure=instead, undo_cancelled=undo)
         return advance.with_options(policies.at, policies.recorded)
 
     def message(self, token: int, *, attempt: int = 1, lost: int = 0, countdown: float = 0.0) -> StepMessage:

@@ -17,7 +17,7 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.kinds import ITEM
+from rival_client.model.kinds import CANCEL, ITEM
 from rival_client.model.payload import NULL, Json
 from rival_client.sql.dead_letters import add_dead_letter
 from rival_client.sql.orphans import leave_awaited
@@ -92,11 +92,14 @@ class EffectsSql(OpenRowsSql):
                 self.apply(self._compensations.begin(effect))
             case fx.CompensationEnded():
                 self.apply(self._compensations.go_on(effect))
+            case fx.IfCancelled():
+                self.apply(effect.then if self._is_cancelled() else effect.otherwise)
 
     # -- the run ------------------------------------------------------------------------------------------
 
     def _end_run(self, effect: fx.EndRun) -> None:
         result = {"result": self.outcome.result} if effect.status == statuses.COMPLETED else {}
+        cancelled: dict[str, Any] = {"open": []} if effect.status == statuses.CANCELLED else {}
         ended = {"status": effect.status, "completed_at": now(), "ring_at": None, "token": runs.c.token + 1, **result}
         can_end = (runs.c.id == self.run_id, run_can("end_run"))
         # The slots of a run that has any are read first.
@@ -104,9 +107,13 @@ class EffectsSql(OpenRowsSql):
             its_own = select(runs.c.slots).where(*can_end).with_for_update()
             self.slots += self.connection.scalar(its_own) or []
             self._change_run(**ended, slots=None)
-        self.writer.add(effect.status, **result)
+        self.writer.add(effect.status, **result, **cancelled)
         self.ended_as = effect.status
         self.ready = wake_parent(self.connection, self.run_id, self.ring_grace)
+
+    def _is_cancelled(self) -> bool:
+        begun = select(steps.c.path).where(steps.c.run_id == self.run_id, steps.c.path == CANCEL)
+        return self.connection.scalar(begun) is not None
 
     def _change_run(self, **changes: Any) -> None:
         its_run = update(runs).where(runs.c.id == self.run_id, run_can("end_run"))

@@ -5,8 +5,8 @@ RivalError
 │   └── InvalidSetting        a setting has a value that cannot be used; `.variable` names it
 ├── InvalidArgument           an argument has a wrong type or value; also a ValueError
 ├── UnknownWorkflow           no worker has registered that name
-├── UnknownLimit              there is no limit of that name
-├── UnknownSchedule           there is no schedule of that name
+├── UnknownLimit              no limit has that name
+├── UnknownSchedule           no schedule has that name
 ├── InvalidInput              the input does not fit the workflow's schema; `.problems` lists all of it
 ├── InvalidPayload            a value is not JSON, or too large
 ├── InvalidToken              not a token of an external step
@@ -89,14 +89,14 @@ class UnknownWorkflow(RivalError):
 class UnknownLimit(RivalError):
     def __init__(self, limit: str, known: Iterable[str]) -> None:
         hint = did_you_mean(limit, known)
-        super().__init__(f"There is no limit {limit!r}{hint}. `rival limit ls` lists them.")
+        super().__init__(f"Unknown limit {limit!r}{hint}. `rival limit ls` lists them.")
         self.limit = limit
 
 
 class UnknownSchedule(RivalError):
     def __init__(self, schedule: str, known: Iterable[str]) -> None:
         hint = did_you_mean(schedule, known)
-        super().__init__(f"There is no schedule {schedule!r}{hint}. `rival schedule ls` lists them.")
+        super().__init__(f"Unknown schedule {schedule!r}{hint}. `rival schedule ls` lists them.")
         self.schedule = schedule
 
 
@@ -145,7 +145,7 @@ class RunConflict(RivalError):
 class RunNotFound(RivalError):
     def __init__(self, run_id: str, workflow: str | None = None) -> None:
         of = f" of workflow {workflow!r}" if workflow else ""
-        super().__init__(f"There is no run {run_id!r}{of}. `rival ls` lists the runs.")
+        super().__init__(f"Unknown run {run_id!r}{of}. `rival ls` lists the runs.")
         self.run_id = run_id
 
 

@@ -101,7 +101,7 @@ def _required(client: C | None, run_id: str) -> C:
 class _HowItStarted:
     """`status` is what `run` has found: "started"; "running" when the run had been started before, or has the
     singleton place; "gathered" when the start became part of a run that has not begun; "skipped" when the singleton
-    place is taken: then there is no such run, and `instead_of` names the one that has the place. It does not change;
+    place is taken: then this run does not exist, and `instead_of` names the one that has the place. It does not change;
     `state()` has the run's status.
     """
 

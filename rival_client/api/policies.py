@@ -48,7 +48,7 @@ class PolicyOperations(RunOperations):
             return fleet_rules.list_rules(connection)
 
     def remove_policy(self, rule_id: int) -> bool:
-        """False: there is no such rule."""
+        """False: the rule does not exist."""
         number = arguments.whole("rule_id", rule_id)
         return self.database.transact(lambda own: fleet_rules.remove_rule(own, number))
 

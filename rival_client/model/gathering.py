@@ -27,7 +27,7 @@ class Gathering:
     postpones: bool
     #: Seconds from the first start at most.
     max_wait: float
-    #: The run begins at once when it has so many inputs; None: there is no such number.
+    #: The run begins at once when it has so many inputs; None: only the time decides.
     most: int | None
     #: The input is the list of all inputs; otherwise that of the last start.
     collects: bool

@@ -175,7 +175,7 @@ class StartOptions:
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in _CHECKS:
-            raise InvalidArgument(name, f"there is no such option{did_you_mean(name, _CHECKS)}.")
+            raise InvalidArgument(name, f"unknown option{did_you_mean(name, _CHECKS)}.")
     checked = {name: arguments.optional(_CHECKS[name], name, value) for name, value in given.items()}
     if checked.get("delay") is not None and checked.get("scheduled_at") is not None:
         raise InvalidArgument("scheduled_at", "give either `delay` or `scheduled_at`: each says when it begins.")

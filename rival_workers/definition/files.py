@@ -45,7 +45,7 @@ def register_workflows_from_directory(
     """Every .py file below the directory that has `steps`, in a stable order; all problems of all files at once."""
     root = Path(directory)
     if not root.is_dir():
-        raise DefinitionError([f"{root}: there is no such directory"])
+        raise DefinitionError([f"{root}: this directory does not exist"])
     return register_paths([root], registry)
 
 
@@ -98,7 +98,7 @@ def _load_all(paths: Iterable[Path], registry: Registry) -> Loaded:
     loaded = Loaded()
     for path in paths:
         if not path.exists():
-            loaded.add_broken(path, DefinitionError([f"{path}: there is no such file or directory"]))
+            loaded.add_broken(path, DefinitionError([f"{path}: this file or directory does not exist"]))
             continue
         for file in python_files(path):
             before = len(registry)
@@ -190,7 +190,7 @@ class References:
             return workflow
         known = ", ".join(sorted(workflow.name for workflow in self._registry)) or "none"
         raise ValueError(
-            f"there is no workflow {name!r} (known so far: {known}). Register it first, or give its file: "
+            f"unknown workflow {name!r} (known so far: {known}). Register it first, or give its file: "
             f"workflow('./{name.replace('-', '_')}.py')"
         )
 

@@ -27,7 +27,7 @@ def _is_hidden(path: Path) -> bool:
 def load_module(path: Path) -> ModuleType:
     """Its directory becomes importable, so that files can share steps."""
     if not path.is_file():
-        raise DefinitionError([f"{path}: there is no such file"])
+        raise DefinitionError([f"{path}: this file does not exist"])
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     name = f"rival_workflow_{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -112,7 +112,7 @@ def _by_declaration(plan: Plan, returns: dict[str, Returns], results: Any) -> It
     named = _own_steps(plan)
     for name, type_ in types.items():
         if name not in named:
-            yield f"results: {results.__name__} has {name!r}, but there is no such step{_hint(name, list(named))}"
+            yield f"results: {results.__name__} has {name!r}, which is not a step{_hint(name, list(named))}"
         elif type_ is not Any:
             yield from _give(name, type_, named[name], returns)
 

@@ -207,7 +207,7 @@ def _not_there(name: str, scope: NameScope) -> str:
     close = get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"its steps are {', '.join(known)}."
     return (
-        f"but there is no step {name!r}: {hint} If a workflow around this one has it, register that one, or ask "
+        f"but no step {name!r} exists: {hint} If a workflow around this one has it, register that one, or ask "
         f'`"{name}" in steps` first.'
     )
 

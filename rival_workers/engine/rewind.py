@@ -49,4 +49,4 @@ def _check_target(plan: Plan, rows: Mapping[str, Row], path: str) -> None:
         raise NotPossible(f"{path!r} is not a step: rewind to {paths.role_of(path)[0] or 'a step'!r} instead")
     if paths.place_of(path) not in plan.places or not has_begun(rows, path):
         known = ", ".join(row.path for row in rows.values() if "!" not in row.path and row.kind != ITEM)
-        raise NotPossible(f"there is no step {path!r} that has begun (known: {known or 'none yet'})")
+        raise NotPossible(f"no step {path!r} has begun (known: {known or 'none yet'})")

@@ -64,7 +64,7 @@ def _item(value: Any, name: str) -> Any:
     except ValueError:
         raise _NotFound(f"is a list: [{name}] is not an index") from None
     except IndexError:
-        raise _NotFound(f"has {len(value)} items: there is no [{name}]") from None
+        raise _NotFound(f"has {len(value)} items: [{name}] does not exist") from None
 
 
 def _key(value: Any, name: str) -> Any:

@@ -87,7 +87,7 @@ def _problems(command: Any, env: Any, max_output: Any) -> Iterable[str]:
     if isinstance(command, str) or not isinstance(command, Sequence):
         yield (
             "a command is a list of arguments, not a text: shell_step(['grep', '-c', '{input.word}', 'file.txt']). "
-            "There is no shell that would split it"
+            "No shell splits it"
         )
     elif not command or not isinstance(command[0], str | PurePath) or "{" in str(command[0]):
         yield "the program, the first of the list, must be a constant: not a template, not a function"

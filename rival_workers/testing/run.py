@@ -81,7 +81,7 @@ class LabRun:
         found = exact or [one for one in state.steps if pattern.matches(state.workflow, one.path)]
         if len(found) != 1:
             paths = ", ".join(one.path for one in found or state.steps) or "none yet"
-            why = "matches more than one step" if found else "there is no such step; there are"
+            why = "matches more than one step" if found else "unknown step; its steps are"
             raise LabError(f"{step!r} in run {self.run_id!r}: {why}: {paths}.")
         return found[0]
 

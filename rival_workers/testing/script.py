@@ -133,7 +133,7 @@ def _checked(times: int | None, pattern: StepPattern) -> int | None:
 def _unknown(pattern: StepPattern, known: list[WorkflowDefinition]) -> str:
     of = f" of workflow {pattern.workflow!r}" if pattern.workflow else ""
     steps = ", ".join(f"{workflow.name}: {', '.join(workflow.calls)}" for workflow in known) or "none is registered"
-    return f"There is no step {pattern.step!r}{of} in this lab. Its steps are: {steps}."
+    return f"Unknown step {pattern.step!r}{of} in this lab. Its steps are: {steps}."
 
 
 class StepControls:

@@ -139,7 +139,7 @@ def test_invalid_input_lists_all_problems_and_starts_nothing(shop: Cli) -> None:
 
 @pytest.mark.parametrize("args", [("show", "nix"), ("wait", "nix"), ("cancel", "nix")])
 def test_a_run_that_is_not_there_is_said(cli: Cli, args: tuple[str, ...]) -> None:
-    message = "There is no run 'nix'. `rival ls` lists the runs."
+    message = "Unknown run 'nix'. `rival ls` lists the runs."
     cli(*args, code=1).complains(f"rival: {message}")
     assert cli(*args, "--json", code=1).error == {"type": "RunNotFound", "message": message}
 
@@ -284,7 +284,7 @@ def test_worker_refuses_to_start_with_nothing_to_do(cli: Cli, tmp_path: Path) ->
     cli("worker", "-w", "nothing", code=1).complains(
         "rival: nothing: there is no workflow (a .py file with a list `steps`)"
     )
-    cli("worker", "-w", "missing.py", code=1).complains("rival: missing.py: there is no such file or directory")
+    cli("worker", "-w", "missing.py", code=1).complains("rival: missing.py: this file or directory does not exist")
 
 
 def test_worker_refuses_a_schema_that_is_behind(cli: Cli, empty_url: str) -> None:

@@ -78,7 +78,7 @@ def test_logs_are_filtered_by_step_and_level(logged: Cli) -> None:
 
 
 def test_logs_of_no_run_and_misuse_are_said(shop: Cli) -> None:
-    shop("logs", "nix", code=1).complains("rival: There is no run 'nix'. `rival ls` lists the runs.")
+    shop("logs", "nix", code=1).complains("rival: Unknown run 'nix'. `rival ls` lists the runs.")
     assert shop("logs", "nix", "--follow", "--json", code=1).error["type"] == "RunNotFound"
     shop("logs", "nix", "--level", "loud", code=2).complains(
         "rival: Invalid value for '--level': 'loud' is not one of 'debug', 'info', 'warning', 'error'. "

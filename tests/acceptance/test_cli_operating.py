@@ -82,8 +82,7 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
         """
     )
     bare("rewind", "one", "nothing", code=1).complains(
-        "rival: Cannot rewind run 'one': there is no step 'nothing' that has begun (known: prepare). Nothing was "
-        "changed."
+        "rival: Cannot rewind run 'one': no step 'nothing' has begun (known: prepare). Nothing was changed."
     )
 
     bare("pause", "one").prints("paused one")
@@ -129,7 +128,7 @@ def test_runs_are_retried_rewound_paused_and_settled_by_hand(bare: Cli, tmp_path
     bulk = {"verb": "retry", "dry_run": False, "runs": ["four"], "refused": {}, "more": False}
     bulk |= {"reopened": {"four": reopened | {"run_id": "four"}}}
     bare("retry", "--status", "failed", "--yes", "--json").prints_json(bulk)
-    bare("pause", "nobody", code=1).complains("rival: There is no run 'nobody'. `rival ls` lists the runs.")
+    bare("pause", "nobody", code=1).complains("rival: Unknown run 'nobody'. `rival ls` lists the runs.")
     BROKEN["yes"] = False
     with embedded(file, registry=registry) as rival:
         assert {rival.wait("job", name, 20).status for name in ("one", "two", "three", "four")} == {"completed"}
@@ -277,4 +276,4 @@ def test_a_family_is_drawn_as_a_tree(bare: Cli, tmp_path: Path) -> None:
     top = {"run_id": "r", "workflow": "top", "parent_run_id": None, "parent_path": None, "is_awaited": None, **ended}
     bare("tree", "r", "--json").prints_json(top | {"children": children})
     bare("tree", "r/call:leaf", "--below", "--json").prints_json(children[0])
-    bare("tree", "nobody", code=1).complains("rival: There is no run 'nobody'. `rival ls` lists the runs.")
+    bare("tree", "nobody", code=1).complains("rival: Unknown run 'nobody'. `rival ls` lists the runs.")

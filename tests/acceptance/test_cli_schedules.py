@@ -39,7 +39,7 @@ def test_a_schedule_is_paused_resumed_fired_and_backfilled(shop: Cli) -> None:
     missed = shop("schedule", "backfill", "hourly", "--since", "3h", "--dry-run", "--json").json
     assert len(missed["run_ids"]) == 3
     shop("schedule", "fire", "hourl", code=1).complains(
-        "rival: There is no schedule 'hourl'; did you mean 'hourly'?. `rival schedule ls` lists them."
+        "rival: Unknown schedule 'hourl'; did you mean 'hourly'?. `rival schedule ls` lists them."
     )
     why = shop("why", fired["run_id"], "--json").json
     assert [reason["what"] for reason in why["reasons"]] == ["no_worker"]

@@ -48,7 +48,7 @@ def test_watch_excludes_sections_and_an_unknown_run_is_an_error(cli: Cli) -> Non
             "rival: --watch shows steps and attempts: use it without --history, --timeline and --logs "
             "(see `rival show --help`)"
         )
-    cli("show", "a-1", "--watch", code=1).complains("rival: There is no run 'a-1'. `rival ls` lists the runs.")
+    cli("show", "a-1", "--watch", code=1).complains("rival: Unknown run 'a-1'. `rival ls` lists the runs.")
     assert cli("show", "a-1", "--watch", "--json", code=1).error["type"] == "RunNotFound"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.site import PASSWORD
 from tests.support.workers import ROOT, wait_until
@@ -26,6 +26,8 @@ WIDE = {"width": 1440, "height": 900}
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
 WHY_SKIPPED = "tests/browser needs Chromium: `apt-get install chromium` (make test does so where it can)"
+#: Milliseconds that a page may need on a busy machine; a test asserts order, not speed.
+PATIENCE = 30_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -108,6 +110,7 @@ def site() -> Iterator[Site]:
 def browser() -> Iterator[Browser]:
     assert CHROMIUM is not None, WHY_SKIPPED
     # In this package only: while Playwright is open, no other event loop runs in this thread.
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield opened
@@ -174,7 +177,7 @@ def opening(contexts: Contexts, site: Site, cookies: Any) -> Iterator[OpenPage]:
     def opened(path: str = "runs", expects: str | None = None, role: str | None = None, **context: Any) -> Page:
         state = cookies if role is None else site.state_of(role)
         page = contexts.new_page(**{"viewport": WIDE, "storage_state": state, **context})
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         made.append((page, Watched(page, site.url, expects)))
         page.goto(site.url + path)
         return page

@@ -68,7 +68,7 @@ def test_newer_runs_wait_until_the_reader_lets_them_in(open_page: OpenPage, site
     page.get_by_role("link", name="expense-2209").wait_for()
     site.start("expense", "newer-1", number="100", amount=1)
     hint = page.get_by_role("button", name=re.compile("newer run"))
-    expect(hint).to_be_visible(timeout=10_000)
+    expect(hint).to_be_visible()
     expect(page.get_by_role("link", name="newer-1")).to_have_count(0)
     hint.click()
     expect(page.get_by_role("link", name="newer-1")).to_be_visible()
@@ -76,12 +76,13 @@ def test_newer_runs_wait_until_the_reader_lets_them_in(open_page: OpenPage, site
 
 def test_a_row_changes_while_it_is_shown(open_page: OpenPage, site: Site) -> None:
     site.start("expense", "row-1", number="101", amount=1)
+    wait_for_status(site, "row-1", "suspended")
     page = open_page("runs?workflow=expense")
     row = page.locator('tr[data-run="row-1"]')
     expect(row).to_contain_text("suspended")
     expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
     site.post("runs/row-1/cancel", dry_run=False)
-    expect(row).to_contain_text("cancelled", timeout=10_000)
+    expect(row).to_contain_text("cancelled")
 
 
 FIRST_PAGE = """() => [
@@ -93,6 +94,7 @@ FIRST_PAGE = """() => [
 def test_pages_do_not_overlap_while_runs_come(open_page: OpenPage, site: Site) -> None:
     for number in range(53):
         site.start("slow_steps", f"paged-{number:03}", seconds=0)
+    wait_for_status(site, "paged-052", "completed")
     page = open_page("runs?workflow=slow_steps")
     ids = "all => all.map(one => one.dataset.run)"
     page.locator("tbody tr").nth(49).wait_for()
@@ -121,7 +123,7 @@ def test_chosen_runs_are_retried_after_a_preview(open_page: OpenPage, site: Site
     assert site.status("bulk-1") == "failed"
     page.get_by_role("button", name="Retry 2 runs").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("retry 2 runs")
-    expect(page.locator(".facts")).to_contain_text("2 changed", timeout=15_000)
+    expect(page.locator(".facts")).to_contain_text("2 changed")
 
 
 def test_the_palette_goes_anywhere(open_page: OpenPage) -> None:

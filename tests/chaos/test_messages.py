@@ -164,9 +164,10 @@ def test_no_message_stops_or_silences_the_worker_of_library_mode(tmp_path: Path)
                 with suppress(ValueError, RecursionError):  # what is not JSON cannot get into this queue
                     broker.put(queue, json.loads(message))
                 run = rival.run("echo", what)
-                assert rival.wait("echo", run.run_id, timeout=20).result == what
+                # A message that was lost is not published again (ring_grace), so a long limit hides nothing.
+                assert rival.wait("echo", run.run_id, timeout=120).result == what
             assert rival._worker.running
-            wait_until(lambda: broker.size(queue) == 0)  # noqa: B023
+            wait_until(lambda: broker.size(queue) == 0, 60)  # noqa: B023
             assert len(rival.runs(limit=1000)) == len(ENVELOPES | HARMLESS)
 
 

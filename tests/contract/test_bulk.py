@@ -84,8 +84,8 @@ def test_a_preview_changes_nothing_and_says_what_the_verb_then_does(inline: Inli
         ("pause", {"bad-0": "it is failed", "good-1": "it is completed"}),
         ("resume", {"bad-0": "it is failed", "good-1": "it is completed", "open": "it is not paused"}),
         ("cancel", {"bad-0": "it is failed", "good-1": "it is completed"}),
-        ("skip", {"good-1": "step 'act' is completed", "open": "there is no step 'act'"}),
-        ("set_result", {"good-1": "step 'act' is completed", "open": "there is no step 'act'"}),
+        ("skip", {"good-1": "step 'act' is completed", "open": "step 'act' does not exist yet"}),
+        ("set_result", {"good-1": "step 'act' is completed", "open": "step 'act' does not exist yet"}),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_reason_and_the_others_are_done(
@@ -129,6 +129,6 @@ def test_a_verb_that_lacks_something_is_refused_before_anything_is_done(inline: 
         inline.rival.bulk("skip", JOBS, step="act")
     with pytest.raises(RivalError, match="verb: 'delete' is not one of 'retry'"):
         inline.rival.bulk("delete", JOBS)  # type: ignore[arg-type]
-    with pytest.raises(RivalError, match="There is no run 'nobody'"):
+    with pytest.raises(RivalError, match="Unknown run 'nobody'"):
         inline.rival.bulk("retry", ["bad-0", "nobody"])
     assert statuses(inline) == {"bad-0": "failed"}

@@ -112,6 +112,8 @@ def test_a_child_that_ends_while_its_parent_begins_to_wait_for_it_resumes_it(
         postgres.drain()
         if waiting:
             break
+    else:
+        pytest.fail("the flow does not wait")
     for thread in met:
         thread.join(10)
     resume(postgres)

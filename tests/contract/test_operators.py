@@ -671,7 +671,7 @@ def test_only_an_open_step_can_be_skipped(make: Make, world: World) -> None:
         inline.rival.skip(run_id, "a", reason="")
     with pytest.raises(NotPossible, match="'p' is a parallel"):
         inline.rival.skip(run_id, "p", reason="")
-    with pytest.raises(NotPossible, match="there is no step 'x'"):
+    with pytest.raises(NotPossible, match="unknown step 'x'"):
         inline.rival.set_result(run_id, "x", 1, reason="")
 
 

@@ -259,7 +259,7 @@ INSTEAD = {
     ("failed, other step", "skip"): "not at 'a' but at b: VERB that one, or rewind the run",
     ("pending", "retry"): "it is pending, and no step has begun: wait for a worker, or cancel it",
     ("pending", "rewind"): "it is pending, and step 'a' has not begun: wait for a worker, or cancel it",
-    ("pending", "skip"): "there is no step 'a' yet, since the run is pending: VERB it when",
+    ("pending", "skip"): "step 'a' does not exist yet, since the run is pending: VERB it when",
     ("*", "retry"): "only a failed or cancelled run can be retried: rewind it to a step, or cancel it first",
     ("checkpoint, ended", "skip"): "step 'fl/one' is completed (open steps: fl): rewind the run to 'fl/one'",
     ("checkpoint, sleeping", "skip"): "is a checkpoint of flow 'fl': VERB 'fl' as a whole, or rewind the run",
@@ -270,10 +270,10 @@ INSTEAD = {
     ("compensated", "skip"): "retry it, and VERB the step when the run has come to it",
     ("open handler", "rewind"): "rewind to 'b' instead",
     ("failed, handler open", "skip"): "step 'b' is failed (open steps: b!on_error): rewind the run to 'b'",
-    ("unknown step", "rewind"): "no step 'nope' that has begun (known: a, b)",
-    ("unknown step", "skip"): "there is no step 'nope' (open steps: b): name an open step",
-    ("step of another run", "rewind"): "no step 'f[0]/a' that has begun (known: a, b)",
-    ("step of another run", "skip"): "there is no step 'f[0]/a' (open steps: b): name an open step",
+    ("unknown step", "rewind"): "no step 'nope' has begun (known: a, b)",
+    ("unknown step", "skip"): "unknown step 'nope' (open steps: b): name an open step",
+    ("step of another run", "rewind"): "no step 'f[0]/a' has begun (known: a, b)",
+    ("step of another run", "skip"): "unknown step 'f[0]/a' (open steps: b): name an open step",
 }
 
 

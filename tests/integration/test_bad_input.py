@@ -62,7 +62,7 @@ def test_bad_starts_are_refused_with_every_reason_and_create_nothing(rival: Riva
         rival.run("order", good | {"customer": 8}, run_id="x")
     assert rival.wait("order", "x", timeout=15).result == 7
     assert [run.input for run in rival.runs()] == [good]
-    with pytest.raises(RunNotFound, match="There is no run 'y'"):
+    with pytest.raises(RunNotFound, match="Unknown run 'y'"):
         rival.cancel("y")
 
 

@@ -157,9 +157,9 @@ def test_all_problems_of_all_files_come_at_once_in_the_order_of_the_files(tmp_pa
 
 
 def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match="there is no such directory"):
+    with pytest.raises(DefinitionError, match="this directory does not exist"):
         register_workflows_from_directory(tmp_path / "nowhere", Registry())
-    with pytest.raises(DefinitionError, match="there is no such file"):
+    with pytest.raises(DefinitionError, match="this file does not exist"):
         register_workflow_file(tmp_path / "nowhere.py", Registry())
     with pytest.raises(DefinitionError, match="is not a Python file"):
         register_workflow_file(write(tmp_path, "notes.txt"), Registry())

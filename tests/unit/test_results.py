@@ -347,7 +347,7 @@ class Undescribable(Results):
 @pytest.mark.parametrize(
     ("results", "words"),
     [
-        (Misspelt, "results: Misspelt has 'untypd', but there is no such step: did you mean 'untyped'?"),
+        (Misspelt, "results: Misspelt has 'untypd', which is not a step: did you mean 'untyped'?"),
         (NotStepOf, "results: untyped is a Tree, not a step: write untyped: StepOf[Tree]"),
         (Lost, "results: a type of Lost cannot be found: name 'Unknown' is not defined"),
         (Undescribable, "results: untyped cannot be checked: "),

@@ -158,10 +158,10 @@ def test_a_step_that_does_not_exist_is_refused_with_what_was_meant() -> None:
         return steps["frist"]
 
     [problem] = problems(first, misspelt)
-    assert "step 'misspelt' reads steps.frist, but there is no step 'frist': did you mean 'first'?" in problem
+    assert "step 'misspelt' reads steps.frist, but no step 'frist' exists: did you mean 'first'?" in problem
     with pytest.raises(DefinitionError, match="no step 'frist'"):
         Registry().add(define_workflow("w", [first, misspelt]))
-    with pytest.raises(DefinitionError, match="no step 'nobody': its steps are first, x"):
+    with pytest.raises(DefinitionError, match="no step 'nobody' exists: its steps are first, x"):
         create_workflow("w").step(first).step(reads_no_step, name="x").register(Registry())
 
 

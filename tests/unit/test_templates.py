@@ -111,7 +111,7 @@ def test_an_async_function_for_a_value_is_refused() -> None:
         ("{input.nothing}", "has no 'nothing'"),
         ("{last_step.result.nothing}", r"last_step.result has no 'nothing'; it has x, _id"),
         ("{input.note.deeper}", r"input.note \(None\) has no 'deeper'"),
-        ("{input.lines[9]}", r"has 2 items: there is no \[9\]"),
+        ("{input.lines[9]}", r"has 2 items: \[9\] does not exist"),
         ("{input.lines[x]}", "is not an index"),
         ("{input.order_id[0]}", "is a str"),
         ("{input.model_dump}", "templates cannot call functions"),

@@ -200,7 +200,7 @@ class BaseFlowContext(Context):
         operations = [self._operation(one, options, f"calls[{index}]") for index, one in enumerate(calls)]
         if options and not any(isinstance(one, StepOperation) for one in operations):
             raise InvalidArgument(
-                ", ".join(options), "options of ctx.gather and ctx.first are for steps, and there is no step."
+                ", ".join(options), "options of ctx.gather and ctx.first are for steps, and no call is one."
             )
         return operations
 

@@ -98,7 +98,7 @@ class StepLog:
             logger.log(number, text, step, self._run_id, self._attempt, message, named, extra=extra)
 
     def _keep(self, level: str, message: str, fields: dict[str, Any]) -> int:
-        """Returns the number of waiting entries, or 0 if there was no room for this one."""
+        """Returns the number of waiting entries, or 0 if this one found no room."""
         size = len(message) + sum(len(name) + len(str(value)) for name, value in fields.items())
         if self._dropped or self._count >= MAX_ENTRIES or self._bytes + size > MAX_BYTES:
             self._dropped += 1

@@ -19,7 +19,7 @@ def wrong_status(status: str, step: str | None) -> str:
 
 
 def not_begun(verb: str, step: str) -> str:
-    return f"there is no step {step!r} yet, since the run is pending: {verb} it when a worker has begun the run"
+    return f"step {step!r} does not exist yet, since the run is pending: {verb} it when a worker has begun the run"
 
 
 def stopped_elsewhere(verb: str, status: str, step: str, stopped: Sequence[str]) -> str:
@@ -43,7 +43,7 @@ def checkpoint(verb: str, step: str, flow: str) -> str:
 
 
 def unknown_step(step: str, still_open: Sequence[str]) -> str:
-    return f"there is no step {step!r} ({_listed(still_open)}): {_one_of(still_open)}"
+    return f"unknown step {step!r} ({_listed(still_open)}): {_one_of(still_open)}"
 
 
 def not_open(step: str, status: str, still_open: Sequence[str]) -> str:

@@ -89,7 +89,7 @@ class SchedulesSql:
         its_input = dump(load(row.input), what="its input", limit=self.max_payload)
         workflow = current_workflow(connection, row.workflow)
         if workflow is None:
-            return _leave(connection, row, f"there is no workflow {row.workflow!r}")
+            return _leave(connection, row, f"unknown workflow {row.workflow!r}")
         moved = {"next_at": following, "error": None} | ({"last_at": ticks[-1]} if ticks else {})
         if not _move_on(connection, row, moved):
             return []

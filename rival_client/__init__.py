@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rival_client.api.client import Rival
     from rival_client.api.dead_letters import Redriven
     from rival_client.model.breakers import BreakerRecord
+    from rival_client.model.idempotency import IdempotencyRecord
     from rival_client.model.matchers import at_path, every, in_workflow, labelled, named, of_kind, tagged
     from rival_client.model.policy_explanation import ExplainedField, PolicyExplanation
     from rival_client.model.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
@@ -90,6 +91,7 @@ __all__ = [
     "ExplainedField",
     "FleetRule",
     "HistoryEntry",
+    "IdempotencyRecord",
     "InvalidArgument",
     "InvalidInput",
     "InvalidPayload",
@@ -169,6 +171,7 @@ _LATE = {
     "ExecutorRecord": "sql.executors",
     "ExplainedField": "model.policy_explanation",
     "FleetRule": "model.run_policies",
+    "IdempotencyRecord": "model.idempotency",
     "PolicyExplanation": "model.policy_explanation",
     "PolicyRules": "model.presets",
     "Reason": "model.why_records",

@@ -13,6 +13,7 @@ RivalError (rival_client)
 ├── DeadlineExceeded     the run, or the step over all attempts, did not end by its deadline
 ├── StepTimeout          the attempt took longer than its timeout
 │   └── HeartbeatMissed  the attempt sent no heartbeat for too long
+├── IdempotencyConflict  another input has the idempotency key of the step
 ├── LimitReached         a limit of the step is full, and the step does not wait for it
 ├── QueueTimeout         no worker has begun the step within its queue_timeout
 ├── StepMovedOn          raised by `ctx.heartbeat()`: the step does not need this attempt any more
@@ -129,6 +130,16 @@ class StepTimeout(RivalError):
 
 class HeartbeatMissed(StepTimeout):
     """The attempt, or the external system that works on an external step, sent no heartbeat for too long."""
+
+
+class IdempotencyConflict(RivalError):
+    """A step with the same idempotency key has, or had, another input."""
+
+    def __init__(self, key: str, owner: str) -> None:
+        super().__init__(
+            f"the idempotency key {key!r} belongs to step {owner} with another input, so the step was not called. Make "
+            f"the key from all values that the result depends on; `rival key drop` frees a key."
+        )
 
 
 class LimitReached(RivalError):

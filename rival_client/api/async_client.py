@@ -14,6 +14,7 @@ from rival_client.api.dead_letters import AsyncDeadLetterOperations
 from rival_client.api.events import AsyncEventOperations
 from rival_client.api.external_steps import AsyncExternalSteps
 from rival_client.api.handles import AsyncStarted, AsyncWorkflow, AsyncWorkflowRegistry, Started
+from rival_client.api.idempotency import AsyncIdempotencyOperations
 from rival_client.api.limit_operations import AsyncLimitOperations
 from rival_client.api.operations import AsyncRunOperations
 from rival_client.api.policies import AsyncPolicyOperations
@@ -40,6 +41,7 @@ class AsyncRival(
     AsyncDeadLetterOperations,
     AsyncBreakerOperations,
     AsyncLimitOperations,
+    AsyncIdempotencyOperations,
     AsyncPolicyOperations,
     AsyncEventOperations,
     AsyncScheduleOperations,

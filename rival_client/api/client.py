@@ -14,6 +14,7 @@ from rival_client.api.dead_letters import DeadLetterOperations
 from rival_client.api.events import EventOperations
 from rival_client.api.external_steps import ExternalSteps
 from rival_client.api.handles import Started, Workflow, WorkflowRegistry
+from rival_client.api.idempotency import IdempotencyOperations
 from rival_client.api.limit_operations import LimitOperations
 from rival_client.api.policies import PolicyOperations
 from rival_client.api.reads import RunReads
@@ -50,6 +51,7 @@ class Rival(
     ExternalSteps,
     BreakerOperations,
     LimitOperations,
+    IdempotencyOperations,
 ):
     """A producer's handle. Thread-safe; make one per process and keep it.
 

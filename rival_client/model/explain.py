@@ -13,7 +13,7 @@ from typing import Any
 from rival_client.model import statuses
 from rival_client.model.kinds import COMPENSATING, COMPOSITE_KINDS, FLOW, WITH_LANES, waits_for
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_client.model.why_records import LimitFacts, OpenStepFacts, Reason, RunFacts, Why
+from rival_client.model.why_records import KeyFacts, LimitFacts, OpenStepFacts, Reason, RunFacts, Why
 
 
 def explain(run: RunFacts) -> Why:
@@ -206,9 +206,20 @@ def _limited(path: str | None, limit: LimitFacts) -> Reason:
     return Reason("limit", text, path, limit.since, limit.due_at, "another step that ends", do, evidence=(used,))
 
 
+def _keyed(path: str, key: KeyFacts) -> Reason:
+    if key.granted or key.owner_run is None:
+        text = f"{path} may start: no other step has its idempotency key {key.key}, and its message was published."
+        return Reason("queued", text, path, key.since, who="a worker")
+    owner = f"step {key.owner_step} of run {key.owner_run}"
+    text = f"{path} waits for the result of {owner}, which has the same idempotency key {key.key}."
+    return Reason("idempotency_key", text, path, key.since, who=owner, command=f"rival why {key.owner_run}")
+
+
 def _waiting(run: RunFacts, step: OpenStepFacts) -> Reason:
     if step.limit is not None:
         return _limited(step.path, step.limit)
+    if step.idempotency_key is not None:
+        return _keyed(step.path, step.idempotency_key)
     match waits_for(step.kind):
         case "time":
             return _timer(run, step)

@@ -42,6 +42,7 @@ BREAKER: Final = "breaker"
 HOOK_FAILED: Final = "hook_failed"
 DEAD_LETTERED: Final = "dead_lettered"
 REDRIVEN: Final = "redriven"
+KEY_DROPPED: Final = "key_dropped"
 DEAD_LETTER_DROPPED: Final = "dead_letter_dropped"
 TAKEN_OVER: Final = "taken_over"
 HANDED_BACK: Final = "handed_back"
@@ -82,7 +83,7 @@ def _entry(
     return EntryType(name, transition, tuple(fields.split()), status, state)
 
 
-_ENDED = "result state error end_order begun_after"
+_ENDED = "result state error end_order begun_after reused_from"
 
 RUN_ENTRIES = (
     _entry(REQUESTED, None, ""),
@@ -104,7 +105,7 @@ RUN_ENTRIES = (
 STEP_ENTRIES = (
     _entry(SCHEDULED, None, "kind queue priority", "pending"),
     _entry(CLAIMED, "claim_step", "attempt kind queue priority waited refused_by", "running"),
-    _entry(QUEUED, "queue_step", "limit key run", "waiting"),
+    _entry(QUEUED, "queue_step", "limit key run idempotency_key owner", "waiting"),
     _entry(UNQUEUED, "unqueue_step", "why", "pending"),
     _entry(OPENED, None, "kind", "waiting"),
     _entry(FANNED_OUT, None, "items"),
@@ -124,6 +125,7 @@ STEP_ENTRIES = (
     _entry(DEAD_LETTERED, None, "error_type"),
     _entry(REDRIVEN, None, ""),
     _entry(DEAD_LETTER_DROPPED, None, ""),
+    _entry(KEY_DROPPED, None, "key"),
     _entry(TAKEN_OVER, "take_over_step", "executor", "pending"),
     _entry(HANDED_BACK, "hand_back_step", "executor", "pending"),
     _entry(LOST, "finish_step", "error", "failed", state=True),

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rival_client.model.arguments import MAX_SECONDS, shown
 from rival_client.model.error_names import as_names
 from rival_client.model.fallback_option import as_fallback
+from rival_client.model.idempotency import as_key
 from rival_client.model.limit_options import LIMITS, read_limits
 from rival_client.model.step_config import DURATIONS, FIELDS, StepConfig
 
@@ -40,6 +41,8 @@ def _as_data(values: dict[str, Any], known: Collection[str], problems: list[str]
     """Objects and classes that users write become data."""
     if "fallback" in values and "fallback" in known:
         values["fallback"] = as_fallback(values["fallback"], problems)
+    if "idempotency_key" in values and "idempotency_key" in known:
+        values["idempotency_key"] = as_key(values["idempotency_key"], problems)
     values |= {key: read_limits(key, values[key], problems) for key in LIMITS if key in values and key in known}
     for key in ("retry_on", "no_retry_on"):
         if values.get(key) is not None:

@@ -102,6 +102,8 @@ def _rule(where: str, one: Any, problems: list[str]) -> Rule:
     found += [f"option {key!r} is part of the workflow, not of a rule" for key in rule.options if key in NOT_IN_RULES]
     if (rule.options.get("fallback") or {}).get("shape") == "function":
         found.append("option fallback: give value(…) or retry_with(…): a function is code")
+    if (rule.options.get("idempotency_key") or {"template": ""})["template"] is None:
+        found.append('option idempotency_key: give a text such as "charge:{input.order}": a function is code')
     problems += [f"{where}: {problem}" for problem in found]
     return rule
 

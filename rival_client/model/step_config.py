@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from rival_client.model.breakers import Breaker
 from rival_client.model.fallbacks import Fallback
+from rival_client.model.idempotency import DAY, IdempotencyKey, Scope
 from rival_client.model.limits import Limit
 from rival_client.model.queues import QUEUE_EXPECTED, Priority, Route, is_queue, level_of
 
@@ -158,6 +159,24 @@ class StepConfig(BaseModel):
         None, "Stops the calls of all steps with this breaker while what they call is broken.", targets=("step",)
     )
 
+    idempotency_key: IdempotencyKey | None = option(
+        None,
+        "Steps with the same key run once, also in different runs: the others use the result.",
+        targets=("step", "external", "flow"),
+    )
+    idempotency_ttl: float = option(
+        DAY,
+        "Seconds from its end for which others use the result.",
+        targets=("step", "external", "flow"),
+        duration=True,
+        gt=0,
+    )
+    idempotency_scope: Scope = option(
+        "step",
+        "Whether the step, all steps of the workflow or all of the fleet share the key.",
+        targets=("step", "external", "flow"),
+    )
+
     metadata: dict[str, Any] = option({}, "Values for logs, hooks and signals; `ctx.metadata` in the step.")
     log_level: LogLevel | None = option(None, "The lowest level of `log` that is written.")
     telemetry_prefix: str | None = option(None, "A prefix of the label that hooks and signals get.")
@@ -222,6 +241,7 @@ _OF_A_REACTION = {
     "concurrency_limit": (),
     "rate_limit": (),
     "circuit_breaker": None,
+    "idempotency_key": None,
 }
 
 

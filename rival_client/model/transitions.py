@@ -62,6 +62,11 @@ STEP_TRANSITIONS = _by_verb(
             ("apply_policy", "running", "running"): "the claim has shown that the run has rules of its own: another "
             "timeout",
             ("queue_step", _STARTABLE, "waiting"): "one of its limits is full: it waits with a ticket",
+            (
+                "queue_running",
+                "running",
+                "waiting",
+            ): "another step owns its idempotency key: it waits with a ticket; does not use up an attempt",
             ("park_step", _STARTABLE, _STARTABLE): "no worker here knows the step; looked at again later",
         },
     ),

@@ -21,6 +21,17 @@ class LimitFacts:
 
 
 @dataclass(frozen=True)
+class KeyFacts:
+    """An idempotency key that a step waits for, and the step that owns it. `granted`: it may start."""
+
+    key: str
+    owner_run: str | None
+    owner_step: str | None
+    since: dt.datetime
+    granted: bool
+
+
+@dataclass(frozen=True)
 class OpenStepFacts:
     """A step that has not ended. `executor_alive`: None if it has none. `error`: of its last attempt, as text."""
 
@@ -50,6 +61,8 @@ class OpenStepFacts:
     child_status: str | None = None
     #: The limit that it waits for: `mail`, or `mail` of a key.
     limit: LimitFacts | None = None
+    #: The idempotency key that it waits for.
+    idempotency_key: KeyFacts | None = None
     #: The circuit breaker that is open, so that it was not called.
     breaker: str | None = None
 

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, tuple_, update
 
 from rival_client.broker.message import StepMessage
 from rival_client.db.guards import run_can, step_can
@@ -33,6 +33,7 @@ from rival_client.model import statuses
 from rival_client.model.queues import HIGH, USUAL_ROUTE, Route
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.history import record
+from rival_client.sql.recovery import chosen
 from rival_client.sql.wake import wake_run
 
 #: Seconds after its time at which the ticket of a rate is published again: others of the rate wait behind it.
@@ -83,6 +84,12 @@ class Gate:
 _COLUMNS = tuple(gates.c[name] for name in Gate.__dataclass_fields__)
 
 
+#: What the message of a granted ticket says.
+_SAID = tuple(
+    tickets.c[name] for name in ("run_id", "path", "token", "workflow", "version", "attempt", "lost", "queue", "level")
+)
+
+
 def lock_gates(connection: Connection, which: ColumnElement[bool]) -> list[Gate]:
     """By ascending id, all at once: a transaction locks gates with one call."""
     found = connection.execute(select(*_COLUMNS).where(which).order_by(gates.c.id).with_for_update())
@@ -96,7 +103,32 @@ def leave(connection: Connection, slots: Iterable[int], grace: float) -> list[Gr
     if not given:
         return []
     locked = lock_gates(connection, gates.c.id.in_(sorted(given)))
-    return [grant for gate in locked for grant in leave_locked(connection, gate, given[gate.id], grace)]
+    granted = [grant for gate in locked for grant in leave_locked(connection, gate, given[gate.id], grace)]
+    return granted + [one for gate in given if gate < 0 for one in grant_keyed(connection, gate, given[gate], grace)]
+
+
+def grant_keyed(connection: Connection, gate_id: int, most: int, grace: float) -> list[Grant]:
+    """Grant the first tickets that wait for an idempotency key (see `rival_client.sql.idempotency`). They have no slot:
+    they ask for the key when they have started."""
+    first = (
+        select(tickets.c.run_id, tickets.c.path)
+        .where(tickets.c.gate == gate_id, tickets.c.granted_at.is_(None))
+        .order_by(tickets.c.rank, tickets.c.run_id, tickets.c.path)
+        .limit(most)
+        .with_for_update(skip_locked=True)
+    )
+    rows = connection.execute(
+        update(tickets)
+        .where(tuple_(tickets.c.run_id, tickets.c.path).in_(chosen(first)))
+        .values(granted_at=now(), ring_at=after(grace), rings=NEVER_PUBLISHED if grace == 0 else 0)
+        .returning(*_SAID)
+    )
+    return [_as_grant(row) for row in rows]
+
+
+def _as_grant(row: Any, wait: float = 0.0) -> Grant:
+    said: tuple[Any, ...] = (*tuple(row)[:7], wait, Route(row.queue, row.level))
+    return Grant(*said)
 
 
 def leave_locked(connection: Connection, gate: Gate, slots: int, grace: float) -> list[Grant]:
@@ -158,7 +190,6 @@ def _grant(connection: Connection, gate: Gate, ticket: Any, grace: float) -> Gra
     # Of a rate: after those that are granted and have not started.
     wait = 0.0 if gate.gap is None else time_left(connection, gate) + gate.used * gate.gap
     look = wait + (grace if gate.gap is None or grace == 0 else RATE_GRACE)
-    names = ("run_id", "path", "token", "workflow", "version", "attempt", "lost", "queue", "level")
     row = connection.execute(
         update(tickets)
         .where(tickets.c.run_id == ticket.run_id, tickets.c.path == ticket.path)
@@ -169,10 +200,9 @@ def _grant(connection: Connection, gate: Gate, ticket: Any, grace: float) -> Gra
             ring_at=after(look),
             rings=NEVER_PUBLISHED if grace == 0 else 0,
         )
-        .returning(*(tickets.c[name] for name in names))
+        .returning(*_SAID)
     ).one()
-    said: tuple[Any, ...] = (*tuple(row)[:7], wait, Route(row.queue, row.level))
-    return Grant(*said)
+    return _as_grant(row, wait)
 
 
 def time_left(connection: Connection, gate: Gate) -> float:
@@ -188,17 +218,18 @@ def slots_of(connection: Connection, which: ColumnElement[bool]) -> list[int]:
 
 
 def withdraw(connection: Connection, run_id: str, paths: Collection[str] | None = None) -> list[int]:
-    """Delete tickets of a run: all of them, or those of some steps. Returns the slots that they had. The caller has
-    locked the rows of the steps, and no gate."""
+    """Delete tickets of a run: all of them, or those of some steps. Returns the slots that they had, and the gates of
+    idempotency keys that were granted to them. The caller has locked the rows of the steps, and no gate."""
     found = connection.scalars(select(tickets.c.path).where(tickets.c.run_id == run_id))
     wanted = sorted(path for path in found if paths is None or path in paths)
     if not wanted:
         return []
     its_own = and_(tickets.c.run_id == run_id, tickets.c.path.in_(wanted))
     # Locked first: a ticket that is being granted at this moment has its slot then.
-    slots = connection.scalars(select(tickets.c.slot).where(its_own).order_by(tickets.c.path).with_for_update()).all()
+    columns = (tickets.c.slot, tickets.c.gate, tickets.c.granted_at)
+    rows = connection.execute(select(*columns).where(its_own).order_by(tickets.c.path).with_for_update()).all()
     connection.execute(delete(tickets).where(its_own))
-    return [slot for slot in slots if slot is not None]
+    return [row.gate if row.slot is None else row.slot for row in rows if row.granted_at is not None]
 
 
 def unqueue(connection: Connection, run_id: str, by: str | None, why: str, path: str | None = None) -> list[int]:

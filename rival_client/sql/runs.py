@@ -20,6 +20,7 @@ from rival_client.model.transitions import run_sources
 from rival_client.sql import orphans
 from rival_client.sql.gates import leave, slots_of, unqueue, withdraw
 from rival_client.sql.history import record
+from rival_client.sql.idempotency import end_ownership
 
 # -- cancelling -------------------------------------------------------------------------------------------
 
@@ -96,6 +97,7 @@ def conclude_cancel(connection: Connection, run_id: str, by: str, slots: list[in
     orphans.delete_orphan(connection, run_id)
     if slots is not None:
         orphans.leave_all(connection, run_id, by)
+        end_ownership(connection, run_id, None, grace=0)
         leave(connection, slots, grace=0)
 
 

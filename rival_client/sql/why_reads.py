@@ -20,6 +20,7 @@ from rival_client.model.why_records import OpenStepFacts, RunFacts
 from rival_client.sql.executors import ExecutorRecord, list_executors
 from rival_client.sql.fleet_reads import waiting_for_worker
 from rival_client.sql.history import read_newest
+from rival_client.sql.idempotency import waited_for
 from rival_client.sql.limit_reads import limits_of
 from rival_client.sql.run_reads import read_run_head
 from rival_client.sql.run_rows import OPEN_STEPS, OpenStep, open_steps
@@ -58,7 +59,7 @@ def _open(connection: Connection, run: Run, common: dict[str, Any]) -> RunFacts:
     found = open_steps(connection, [run_id]).get(run_id, [])
     executors = {one.executor_id: one for one in list_executors(connection)}
     near, limits = _near(connection, run_id, found), limits_of(connection, run_id)
-    breakers = _breakers(connection, run_id, found)
+    breakers, keys = _breakers(connection, run_id, found), waited_for(connection, run_id, OPEN_STEPS)
     children = _statuses(connection, [child for one in found if (child := _child(one)) is not None])
     return RunFacts(
         **common,
@@ -70,7 +71,12 @@ def _open(connection: Connection, run: Run, common: dict[str, Any]) -> RunFacts:
         live_executors=sum(one.is_alive for one in executors.values()),
         waiting=waiting_for_worker(connection)[0].count,
         steps=[
-            replace(_facts(one, executors, near, children), limit=limits.get(one.path), breaker=breakers.get(one.path))
+            replace(
+                _facts(one, executors, near, children),
+                limit=limits.get(one.path),
+                breaker=breakers.get(one.path),
+                idempotency_key=keys.get(one.path),
+            )
             for one in found
         ],
         more=len(found) >= OPEN_STEPS,

@@ -19,7 +19,7 @@ from rival_workers.definition.returns import returns_of_model
 from rival_workers.definition.steps import StepSpec, as_spec, checked_injection, is_name, name_of
 from rival_workers.definition.waits import WaitSpec, receive
 from rival_workers.engine.nodes import AnyNode, FlowNode, SleepNode, StepNode, WaitNode
-from rival_workers.engine.paths import FALLBACK
+from rival_workers.engine.paths import FALLBACK, KEY
 
 
 @runtime_checkable
@@ -63,9 +63,7 @@ class LeafBuilder(Collector):
         place = scope.prefix + str(name)
         node = Node(str(name), "step", place, function=spec.function)
         config = self._options(node, spec.options, found)
-        # The functions of other reactions are those of the step alone.
-        given = overridden(self.policies.given_for(replace(node, tags=tuple(self.tags.get(place, ())))), spec.options)
-        spec = replace(spec, options={**spec.options, "fallback": given.get("fallback")})
+        spec = self._with_given(spec, node, "fallback", "idempotency_key")
         common = self._called(spec, spec.function, name, scope, found)
         if common["fallback"] and place in self.returns:
             self.returns[place + FALLBACK] = self.returns[place]
@@ -82,11 +80,18 @@ class LeafBuilder(Collector):
             found.append(
                 "a flow can only fall back to value(…): it handles other failures by itself, with try and except"
             )
+        spec = self._with_given(spec, node, "idempotency_key")
         common = {**self._called(spec, flow.function, name, scope, found)}
         common.pop("fallback")
         if place in self.calls:
             self.calls[place] = replace(self.calls[place], predicates=self.policies.predicates)
         return FlowNode(type="flow", code=flow.version, **common)
+
+    def _with_given(self, spec: StepSpec, node: Node, *names: str) -> StepSpec:
+        """With the functions that the rule for it has. Those of other reactions are the step's own alone."""
+        tagged = replace(node, tags=tuple(self.tags.get(node.path, ())))
+        given = overridden(self.policies.given_for(tagged), spec.options)
+        return replace(spec, options={**spec.options, **{name: given.get(name) for name in names}})
 
     def _called(
         self, spec: StepSpec, function: Callable[..., Any], name: Any, scope: Scope, problems: list[str]
@@ -94,6 +99,9 @@ class LeafBuilder(Collector):
         """The fields of steps and flows: name, function, handler, compensation."""
         called = checked_injection(function, scope.allowed, name, problems)
         reactions = self._reactions(str(name), spec.options, scope, problems)
+        if callable(key := spec.options.get("idempotency_key")):
+            makes_key = checked_injection(key, scope.allowed, f"{name}'s idempotency_key", problems)
+            self.calls |= {} if makes_key is None else {scope.prefix + str(name) + KEY: Call(makes_key)}
         if not is_name(name):
             self.incomplete = True
             problems.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")

@@ -10,6 +10,7 @@ from rival_client.model.breakers import breaker as breaker
 from rival_client.model.fallback_option import FallbackOption, RetryWith, Value
 from rival_client.model.fallback_option import retry_with as retry_with
 from rival_client.model.fallback_option import value as value
+from rival_client.model.idempotency import Scope
 from rival_client.model.limit_options import limit as limit
 from rival_client.model.limit_options import rate as rate
 from rival_client.model.limits import Limit
@@ -83,6 +84,14 @@ class LimitOptions(TypedDict, total=False):
     rate_limit: Limit | Sequence[Limit] | None
 
 
+class IdempotencyOptions(TypedDict, total=False):
+    """Steps with the same key run once, also in different runs."""
+
+    idempotency_key: str | Callable[..., Any] | None
+    idempotency_ttl: Duration
+    idempotency_scope: Scope
+
+
 class WaitOptions(RetryOptions, QueueOptions, total=False):
     """Of `wait_event_step`, whose `timeout` and `on_timeout` are about the event."""
 
@@ -113,7 +122,7 @@ class FlowStepOptions(AttemptOptions, total=False):
     fallback: Value | None
 
 
-class PolicyOptions(AttemptOptions, LimitOptions, QueueOptions, StartOptions, total=False):
+class PolicyOptions(AttemptOptions, LimitOptions, QueueOptions, StartOptions, IdempotencyOptions, total=False):
     """Of a rule in `policies`."""
 
     retry_budget: int | None
@@ -124,7 +133,7 @@ class PolicyOptions(AttemptOptions, LimitOptions, QueueOptions, StartOptions, to
     deadline: Duration | None
 
 
-class PredefinedOptions(RetryOptions, LimitOptions, QueueOptions, StartOptions, total=False):
+class PredefinedOptions(RetryOptions, LimitOptions, QueueOptions, StartOptions, IdempotencyOptions, total=False):
     """Of `http_step` and `shell_step`, which have `name` and `timeout` among their own parameters."""
 
     tags: Tags

@@ -12,7 +12,7 @@ from rival_client.model.breakers import Breaker
 from rival_client.model.error_names import names_of
 from rival_client.model.fallbacks import Fallback, fell_back
 from rival_client.model.history_entries import EXPIRED
-from rival_client.model.payload import Json, dump
+from rival_client.model.payload import NULL, Json, dump
 from rival_client.model.step_config import StepConfig
 from rival_workers.engine.deadlines import no_time_for_retry
 from rival_workers.engine.outcomes import Failure as Failure
@@ -44,6 +44,16 @@ class End:
     #: The error of the attempt, where it is not the error of the step.
     attempt_error: dict[str, Any] | None = None
     overrides: dict[str, Any] | None = None
+    #: As of a Success.
+    reused_from: str | None = None
+    #: The step has an idempotency key: others may wait for its end.
+    keyed: bool = False
+
+    @property
+    def shared(self) -> Json | None:
+        """The result that steps with the same idempotency key use. One of a fallback is not what they asked for."""
+        is_own = self.status == self.outcome == statuses.COMPLETED
+        return (self.result or NULL) if is_own else None
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,8 @@ def decide(
     """
     if isinstance(outcome, Success):
         status: EndStatus = statuses.SKIPPED if outcome.skipped else statuses.COMPLETED
-        return End(status, outcome.result, outcome.state, items=outcome.items, overrides=outcome.overrides)
+        end = End(status, outcome.result, outcome.state, items=outcome.items, overrides=outcome.overrides)
+        return end if outcome.reused_from is None else replace(end, reused_from=outcome.reused_from)
     if has_fallen_back:
         return final(config, outcome, has_fallen_back=True)
     why_not = why_not_retried(config, attempt, outcome)

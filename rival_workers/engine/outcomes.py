@@ -19,6 +19,8 @@ class Success:
     items: tuple[Json, ...] = ()
     #: A fallback function asks for one more attempt of its step with these values.
     overrides: dict[str, Any] | None = None
+    #: The step `run/path` that has made the result: the function was not called.
+    reused_from: str | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ HANDLER = "!on_error"
 COMPENSATION = "!compensate"
 #: The function that a step falls back to.
 FALLBACK = "!fallback"
+#: The function that makes the idempotency key of a step, or the key that a wait needs.
+KEY = "!key"
 #: Characters that names cannot have, because paths use them.
 RESERVED = "/[]!"
 

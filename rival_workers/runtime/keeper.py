@@ -207,6 +207,8 @@ class Keeper:
         self._take_over_all(self._store.stray_attempts, done)
         while not self._stop.is_set() and self._store.delete_expired_events(_RETENTION_BATCH) == _RETENTION_BATCH:
             pass
+        while not self._stop.is_set() and self._store.delete_expired_keys(_RETENTION_BATCH) == _RETENTION_BATCH:
+            pass
         for workflow, age in self._store.retentions(self._settings.retention):
             self._failing.attempt(
                 "delete ended runs of", (workflow,), partial(self._delete_old_runs, workflow, age, done)

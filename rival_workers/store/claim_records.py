@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rival_client.model.idempotency import KeyName
 from rival_client.model.kinds import STEP
+from rival_client.model.payload import Json
 from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_client.sql.gates import Grant
 from rival_client.sql.wake import ReadyStep
@@ -185,6 +187,28 @@ class BudgetSpent:
     """A retry that was not scheduled: the run has made as many as it may."""
 
     budget: int
+
+
+@dataclass(frozen=True)
+class KeyClaim:
+    """The idempotency key that a step asks for. `path`: of the step; the row that runs is that of its flow, if it has
+    one. `ttl`: seconds for which its result is kept."""
+
+    name: KeyName
+    path: str
+    fingerprint: str
+    ttl: float
+
+
+@dataclass(frozen=True)
+class KeyAnswer:
+    """Owned: the step is called. Reused: the result is the step's, too. Conflict: the key belongs to another input.
+    Queued: the step waits. `run_id`, `path`: the step that has the key."""
+
+    state: Literal["owned", "reused", "conflict", "queued"]
+    result: Json | None = None
+    run_id: str | None = None
+    path: str | None = None
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ from rival_workers.store.claim_records import (
     Claimed,
     Delivered,
     FinishResult,
+    KeyAnswer,
+    KeyClaim,
     NotYet,
     Queued,
     Without,
@@ -121,6 +123,10 @@ class Store(Protocol):
     def ask_breaker(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerAnswer: ...
     def breaker_succeeded(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerState | None: ...
     def breaker_failed(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerState | None: ...
+
+    # -- idempotency keys
+    def own_key(self, claim: Claim, wanted: KeyClaim) -> KeyAnswer | None: ...
+    def delete_expired_keys(self, limit: int) -> int: ...
 
     # -- revoking
     def attempts_named(self, places: Sequence[tuple[str, str]]) -> list[NamedAttempt]: ...

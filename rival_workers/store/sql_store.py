@@ -34,6 +34,7 @@ from rival_workers.store.sql.expiry import ExpirySql
 from rival_workers.store.sql.external_steps import ExternalStepsSql
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
 from rival_workers.store.sql.flows import FlowsSql
+from rival_workers.store.sql.idempotency import IdempotencySql
 from rival_workers.store.sql.maintenance import MaintenanceSql
 from rival_workers.store.sql.operator import OperatorSql
 from rival_workers.store.sql.retention import RetentionSql
@@ -75,6 +76,7 @@ class SqlStore(
     OperatorSql,
     SchedulesSql,
     BreakersSql,
+    IdempotencySql,
     GroupCommits,
 ):
     def __init__(

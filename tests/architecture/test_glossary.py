@@ -34,6 +34,7 @@ TERMS = (
     "handler",
     "heartbeat",
     "history",
+    "idempotency key",
     "item",
     "iteration",
     "join",

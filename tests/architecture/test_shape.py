@@ -142,6 +142,7 @@ NAMESAKES: dict[str, dict[str, tuple[set[str], str]]] = {
         "breakers": ({"api", "model", "sql"}, "methods of the client, data, statements"),
         "dead_letters": ({"api", "sql"}, "methods of the client and their statements"),
         "external_steps": ({"api", "sql"}, "methods of the client and their statements"),
+        "idempotency": ({"api", "model", "sql"}, "methods of the client, data, statements"),
         "schedules": ({"api", "sql"}, "methods of the client and their statements"),
     },
     "rival_workers": {

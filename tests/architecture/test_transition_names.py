@@ -28,6 +28,7 @@ SQL = [
 PART_OF = {
     "queue_run": "begin_run",
     "queue_step": "claim_step",
+    "queue_running": "own_key",
     "unqueue_step": "unqueue",
     "fall_back": "finish_step",
     "time_out_finish": "finish_step",

@@ -56,6 +56,11 @@ ACTIONS: dict[str, tuple[str, dict[str, Any], str]] = {
     "breaker open": ("breakers/bank/open", {"seconds": 60.0}, "rival breaker open bank --seconds 60.0"),
     "breaker close": ("breakers/bank/close", {}, "rival breaker close bank"),
     "breaker reset": ("breakers/bank/reset", {}, "rival breaker reset bank"),
+    "key drop": (
+        "idempotency-keys/drop",
+        {"key": "charge:7", "workflow": "w", "step": "a"},
+        "rival key drop charge:7 --workflow w --step a",
+    ),
     "policy set": (
         "policies",
         {"match": {"kind": ["step"], "labels": {"tenant": "a"}}, "options": {"timeout": 5}, "reason": "slow bank"},

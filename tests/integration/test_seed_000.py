@@ -390,7 +390,7 @@ def test_waiting_too_long_raises_a_clear_error_and_the_run_goes_on(producer: Riv
 
 
 def test_custom_timeout_and_poll_interval_are_respected(own: Settings, fleet: Workers, diary: Diary) -> None:
-    """Without a broker there is no run-end notification, so that every read is a poll."""
+    """Without a broker no run-end notification arrives, so that every read is a poll."""
     with Rival(settings=own) as rival, Rival(settings=own.with_(broker_url=None)) as waiting:
         run = rival.run("holding", diary.input())
         looks: list[float] = []

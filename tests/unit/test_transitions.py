@@ -86,6 +86,7 @@ def test_a_running_step_leaves_by_what_is_listed_here_and_by_nothing_else() -> N
         "finish_step",
         "retry_step",
         "postpone_step",
+        "queue_running",
         "fall_back",
         "time_out_fall_back",
         "time_out_finish",

@@ -200,17 +200,29 @@ def _item(plan: Plan, path: str, read: Callable[[str], Any]) -> Any:
     return None if row is None else read(row)
 
 
+def given_values(attempt: Attempt, reads: AttemptReads) -> dict[str, Any]:
+    """What a text such as `charge:{input.order}` can name."""
+    claimed = attempt.claimed
+    item = _item(attempt.definition.plan, claimed.path, partial(reads.item, claimed.run_id))
+    its_input = _given_input(attempt, partial(reads.step, claimed.run_id))
+    return {"input": its_input, "item": item, "labels": claimed.facts.labels, "run": {"id": claimed.run_id}}
+
+
+def _given_input(attempt: Attempt, view: View) -> Any:
+    """The input of the workflow that has the step, as it is stored."""
+    made_by = names.input_of(attempt.definition.plan, attempt.claimed.path)
+    if made_by is None:
+        # A copy, since later steps of the same message receive the same object.
+        return copied(attempt.claimed.input)
+    made = attempt.ended.get(made_by)
+    found = None if made else view(made_by)
+    return load(made.result) if made else found.result if found else None
+
+
 def _input(attempt: Attempt, view: View, read_item: Callable[[str], Any]) -> Any:
     claimed, definition = attempt.claimed, attempt.definition
-    made_by = names.input_of(definition.plan, claimed.path)
-    # A copy, since later steps of the same message receive the same object.
-    value = copied(claimed.input)
-    if claimed.kind == FLOW and (carried := read_item(claimed.path)) is not None:
-        value = carried
-    elif made_by is not None:
-        made = attempt.ended.get(made_by)
-        found = None if made else view(made_by)
-        value = load(made.result) if made else found.result if found else None
+    carried = read_item(claimed.path) if claimed.kind == FLOW else None
+    value = _given_input(attempt, view) if carried is None else carried
     call = definition.call_at(claimed.path)
     try:
         return value if call is None or call.read_input is None else call.read_input(value)

@@ -28,7 +28,7 @@ from rival_workers.runtime.attempt.invoke import Calling, call, error_record, fa
 from rival_workers.runtime.attempt.outage import AttemptReads, OutageRetry
 from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.attempt.runs_in_hand import Commits
-from rival_workers.runtime.attempt.special_outcomes import BreakerGuard, External, Postponed, refused_outcome
+from rival_workers.runtime.attempt.special_outcomes import BreakerGuard, External, KeyGuard, Postponed, refused_outcome
 from rival_workers.runtime.attempt.step_calls import StepCalls
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver, Report, no_report
@@ -79,6 +79,7 @@ class AttemptPipeline(Claiming, StepCalls):
         self._breakers = BreakerGuard(store, self.transitions, self._outage)
         self.logs = LogStream(store.append_logs, Redaction.of(settings.redact))
         self.limits = TimeLimits(before_kill=self.logs.flush)
+        self._keys = KeyGuard(self, self._outage)
 
     # -- the pipeline -------------------------------------------------------------------------------------
 
@@ -122,9 +123,7 @@ class AttemptPipeline(Claiming, StepCalls):
             outcome = self._outcome(attempt)
         except Again as again:
             return Verdict("suspended"), self._continued_flow(attempt, again.token, deadline)
-        except Suspend:
-            return Verdict("suspended"), None
-        except Postponed:
+        except (Suspend, Postponed):
             return Verdict("suspended"), None
         except OutOfReach as lost:
             raise lost.__cause__ or lost from None
@@ -145,14 +144,12 @@ class AttemptPipeline(Claiming, StepCalls):
             return (yield from self._settle_failure(attempt, failure(refused, attempt.claimed.attempt), deadline))
 
     def _outcome(self, attempt: Attempt) -> Success | Failure:
-        is_external = attempt.claimed.kind == EXTERNAL
         if attempt.claimed.refused is not None:
             return refused_outcome(attempt.claimed.refused, attempt.claimed.attempt)
-        breaker = attempt.position.config.circuit_breaker
         try:
-            if breaker is not None:
-                return self._breakers.call(attempt, breaker, self.executor.id, self._call)
-            return self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
+            if attempt.position.config.idempotency_key is not None:
+                return self._keys.call(attempt, self._guarded)
+            return self._guarded(attempt)
         except (DatabaseError, Postponed):
             raise
         except Exception as error:
@@ -161,6 +158,13 @@ class AttemptPipeline(Claiming, StepCalls):
             # The engine cannot call the function, and a repetition would fail the same way: the step fails.
             log.exception("run %s step %s could not be called", *attempt.where)
             return failure(error, attempt.claimed.attempt)
+
+    def _guarded(self, attempt: Attempt) -> Success | Failure:
+        breaker = attempt.position.config.circuit_breaker
+        if breaker is not None:
+            return self._breakers.call(attempt, breaker, self.executor.id, self._call)
+        is_external = attempt.claimed.kind == EXTERNAL
+        return self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
 
     def _continued_flow(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
         """After continue_as: claim the flow again here, or publish a message when the continuation budget is spent."""

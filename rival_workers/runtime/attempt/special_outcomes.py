@@ -1,5 +1,5 @@
 """Outcomes that do not come from the call of a function alone: the answer to an external step, the refusal of a circuit
-breaker, a limit that is full.
+breaker, the result of another step with the same idempotency key, a limit that is full.
 
 The function of an external step hands out a completion token and returns; then the step waits until an external system
 answers or its time is over. The answer is stored in the step's row; the next attempt makes it the step's outcome.
@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rival_client.model.breakers import Breaker
-from rival_client.model.payload import NULL, Json, dump, serialise
+from rival_client.model.idempotency import IdempotencyKey, KeyName, checked_key, fingerprint
+from rival_client.model.payload import NULL, Json, dump, load, serialise
 from rival_client.model.records import Step
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED, RETRY
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success, refused_by, timed_out
 from rival_workers.engine.heartbeat_limits import HeartbeatState, deadline_error
-from rival_workers.errors import InvalidResult, LimitReached
+from rival_workers.engine.paths import KEY, place_of
+from rival_workers.errors import IdempotencyConflict, InvalidResult, LimitReached
+from rival_workers.runtime.attempt.attempt_context import AttemptContext, ProcessParts, given_values
 from rival_workers.runtime.attempt.attempts import Attempt
 from rival_workers.runtime.attempt.hook_calls import breaker_moved
-from rival_workers.runtime.attempt.invoke import failure
+from rival_workers.runtime.attempt.invoke import call, failure
 from rival_workers.runtime.attempt.outage import OutageRetry
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.flow.signals import Suspend
-from rival_workers.store.claim_records import Refused
+from rival_workers.store.claim_records import KeyClaim, Refused
 from rival_workers.store.interface import Store
 
 #: Seconds after which a step asks again whose breaker an operator has opened for good.
@@ -34,7 +38,7 @@ ASK_AGAIN = 30.0
 
 
 class Postponed(Exception):
-    """The attempt has ended without a call: its step waits for the circuit breaker."""
+    """The attempt has ended without a call: its step waits for the circuit breaker, or for its idempotency key."""
 
 
 class BreakerGuard:
@@ -66,6 +70,64 @@ class BreakerGuard:
 def _spread(breaker: Breaker) -> float:
     """Steps that have waited do not come back all at once. Most of them come early, so that a probe is not late."""
     return float(random.random() ** 2 * breaker.reset)
+
+
+class KeyGuard:
+    def __init__(self, process: ProcessParts, outage: OutageRetry) -> None:
+        self._process, self._outage = process, outage
+
+    def call(self, attempt: Attempt, function: Callable[[Attempt], Success | Failure]) -> Success | Failure:
+        """Raises Postponed if the step waits for the one that has its key."""
+        wanted = self._wanted(attempt)
+        if isinstance(wanted, Failure):
+            return wanted
+        if wanted is None:
+            return function(attempt)
+        answer = self._outage.keep(lambda: self._process.store.own_key(attempt.claim, wanted))
+        if answer is None or answer.state == "queued":
+            raise Postponed
+        if answer.state == "owned":
+            return function(attempt)
+        has_it = f"{answer.run_id}/{answer.path}"
+        if answer.state == "conflict":
+            conflict = failure(IdempotencyConflict(wanted.name.key, has_it), attempt.claimed.attempt)
+            return replace(conflict, behavior="stop")
+        return Success(answer.result or NULL, reused_from=has_it)
+
+    def _wanted(self, attempt: Attempt) -> KeyClaim | Failure | None:
+        config, path = attempt.position.config, attempt.claimed.path
+        values = given_values(attempt, self._process.reads)
+        key = self._key(attempt, values)
+        if key is None or isinstance(key, Failure):
+            return key
+        workflow, step = attempt.definition.name, place_of(path)
+        name = KeyName.of(config.idempotency_scope, key, workflow, step)
+        return KeyClaim(name, path, fingerprint(values["input"], values["item"]), config.idempotency_ttl)
+
+    def _key(self, attempt: Attempt, values: Mapping[str, Any]) -> str | Failure | None:
+        option: IdempotencyKey | None = attempt.position.config.idempotency_key
+        assert option is not None, "the step has a key"
+        try:
+            if option.template is not None:
+                return option.filled(values)
+            made = self._made(attempt)
+            if made is None or isinstance(made, Failure):
+                return made
+            return checked_key(made)
+        except ValueError as error:
+            return failure(error, attempt.claimed.attempt)
+
+    def _made(self, attempt: Attempt) -> Any:
+        """What the function of the definition returns."""
+        its_call = attempt.definition.call_at(attempt.claimed.path + KEY)
+        assert its_call is not None, "rules with functions are part of the definition"
+        context = AttemptContext(attempt, self._process)
+        try:
+            made = call(its_call.injection, context, sys.maxsize)
+        finally:
+            if "log" in context.__dict__:
+                self._process.logs.finish(context.log, self._outage)
+        return load(made.result) if isinstance(made, Success) else made
 
 
 def refused_outcome(refused: Refused, attempt: int) -> Success | Failure:

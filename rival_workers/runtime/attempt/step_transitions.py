@@ -96,6 +96,8 @@ class StepTransitions:
         self, position: Position, end: End | FallBack, *, claim_for: str | None
     ) -> Commits[FinishResult | None]:
         """As `finish`; the commit may be made together with others."""
+        if isinstance(end, End) and position.config.idempotency_key is not None:
+            end = replace(end, keyed=True)
         advance = position.advance(end, position.policies.under(self.options.book()))
         finished: FinishResult | None = yield FinishStep(position.claim, end, advance, claim_for)
         if finished is None:

@@ -54,12 +54,12 @@ class FinishCall:
 
     @property
     def succeeded(self) -> bool:
-        """A failed attempt is recorded with its error, also if its step has not failed, and a handler's result is not
-        the result of the run.
+        """A failed attempt is recorded with its error, also if its step has not failed, a handler's result is not the
+        result of the run, and others may wait for a step with an idempotency key.
         """
         by_attempt = self.claim.guard == "execution_token"
         has_succeeded = self.end.outcome == statuses.COMPLETED and self.end.status != statuses.FAILED
-        return by_attempt and has_succeeded and not is_handler(self.claim.path)
+        return by_attempt and has_succeeded and not is_handler(self.claim.path) and not self.end.keyed
 
     @property
     def lane(self) -> tuple[str, str, OpenRow] | None:

@@ -243,9 +243,11 @@ class Admission:
 
     def _give_back(self) -> list[Grant]:
         """It holds nothing while it waits for another gate, or if it does not wait."""
-        if self._held is None:
+        if self.ticket is None:
             return []
         self._connection.execute(delete(tickets).where(*self._its_own))
+        if self._held is None:
+            return []
         return leave_locked(self._connection, self._by_id[self._held], 1, self._grace)
 
     def _waiting_for(self, wanted: Wanted) -> int:
@@ -282,15 +284,22 @@ class Admission:
         self._connection.execute(dialect_of(self._connection).insert(tickets).values(values))
 
     def _base(self, wanted: Wanted, gate: Gate) -> float:
+        if wanted.group is None:
+            return arrival(self._connection, gate.id)
         at: dt.datetime = self._connection.scalars(select(clock())).one()
-        base = at.timestamp()
         in_front = (tickets.c.gate == gate.id, tickets.c.granted_at.is_(None))
-        if wanted.group is not None:
-            its_group = tickets.c.fair_group == wanted.group
-            last = self._connection.scalar(select(func.max(tickets.c.base)).where(*in_front, its_group))
-            return base if last is None else max(base, last + TURN)
-        if self._connection.dialect.name == "sqlite":
-            # Its clock may stand still, in a lab.
-            last = self._connection.scalar(select(func.max(tickets.c.rank)).where(*in_front))
-            return base if last is None or last < base else last + 1e-6
-        return base
+        its_group = tickets.c.fair_group == wanted.group
+        last = self._connection.scalar(select(func.max(tickets.c.base)).where(*in_front, its_group))
+        return at.timestamp() if last is None else max(at.timestamp(), last + TURN)
+
+
+def arrival(connection: Connection, gate_id: int) -> float:
+    """The place in the queue of a ticket that comes now."""
+    at: dt.datetime = connection.scalars(select(clock())).one()
+    base = at.timestamp()
+    if connection.dialect.name == "sqlite":
+        # Its clock may stand still, in a lab.
+        in_front = (tickets.c.gate == gate_id, tickets.c.granted_at.is_(None))
+        last = connection.scalar(select(func.max(tickets.c.rank)).where(*in_front))
+        return base if last is None or last < base else last + 1e-6
+    return base

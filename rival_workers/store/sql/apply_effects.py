@@ -69,6 +69,7 @@ class EffectsSql(OpenRowsSql):
                 self._close_step(effect)
             case fx.EndFallback():
                 self.outcome = end_fallback(self.connection, self.run_id, effect, self.outcome, self.writer)
+                self.ended_keys[effect.path] = None
             case fx.RetryWith():
                 self.opened.append(retry_with(self.connection, self.run_id, effect, self.writer, self.ring_grace))
             case fx.DeadLetter():
@@ -230,6 +231,7 @@ class EffectsSql(OpenRowsSql):
         paths, slots = cancel_below(self.connection, self.run_id, which)
         self.slots += slots
         if paths:
+            self.ended_keys |= dict.fromkeys(paths)
             self.writer.add(entries.CANCELLED, path, open=paths)
 
     def _need_run(self) -> None:

@@ -42,6 +42,7 @@ class ExpirySql(StepTransitionsSql):
         leave_awaited(connection, run.id, true())
         stopped, slots = cancel_below(connection, run.id, true())
         following.slots += slots + withdraw(connection, run.id)
+        following.ended_keys |= dict.fromkeys(stopped)
         deadline = as_text(run.deadline_at)
         following.writer.add(entries.EXPIRED, deadline=deadline, open=stopped)
         following.outcome = failed_with(_error(deadline, step), step)

@@ -19,6 +19,7 @@ from rival_client.model.step_config import StepConfig, shortest
 from rival_client.model.timers import Look, is_near, look_at
 from rival_client.sql.gates import leave
 from rival_client.sql.history import HistoryWriter
+from rival_client.sql.idempotency import end_ownership
 from rival_client.sql.wake import suspend_run
 from rival_workers.engine.effects import ConfigOf, OpenRow, PolicyOf, no_options, no_policy
 from rival_workers.store.claim_records import FinishResult
@@ -55,6 +56,8 @@ class OpenRowsSql:
     claimed: OpenRow | None = None
     #: Slots of limits that are not used any more: given back at the end, after all other locks.
     slots: list[int] = field(default_factory=list)
+    #: Steps that have ended, with the result that steps with the same idempotency key use, if they can use it.
+    ended_keys: dict[str, Json | None] = field(default_factory=dict)
     #: The queues of the worker: it claims no step of another.
     served: ServedQueues = field(default_factory=ServedQueues)
 
@@ -73,8 +76,10 @@ class OpenRowsSql:
         """Write the history, and return what has opened."""
         self.writer.write()
         token = self.first_token if self.claimed or self.opened else 0
-        grants = tuple(leave(self.connection, self.slots, self.ring_grace))
-        return FinishResult(self.claimed, tuple(self.opened), token=token, grants=grants)
+        ended, grace = self.ended_keys, self.ring_grace
+        grants = end_ownership(self.connection, self.run_id, ended, grace) if ended else []
+        grants += leave(self.connection, self.slots, grace)
+        return FinishResult(self.claimed, tuple(self.opened), token=token, grants=tuple(grants))
 
     def _token(self, opening: OpenRow) -> int:
         return self.first_token if opening.token is None else opening.token

@@ -199,7 +199,7 @@ class OperatorSql:
         writer = HistoryWriter(connection, run_id, order.by)
         limits = (self.ring_grace, self.near, writer, policies.at, policies.recorded)
         opening = OpenRowsSql(connection, run_id, None, *limits, carried)
-        opening.slots = slots
+        opening.slots, opening.ended_keys = slots, dict.fromkeys(cut.deleted)
         for row in _delayed(cut.opens, order.delay):
             opening.open(row)
         return opening.conclude()
@@ -234,6 +234,7 @@ class OperatorSql:
         )
         following = EffectsSql(connection, run_id, None, *limits, max_payload=self.max_payload, alone=True)
         following.slots = slots
+        following.ended_keys[path] = end.shared
         following.writer.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
         # What a flow was waiting for.
         leave_awaited(connection, run_id, below(path))

@@ -55,7 +55,7 @@ def write_end(writer: HistoryWriter, path: str, end: End | FallBack) -> None:
     if end.fallback is not None:
         writer.add(entries.FELL_BACK, path, fallback=end.fallback, error=end.attempt_error, state=end.state)
     what = end.outcome if end.status == statuses.FAILED else end.status
-    writer.add(what, path, result=end.result, state=end.state, error=end.error)
+    writer.add(what, path, result=end.result, state=end.state, error=end.error, reused_from=end.reused_from)
 
 
 def end_fallback(

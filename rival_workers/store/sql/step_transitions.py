@@ -146,6 +146,8 @@ class StepTransitionsSql(LimitedStartsSql):
             connection, claim.run_id, claim_for, advance, alone, by=_who(claim, step, end.outcome)
         )
         following.slots += slots
+        if isinstance(end, End) and end.keyed and end.reused_from is None:
+            following.ended_keys[claim.path] = end.shared
         write_end(following.writer, claim.path, end)
         if step.kind == FLOW:
             following.end_checkpoints(claim.path)

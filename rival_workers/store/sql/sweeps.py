@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, select, true, tuple_, update
 
 from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.run_tables import runs, steps
@@ -17,6 +17,7 @@ from rival_client.db.types import after, now
 from rival_client.model import statuses
 from rival_client.model.kinds import STEP
 from rival_client.sql.gates import Grant, leave, lock_gates, look_again
+from rival_client.sql.idempotency import sweep_key
 from rival_workers.store.sql.grants import GrantsSql
 from rival_workers.store.sql.guards import backed_off, chosen
 from rival_workers.store.sweep_records import SweepOptions
@@ -89,11 +90,11 @@ class SweepsSql(GrantsSql):
         return tuple(granted)
 
     def _waited_for(self, limit: int) -> list[int]:
-        """The gates at which tickets wait, each found with one look into the index."""
+        """The gates at which tickets wait, each found with one look into the index; those of idempotency keys first."""
         found: list[int] = []
         with self.database.autocommit() as connection:
             while len(found) < limit:
-                later = tickets.c.gate > (found[-1] if found else 0)
+                later = tickets.c.gate > found[-1] if found else true()
                 first = select(func.min(tickets.c.gate)).where(later, tickets.c.granted_at.is_(None))
                 gate_id = connection.scalar(first)
                 if gate_id is None:
@@ -115,6 +116,8 @@ class SweepsSql(GrantsSql):
 
 
 def _look(connection: Connection, gate_id: int, grace: float) -> list[Grant]:
+    if gate_id < 0:
+        return sweep_key(connection, -gate_id, grace)
     # All shards of a key, in order: a ticket may wait at one that is full while another has room.
     its = select(gates.c.name, gates.c.key).where(gates.c.id == gate_id)
     locked = lock_gates(connection, tuple_(gates.c.name, gates.c.key).in_(its))

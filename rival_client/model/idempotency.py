@@ -1,0 +1,146 @@
+"""Idempotency keys of steps, as data: how the key is made, for what it counts, and what is known of one. Pure.
+
+Steps with the same key run once: the first one owns the key, and the others use its result.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from rival_client.model.limits import problem_of_key, value_at
+from rival_client.model.payload import serialise
+
+#: Between which steps a key is shared: the runs of one step, all steps of one workflow, or the whole fleet.
+Scope = Literal["step", "workflow", "fleet"]
+MAX_KEY = 1000
+#: Seconds for which a result is kept, unless `idempotency_ttl` says otherwise.
+DAY = 86_400.0
+_PLACE = re.compile(r"\{([^{}]*)\}")
+
+
+class IdempotencyKey(BaseModel):
+    """The option `idempotency_key` of a step."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    #: `charge:{input.order}`. None: a function of the definition makes it, which is found at `charge!key`.
+    template: str | None = None
+
+    def filled(self, values: Mapping[str, Any]) -> str:
+        """ValueError: a place has no value. Without it, runs that have nothing in common would share a key."""
+        assert self.template is not None, "the function makes the key"
+        return _PLACE.sub(lambda found: _value(found[1], values), self.template)
+
+
+def _value(place: str, values: Mapping[str, Any]) -> str:
+    found = value_at(place, values)
+    if not found:
+        raise ValueError(f"the idempotency key needs {place}, which has no value")
+    return found
+
+
+def as_key(given: Any, problems: list[str]) -> IdempotencyKey | None:
+    """The option as data: a template, or a function."""
+    if given is None or isinstance(given, IdempotencyKey):
+        return given
+    if isinstance(given, Mapping):
+        given = given.get("template")
+        if given is None:
+            return IdempotencyKey()
+    if isinstance(given, str):
+        problems += [f"option idempotency_key: {why}" for why in _problems_of(given)]
+        return IdempotencyKey(template=given)
+    if callable(given):
+        return IdempotencyKey()
+    problems.append(
+        f'option idempotency_key: give a text such as "charge:{{input.order}}" or a function, not {given!r}'
+    )
+    return None
+
+
+def _problems_of(template: str) -> list[str]:
+    if not template or len(template) > MAX_KEY or "\x00" in template:
+        return [f"give 1 to {MAX_KEY} characters"]
+    places = _PLACE.findall(template)
+    found = [why for place in places if (why := problem_of_key(place)) is not None]
+    if set(_PLACE.sub("", template)) & set("{}"):
+        found.append(f"{template!r} has a brace that does not belong to a place such as {{input.order}}")
+    if not places:
+        found.append(f"{template!r} is the same for all runs: name a value, as in '{template}:{{input.order}}'")
+    return found
+
+
+def checked_key(value: object) -> str:
+    """What a function has returned."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value or len(value) > MAX_KEY or "\x00" in value:
+        raise ValueError(
+            f"the function of idempotency_key must return a text of 1 to {MAX_KEY} characters, a whole number, or None "
+            f"for a step without a key, not {value!r:.200}"
+        )
+    return value
+
+
+def fingerprint(*values: Any) -> str:
+    """The same for equal inputs, whatever the order of their keys."""
+    return hashlib.sha256(serialise(_sorted(list(values))).encode()).hexdigest()
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True)
+class KeyName:
+    """Which key: its text, and where it counts. `step`: the step's place in the plan."""
+
+    key: str
+    workflow: str | None = None
+    step: str | None = None
+
+    @classmethod
+    def of(cls, scope: Scope, key: str, workflow: str, step: str) -> KeyName:
+        match scope:
+            case "fleet":
+                return cls(key)
+            case "workflow":
+                return cls(key, workflow)
+            case "step":
+                return cls(key, workflow, step)
+
+    @property
+    def digest(self) -> str:
+        """What the table compares: a key can be longer than an entry of an index."""
+        return hashlib.sha256(serialise([self.workflow, self.step, self.key]).encode()).hexdigest()
+
+
+KeyStatus = Literal["running", "completed", "free"]
+
+
+@dataclass(frozen=True)
+class IdempotencyRecord:
+    """A key. `running`: the step `path` of run `run_id` works on it; `completed`: it has a result, until `expires_at`;
+    `free`: its step has failed or was cancelled, and the next one with the key is called."""
+
+    key: str
+    workflow: str | None
+    step: str | None
+    status: KeyStatus
+    run_id: str | None
+    path: str | None
+    result: Any
+    #: Steps that wait for it.
+    waiting: int
+    created_at: dt.datetime
+    completed_at: dt.datetime | None
+    expires_at: dt.datetime | None

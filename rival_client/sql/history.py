@@ -8,11 +8,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Text, case, func, insert, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+)
 
 from rival_client.db.log_tables import history
+from rival_client.db.run_tables import steps
 from rival_client.db.types import now
-from rival_client.model.history_entries import REQUESTED, RUN_ENTRIES, STEP_ENTRIES
+from rival_client.model.history_entries import COMPLETED, REQUESTED, RUN_ENTRIES, SKIPPED, STEP_ENTRIES
 from rival_client.model.payload import Json, serialise
 from rival_client.model.records import HistoryEntry
 
@@ -60,6 +75,33 @@ def as_json(detail: Mapping[str, Any]) -> Json:
     return Json("{" + ",".join(pairs) + "}")
 
 
+def result_details(path: str, token: int, result: Json | None, state: Json | None) -> tuple[Json, Json]:
+    """The details of the entry of a step that ends with a result, and of that of the item or run that ends with it.
+
+    A large result is written once: the entries name the row of the step by its path and by the token that it has now.
+    On Postgres, triggers put the result into them before that row changes or goes (migration 0026).
+    """
+    if result is None or len(result) <= NAMED_ABOVE:
+        return as_json({"result": result, "state": state}), as_json({"result": result})
+    return as_json({"result_token": token, "state": state}), as_json({"result_of": path, "result_token": token})
+
+
+def whole_entries(connection: Connection) -> Select[Any]:
+    """All entries with their values, also with results that are in the rows of their steps."""
+    if connection.dialect.name != "postgresql":
+        return select(*_ENTRY, history.c.run_id, history.c.detail)
+    named = func.json_extract_path_text(history.c.detail, "result_token")
+    path = func.coalesce(func.json_extract_path_text(history.c.detail, "result_of"), history.c.path)
+    is_named = and_(
+        history.c.what.in_((COMPLETED, SKIPPED)),
+        steps.c.run_id == history.c.run_id,
+        steps.c.path == path,
+        steps.c.execution_token == cast(named, Integer),
+    )
+    columns = (*_ENTRY, history.c.run_id, history.c.detail, steps.c.result.label("named_result"))
+    return select(*columns).select_from(history.outerjoin(steps, is_named))
+
+
 def read_history(
     connection: Connection,
     run_id: str,
@@ -69,8 +111,8 @@ def read_history(
     slim: bool = False,
 ) -> list[HistoryEntry]:
     """In their order. With `slim`, without values of users: a page of entries is small whatever they hold."""
-    detail = _slim_detail(connection) if slim else history.c.detail
-    statement = select(*_ENTRY, detail).where(history.c.run_id == run_id).order_by(history.c.id).limit(limit)
+    entries = select(*_ENTRY, _slim_detail(connection)) if slim else whole_entries(connection)
+    statement = entries.where(history.c.run_id == run_id).order_by(history.c.id).limit(limit)
     if after is not None:
         statement = statement.where(history.c.id > after)
     return _entries(connection, statement, slim)
@@ -94,12 +136,18 @@ def _entries(connection: Connection, statement: Select[Any], slim: bool) -> list
 
 def read_entry(connection: Connection, run_id: str, entry_id: int) -> HistoryEntry | None:
     wanted = (history.c.run_id == run_id, history.c.id == entry_id)
-    found = _entries(connection, select(*_ENTRY, history.c.detail).where(*wanted), slim=False)
+    found = _entries(connection, whole_entries(connection).where(*wanted), slim=False)
     return found[0] if found else None
 
 
 def as_entry(row: Row[Any]) -> HistoryEntry:
-    return HistoryEntry(row.at, row.what, row.path, row.detail or {}, row.actor, row.id)
+    detail = row.detail or {}
+    if _NAMES.isdisjoint(detail):
+        return HistoryEntry(row.at, row.what, row.path, detail, row.actor, row.id)
+    if "result" not in detail and "named_result" in row._fields:
+        detail = {"result": row.named_result, **detail}
+    own = {name: value for name, value in detail.items() if name not in _NAMES}
+    return HistoryEntry(row.at, row.what, row.path, own, row.actor, row.id)
 
 
 _ENTRY = (history.c.id, history.c.at, history.c.what, history.c.path, history.c.actor)
@@ -108,6 +156,10 @@ VALUES = ("result", "state", "input", "item", "items")
 #: The name under which a slim detail has the number of the items that it leaves out.
 ITEM_COUNT = "item_count"
 _OWN = sorted({name for entry in (*RUN_ENTRIES, *STEP_ENTRIES) for name in entry.fields} - {*VALUES, "error"})
+#: How an entry names the row that has its result.
+_NAMES = frozenset({"result_token", "result_of"})
+#: Characters of a result above which it is written once.
+NAMED_ABOVE = 2000
 #: Bytes of a detail above which the database takes it apart.
 _LARGE = 2000
 

@@ -13,7 +13,7 @@ from rival_client.db.database import Database
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import runs, steps
 from rival_client.model.rebuild import RebuiltRun, rebuild
-from rival_client.sql.history import as_entry
+from rival_client.sql.history import as_entry, whole_entries
 
 RUN_FIELDS = ("status", "result", "error", "failed_step")
 #: What the first entry of a run has: until the run begins, its row alone has it.
@@ -42,7 +42,8 @@ def assert_histories_are_complete(database: Database, run_id: str | None = None)
     kept_columns = (steps.c.run_id, steps.c.path, *_columns(steps, STEP_FIELDS))
     with database.snapshot() as connection:
         rows = connection.execute(select(*columns).where(_is(runs.c.id, run_id))).mappings().all()
-        entries = _by_run(connection, select(history).where(_is(history.c.run_id, run_id)).order_by(history.c.id))
+        wanted = whole_entries(connection).where(_is(history.c.run_id, run_id))
+        entries = _by_run(connection, wanted.order_by(history.c.id))
         kept = _by_run(connection, select(*kept_columns).where(_is(steps.c.run_id, run_id)))
     for row in rows:
         rebuilt = rebuild(map(as_entry, entries[row["id"]]))

@@ -9,6 +9,7 @@ from rival_client.db.prepared import Row, Value
 from rival_client.model import statuses
 from rival_client.model.limits import Limit
 from rival_client.model.payload import load
+from rival_client.sql.history import result_details
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance, Carried, Close, Join, OpenRow
 from rival_workers.engine.paths import is_handler
@@ -105,7 +106,9 @@ def _begun(call: BeginCall, row: Row) -> BeginResult | NotYet | Expired | HasRul
 def ended_values(call: FinishCall) -> dict[str, Value]:
     end = call.end
     ended = {"status": end.status, "result": end.result, "state": end.state, "outcome": end.outcome}
-    return {**claim_values(call.claim), **ended, "grace": call.grace}
+    named = result_details(call.claim.path, call.claim.token + 1, end.result, end.state)
+    details: dict[str, Value] = {"own_detail": named[0], "upper_detail": named[1]}
+    return {**claim_values(call.claim), **ended, **details, "grace": call.grace}
 
 
 def _finish(call: FinishCall) -> dict[str, Value]:

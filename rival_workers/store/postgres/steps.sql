@@ -6,6 +6,8 @@
 --
 -- Parameters are psql variables: set them (\set run_id order-1) and paste the statement into psql. The shared lock of
 -- the run (726356, see rival_client/db/locks.py) is a condition of the guard, so it is taken before any row is locked.
+-- own_detail and upper_detail are those of the history entries of a step that ends, and of the item or run that ends
+-- with it: they have its result, or name the row that has it (rival_client/sql/history.py).
 
 -- name: rival_begin_run
 -- shortcuts: begin_run
@@ -123,7 +125,7 @@ WITH done AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM done, LATERAL (VALUES
-        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (:'path', :'status'::text, :'own_detail'::json),
         (:'next_path', 'claimed', json_build_object('kind', :'next_kind'::text, 'attempt', 1))
     ) AS entry (path, what, detail)
 )
@@ -159,7 +161,7 @@ WITH done AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM done, LATERAL (VALUES
-        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (:'path', :'status'::text, :'own_detail'::json),
         (:'next_path', 'scheduled', json_build_object('kind', :'next_kind'::text))
     ) AS entry (path, what, detail)
 )
@@ -193,8 +195,8 @@ WITH done AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM done, LATERAL (VALUES
-        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
-        (NULL, 'completed', json_build_object('result', :'result'::json))
+        (:'path', :'status'::text, :'own_detail'::json),
+        (NULL, 'completed', :'upper_detail'::json)
     ) AS entry (path, what, detail)
 )
 UPDATE rival_runs
@@ -244,8 +246,8 @@ WITH held AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM lane, LATERAL (VALUES
-        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
-        (:'item', 'completed', json_build_object('result', :'result'::json)),
+        (:'path', :'status'::text, :'own_detail'::json),
+        (:'item', 'completed', :'upper_detail'::json),
         (:'join' || '[' || opened || :'next_path', 'claimed',
          json_build_object('kind', :'next_kind'::text, 'attempt', 1))
     ) AS entry (path, what, detail)
@@ -291,8 +293,8 @@ WITH held AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM lane, LATERAL (VALUES
-        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
-        (:'item', 'completed', json_build_object('result', :'result'::json)),
+        (:'path', :'status'::text, :'own_detail'::json),
+        (:'item', 'completed', :'upper_detail'::json),
         (:'join' || '[' || opened || :'next_path', 'scheduled', json_build_object('kind', :'next_kind'::text))
     ) AS entry (path, what, detail)
     WHERE goes_on OR entry.what <> 'scheduled'

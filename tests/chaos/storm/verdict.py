@@ -22,7 +22,7 @@ from rival_client.db.run_tables import attempts, orphans, runs, steps
 from rival_client.db.types import now
 from rival_client.model.records import HistoryEntry
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_client.sql.history import as_entry
+from rival_client.sql.history import as_entry, whole_entries
 from tests.chaos.storm.cases import CASES, CHILDREN, Expected, undone_steps
 from tests.chaos.storm.effects import OF_THE_RUN, Effects
 from tests.chaos.storm.ledger import Execution, Ledger
@@ -57,7 +57,7 @@ class Judge:
         with database.snapshot() as connection:
             self.runs = {row.id: row for row in connection.execute(select(runs))}
             self.steps = _grouped(connection.execute(select(steps)))
-            found = connection.execute(select(history).order_by(history.c.id))
+            found = connection.execute(whole_entries(connection).order_by(history.c.id))
             self.history: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
             for row in found:
                 self.history[row.run_id].append(as_entry(row))

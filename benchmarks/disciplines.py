@@ -98,11 +98,13 @@ def open_fleet(system: System, log: Path) -> Fleet:
     return Fleet(system.fleet(), system.env(), log)
 
 
-def open_warm(system: System, load: Load, log: Path, stack: ExitStack, configuration: str = "") -> Warm:
+def open_warm(
+    system: System, load: Load, log: Path, stack: ExitStack, configuration: str = "", processes: int = 2
+) -> Warm:
     """A fleet that has worked, and is held until it is measured."""
     fleet = stack.enter_context(open_fleet(system, log))
     progress(system.name, f"warming up {configuration}".rstrip())
-    warm_up(system, fleet, load)
+    warm_up(system, fleet, load, processes)
     fleet.hold()
     return Warm(system, fleet, configuration)
 

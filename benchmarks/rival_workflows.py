@@ -40,6 +40,18 @@ def hundred_kb() -> str:
     return payloads.text(100_000)
 
 
+def wait_50_ms() -> None:
+    """As a call of another service does."""
+    time.sleep(0.05)
+
+
+def compute_5_ms() -> None:
+    """Uses the processor."""
+    until = time.thread_time() + 0.005
+    while time.thread_time() < until:
+        pass
+
+
 def register(kind: str, function: Callable[..., object], steps: int) -> None:
     """The workflow `<kind>-<steps>`."""
     builder = create_workflow(f"{kind}-{steps}").input(Input)
@@ -89,8 +101,16 @@ def items(input: Many) -> range:
 
 for length in (1, 5, 10, 1000):
     register("noop", nothing, length)
-for kind, function in (("context", with_context), ("kb10", ten_kb), ("kb100", hundred_kb)):
+for kind, function in (
+    ("context", with_context),
+    ("kb10", ten_kb),
+    ("kb100", hundred_kb),
+    ("wait50", wait_50_ms),
+    ("cpu5", compute_5_ms),
+):
     register(kind, function, 5)
+mixed = create_workflow("mixed-5").input(Input).step(nothing, name="a").step(wait_50_ms, name="b")
+mixed.step(nothing, name="c").step(compute_5_ms, name="d").step(nothing, name="e").register()
 create_workflow("items").input(Many).for_each("all", items=items, do=[nothing], concurrency=8).register()
 create_workflow("waits").input(Input).wait_event("wait", "go", key=lambda run: run.run_id).register()
 create_workflow("sleeps").input(Input).delay("sleep", days=365).register()

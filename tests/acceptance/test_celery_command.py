@@ -68,7 +68,7 @@ def test_its_help_is_that_of_rival_and_names_the_way_to_call_it(team: Team, cli:
 
 
 def test_errors_and_exit_codes_are_those_of_rival(team: Team) -> None:
-    team("show", "nothing", code=1).complains("rival: There is no run 'nothing'. `rival ls` lists the runs.")
+    team("show", "nothing", code=1).complains("rival: Unknown run 'nothing'. `rival ls` lists the runs.")
     assert team("show", "nothing", "--json", code=1).error["type"] == "RunNotFound"
     team("shw", code=2).complains(
         "rival: No such command 'shw'; did you mean 'show'? (see `python -m celery rival --help`)"

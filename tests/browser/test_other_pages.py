@@ -78,6 +78,7 @@ def test_without_a_login_nothing_is_shown(browser: Browser, site: Site) -> None:
     page.goto(site.url + "runs/order-done")
     expect(page.get_by_role("form", name="Log in")).to_be_visible()
     assert "M. Ferreira" not in page.content()
+    page.get_by_role("button", name="With a token").click()
     page.get_by_label("Link or token").fill(site.link)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("order-done")

@@ -93,6 +93,7 @@ USUAL = {
     "shell": "bash",
     "options": "timeout=60",
     "rule": "1",
+    "key": "charge:7",
     "run": "failed",
 }
 
@@ -166,7 +167,7 @@ def run_command(words: list[str]) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         assert isinstance(cli, Cli)
-        code = cli._run(words, as_json="--json" in words)
+        code = cli._run(words, "rival", as_json="--json" in words)
     return code, out.getvalue(), err.getvalue()
 
 

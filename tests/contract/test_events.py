@@ -492,8 +492,8 @@ def test_an_event_on_its_way_to_a_wait_that_comes_again_with_another_key_is_not_
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("waiter", ["a step", "a flow"])
 def test_of_timeout_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline, waiter: str, key: str | None) -> None:
-    waiting = flow("waiting", register=False)(lambda ctx: ctx.await_event("paid", key=key, timeout=0.05))
-    options = {"key": key, "timeout": 0.05, "on_timeout": "continue", "name": "waiting"}
+    waiting = flow("waiting", register=False)(lambda ctx: ctx.await_event("paid", key=key, timeout=0.5))
+    options = {"key": key, "timeout": 0.5, "on_timeout": "continue", "name": "waiting"}
     pg.define("w", waiting if waiter == "a flow" else wait_event_step("paid", **options))
     won = Counter[str]()
     for n in range(8):
@@ -502,7 +502,7 @@ def test_of_timeout_and_delivery_at_once_one_wins_and_nothing_is_lost(pg: Inline
         [(_, timer)], pg.later = pg.later, []
         event = pg.rival.send_event("paid", n, run_id=f"r{n}", key=key).event_id
         pg.doorbell.take()
-        time.sleep(0.06)
+        time.sleep(0.51)
         begin = threading.Barrier(2)
         # Which of the two is a little ahead changes from round to round.
         acts = [partial(pg.coordinator.deliver, event), partial(pg.deliver, timer)]

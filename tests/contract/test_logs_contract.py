@@ -239,7 +239,7 @@ def test_a_quick_step_costs_one_write_of_its_log_and_a_silent_one_none(file_url:
     calls: list[int] = []
     inline = Inline(file_url, clock=Clock())
     append: Callable[..., None] = inline.store.append_logs
-    inline.coordinator._logs._append = lambda *args: (calls.append(len(args[1])), append(*args))  # type: ignore[assignment, func-returns-value]
+    inline.coordinator.logs._append = lambda *args: (calls.append(len(args[1])), append(*args))  # type: ignore[assignment, func-returns-value]
 
     def write(log: StepLog) -> None:
         for number in range(writes):

@@ -76,11 +76,9 @@ def test_as_many_messages_are_popped_as_there_is_room_for(
     doorbell.publish(starts(7))
     intake = Intake(room=5)
     readers.append(Reader(broker_url, queue, intake, prefix))
-    popped_before = _calls(broker_url, "blmpop")
-    readers[0].drain()
+    readers[0].connection.drain_events(timeout=5)  # reads one answer
     assert [name.split(":")[0] for name in intake.taken] == [f"run-{number}" for number in range(5)]
     assert doorbell.backlog() == 2
-    assert _calls(broker_url, "blmpop") - popped_before <= 2
     doorbell.close()
 
 
@@ -115,12 +113,6 @@ def test_a_broker_without_the_command_gives_its_messages_one_by_one(
     client.acl_deluser("old")
     doorbell.close()
     client.close()
-
-
-def _calls(url: str, command: str) -> int:
-    with redis.Redis.from_url(url) as client:
-        found: Any = client.info("commandstats")
-        return int(found.get(f"cmdstat_{command}", {}).get("calls", 0))
 
 
 def _as_user(url: str, user: str, password: str) -> str:

@@ -1,5 +1,6 @@
-"""The same scenarios in library mode on SQLite and on a fleet on Postgres. Each is opened once: scenarios do not share
-runs, and a worker's start costs more than a scenario.
+"""The same scenarios in library mode on SQLite and on a fleet on Postgres. Neither is opened for each scenario:
+scenarios do not share runs, and a worker's start costs more than a scenario. A process has one library at a time, so
+that it is closed before tests of other modules.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Scenario:
         return dict(result.error or {})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def library() -> Iterator[Rival]:
     with embedded(registry=default_registry) as rival:
         yield rival

@@ -97,14 +97,20 @@ class StepScheduler:
             self._threads.add(own)
             self._active += 1
         while True:
-            try:
-                run = self._ready.popleft()
-            except IndexError:
-                self._report_room()
-                if not self._commit() and not self._do_job():
-                    return
-            else:
+            run = self._next_ready()
+            if run is not None:
                 self._resume(run, own)
+                continue
+            self._report_room()
+            if not self._commit() and not self._do_job():
+                return
+
+    def _next_ready(self) -> RunInHand | None:
+        # User code does not run in this `except`: its tracebacks would begin with the IndexError.
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            return None
 
     def end(self, threads: int) -> None:
         """The threads end as soon as no run is in hand."""
@@ -196,8 +202,11 @@ class StepScheduler:
         try:
             answer = commit.apply(self._store)
         except BaseException as error:
-            return commits.throw(error)
-        return commits.send(answer)
+            # Thrown after this `except`, so that the error is not the context of what the next steps raise.
+            failed = error
+        else:
+            return commits.send(answer)
+        return commits.throw(failed)
 
     def _leave(self) -> None:
         with self._lock:

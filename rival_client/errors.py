@@ -33,6 +33,8 @@ from difflib import get_close_matches
 
 #: Names that an error lists.
 _MANY = 20
+#: Characters of what is wrong with an argument that its error shows.
+_LONG = 4000
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -70,6 +72,8 @@ class InvalidArgument(RivalError, ValueError):
     """`argument` names it. The message shows a short form of the value, and says what to give instead."""
 
     def __init__(self, argument: str, problem: str) -> None:
+        if len(problem) > _LONG:
+            problem = f"{problem[:_LONG]} … and {len(problem) - _LONG:,} more characters"
         super().__init__(f"Invalid argument {argument}: {problem}")
         self.argument, self.problem = argument, problem
 

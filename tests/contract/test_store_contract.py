@@ -71,8 +71,8 @@ def right_token(stage: Stage, verb: str, run_id: str = "r") -> Claim:
 
 #: Those that a message can bring about; the others are part of one of them.
 ELSEWHERE = ("token", "child", "completion_token", "lock")
-#: Instead of a claim, if a limit is full: see test_limits.py.
-IF_FULL = ("queue_step",)
+#: Instead of a claim, if a limit is full or another step has the key: see test_limits.py and test_idempotency.py.
+IF_FULL = ("queue_step", "queue_running")
 VERBS = [
     verb for verb, transition in STEP_TRANSITIONS.items() if transition.guard not in ELSEWHERE and verb not in IF_FULL
 ]

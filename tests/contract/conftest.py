@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,15 @@ from tests.support.inline import Clock, Inline
 from tests.support.shared_database import database_at, shared_database, with_shared_pool
 
 BACKENDS = ["sqlite", "postgres", "postgres-plain"]
+
+
+@pytest.fixture(autouse=True)
+def no_heartbeat_left() -> Iterator[None]:
+    """A worker that a test does not close would go on beating, and complain when its database is gone."""
+    before = set(threading.enumerate())
+    yield
+    left = [one for one in threading.enumerate() if one.name == "rival-heartbeat" and one not in before]
+    assert not left, f"{len(left)} workers were not closed"
 
 
 @pytest.fixture

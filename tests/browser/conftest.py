@@ -176,7 +176,8 @@ def opening(contexts: Contexts, site: Site, cookies: Any) -> Iterator[OpenPage]:
 
     def opened(path: str = "runs", expects: str | None = None, role: str | None = None, **context: Any) -> Page:
         state = cookies if role is None else site.state_of(role)
-        page = contexts.new_page(**{"viewport": WIDE, "storage_state": state, **context})
+        # Without motion: it would be drawn by the processors that the other tests need.
+        page = contexts.new_page(**{"viewport": WIDE, "storage_state": state, "reduced_motion": "reduce", **context})
         page.set_default_timeout(PATIENCE)
         made.append((page, Watched(page, site.url, expects)))
         page.goto(site.url + path)

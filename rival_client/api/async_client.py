@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from rival_client.api.breakers import AsyncBreakerOperations
-from rival_client.api.client import CHUNK, Rival, refuse_cancel_in, refuse_shared, start_of
+from rival_client.api.client import CHUNK, Rival, check_many, refuse_cancel_in, start_of
 from rival_client.api.dead_letters import AsyncDeadLetterOperations
 from rival_client.api.events import AsyncEventOperations
 from rival_client.api.external_steps import AsyncExternalSteps
@@ -102,8 +102,8 @@ class AsyncRival(
             started = await self._call(self._rival.run_many, workflow, inputs, run_ids=run_ids, **options)
             return [self._handle(one) for one in started]
         how = StartOptions.of(options)
-        refuse_shared(how)
         validator = await self._call(self._rival._validator, arguments.workflow(workflow))
+        check_many(how, validator)
         admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         created: set[str] = set()

@@ -95,7 +95,7 @@ class Rival(
         With run ids of your own it is all or nothing: a conflict refuses the lot.
         """
         validator, how = self._validator(arguments.workflow(workflow)), StartOptions.of(options)
-        refuse_shared(how)
+        check_many(how, validator)
         admitted = validator.validate_all(arguments.several("inputs", inputs))
         ids = run_ids_for(len(admitted), run_ids)
         parts = [Start(validator.workflow, dict(part), how) for part in batched(zip(ids, admitted, strict=True), CHUNK)]
@@ -299,11 +299,13 @@ def start_of(validator: InputValidator, input: Any, run_id: str | None, how: Sta
     collects = how.gathering is not None and how.gathering.collects
     if how.gathering is not None and run_id is not None:
         raise InvalidArgument("run_id", "several starts share the run: leave it out, and give `key`.")
+    how.check_steps(validator.workflow)
     return Start(validator.workflow, {given_or_new_id(run_id): validator.validate([input] if collects else input)}, how)
 
 
-def refuse_shared(how: StartOptions) -> None:
+def check_many(how: StartOptions, validator: InputValidator) -> None:
     """Of `run_many`."""
+    how.check_steps(validator.workflow)
     how.refuse_gathering("of run_many: start each with `run`")
     if how.singleton is not None:
         raise InvalidArgument("singleton", "only one of many runs could have it: start each with `run`.")

@@ -52,9 +52,9 @@ class ScheduleOperations(ClientBase):
         """
         workflow, name = arguments.name("workflow", workflow), checked_name(name)
         how = StartOptions.of_schedule(options)
-        planned = Planned(
-            checked_rule(when, timezone), checked_catch_up(catch_up), self._validator(workflow).validate(input), how
-        )
+        rule, missed, validator = checked_rule(when, timezone), checked_catch_up(catch_up), self._validator(workflow)
+        how.check_steps(validator.workflow)
+        planned = Planned(rule, missed, validator.validate(input), how)
 
         def put(own: Connection) -> ScheduleRecord:
             refuse_taken(own, name)

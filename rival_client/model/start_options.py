@@ -13,7 +13,8 @@ from rival_client.model.gathering import Gathering, batch_size
 from rival_client.model.labels import labels
 from rival_client.model.payload import serialise
 from rival_client.model.queues import Priority, priority
-from rival_client.model.run_policies import GivenRule, PoliciesMode, RunPolicies, run_policies
+from rival_client.model.records import WorkflowInfo
+from rival_client.model.run_policies import GivenRule, PoliciesMode, RunPolicies, run_policies, unknown_steps
 from rival_client.model.timers import NEAR, is_near
 
 OnConflict = Literal["return", "skip", "cancel"]
@@ -139,6 +140,11 @@ class StartOptions:
     def refuse_gathering(self, why: str) -> None:
         if self.gathering is not None:
             raise InvalidArgument("debounce" if self.gathering.postpones else "batch", f"not {why}.")
+
+    def check_steps(self, workflow: WorkflowInfo) -> None:
+        """InvalidArgument if a rule names a step that the workflow does not have."""
+        if self.policies is not None and (problems := unknown_steps(self.policies, workflow.name, workflow.plan)):
+            raise InvalidArgument("policies", "; ".join(problems) + ".")
 
     @property
     def given(self) -> dict[str, Any] | None:

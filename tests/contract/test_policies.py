@@ -358,3 +358,82 @@ def test_a_step_that_has_not_begun_has_a_preview(inline: Inline) -> None:
     found = inline.rival.explain_policy("r", "a")
     assert (found.attempt, found.config.timeout) == (None, 9)
     assert inline.rival.explain_policy("r", "b").config.timeout == 5
+
+
+# -- rules that name a step -------------------------------------------------------------------------------
+
+STEPS = (step(work, name="charge"), for_each("lines", items=lambda: [1], do=[step(work, name="pack")]))
+UNKNOWN = {
+    "a name": (["chrage", "pack"], "policies[0]: workflow 'w' has no step 'chrage'; did you mean 'charge'?"),
+    "all of them": (["a", "b"], "(it has charge, lines, pack); policies[1]: workflow 'w' has no step 'b'"),
+    "a path": ([{"path": "lines/pack"}], "workflow 'w' has no path 'lines/pack'; did you mean 'lines[]/pack'?"),
+    "in all": ([{"all": [{"kind": "step"}, {"name": "chrage"}]}], "no step 'chrage'"),
+    "of this workflow": ([{"workflow": "w", "name": "chrage"}], "no step 'chrage'"),
+}
+ACCEPTED = {
+    "a composite and an inner step": ["lines", "pack"],
+    "a regular expression": [named("chrage")],
+    "a path with *": [{"path": "lines*/chrage"}],
+    "a tag": [tagged("no-such-tag")],
+    "a kind": [of_kind("loop")],
+    "of another workflow": [{"workflow": "other", "name": "chrage"}],
+    "of another workflow in all": [{"all": [{"name": "chrage"}, {"workflow": "other"}]}],
+}
+
+
+def rules_for(matchers: Any) -> Any:
+    return [(one, {"timeout": 60}) for one in matchers]
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_a_rule_that_names_a_step_that_the_workflow_does_not_have_is_refused(inline: Inline, what: str) -> None:
+    matchers, message = UNKNOWN[what]
+    inline.define("w", *STEPS)
+    policies = rules_for(matchers)
+    for start in (
+        lambda: inline.rival.run("w", {}, policies=policies),
+        lambda: inline.rival.run("w", {}, policies=policies, policies_mode="replace"),
+        lambda: inline.rival.run_many("w", [{}], policies=policies),
+        lambda: inline.rival.schedule("w", 60, name="s", policies=policies),
+        lambda: inline.rival.get("w").get_or_create("i").run({}, policies=policies),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            start()
+        assert message in str(refused.value)
+    assert list(inline.rival.runs()) == []
+    assert inline.rival.schedules() == []
+
+
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_a_rule_for_a_pattern_or_another_workflow_may_match_nothing(inline: Inline, what: str) -> None:
+    started(inline, *STEPS, policies=rules_for(ACCEPTED[what]))
+    assert inline.rival.state("r").status == "completed"
+
+
+def test_every_name_is_accepted_for_a_workflow_with_a_flow(inline: Inline) -> None:
+    """The steps of a flow are known only when it runs."""
+    started(inline, flow("f", register=False)(lambda ctx: ctx.step(work)), policies=rules_for(["work", "chrage"]))
+    assert inline.rival.state("r").status == "completed"
+
+
+@pytest.mark.parametrize("verb", ["call", "spawn"])
+def test_the_rules_of_a_child_are_checked_too(inline: Inline, verb: str) -> None:
+    inline.define("w", *STEPS)
+    run_child = flow("f", register=False)(lambda ctx: getattr(ctx, verb)("w", policies=rules_for(["chrage"])))
+    inline.define("parent", run_child)
+    inline.rival.run("parent", {}, "r")
+    inline.drain()
+    state = inline.rival.state("r")
+    assert state.status == "failed"
+    assert "workflow 'w' has no step 'chrage'; did you mean 'charge'?" in str(state.error)
+
+
+def test_a_schedule_keeps_its_rules_when_its_workflow_loses_a_step(inline: Inline) -> None:
+    """Its ticks still start runs: the rule applies to nothing."""
+    inline.define("w", *STEPS)
+    inline.rival.schedule("w", 3600, name="s", policies=rules_for(["charge"]))
+    inline.registry.renew(define_workflow("w", STEPS[1:]))
+    inline.process.register_workflows()
+    run_id = inline.rival.fire_schedule("s")
+    inline.drain()
+    assert inline.rival.state(run_id).status == "completed"

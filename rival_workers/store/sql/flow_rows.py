@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from rival_client.db.event_tables import waits
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after, clock, now
-from rival_client.errors import UnknownWorkflow
+from rival_client.errors import InvalidArgument, UnknownWorkflow
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import FLOW_WAIT
@@ -234,9 +234,11 @@ class FlowTransaction:
         """The child run is there with its checkpoint. One that an earlier try of the flow has started keeps its id."""
         workflow = current_workflow(self.connection, child.workflow)
         if workflow is None:
-            error = _error(UnknownWorkflow(child.workflow, workflow_names(self.connection)))
-            self.write(CheckpointWrite(ref, statuses.FAILED, error=error))
-            return SpawnedChild(None, error)
+            return self._refused(ref, UnknownWorkflow(child.workflow, workflow_names(self.connection)))
+        try:
+            child.options.check_steps(workflow)
+        except InvalidArgument as error:
+            return self._refused(ref, error)
         parent = (self.claim.run_id, ref.path)
         new = next(
             one
@@ -250,6 +252,11 @@ class FlowTransaction:
         write = CheckpointWrite(ref, statuses.WAITING if awaited else statuses.COMPLETED, result)
         self.write(write, item=new if awaited else None)
         return SpawnedChild(new)
+
+    def _refused(self, ref: CheckpointRef, why: Exception) -> SpawnedChild:
+        error = _error(why)
+        self.write(CheckpointWrite(ref, statuses.FAILED, error=error))
+        return SpawnedChild(None, error)
 
     def _child_ids(self, child: ChildRun) -> Any:
         # The flow's token only goes up: after some tries it is a number that none of very many can have.

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["attempt_ended", "attempt_started", "breaker_moved", "run_ended"]
+__all__ = ["attempt_ended", "attempt_started", "breaker_moved", "limit_waited", "run_ended"]
 
 log = logging.getLogger("rival.signals")
 
@@ -50,4 +50,5 @@ attempt_ended = Signal(
     "attempt_ended", "run_id", "workflow", "step", "attempt", "metadata", "label", "outcome", "error"
 )
 run_ended = Signal("run_ended", "run_id", "workflow", "status")
+limit_waited = Signal("limit_waited", "run_id", "workflow", "step", "attempt", "metadata", "label", "limits", "waited")
 breaker_moved = Signal("breaker_moved", "name", "state", "run_id", "step")

@@ -82,6 +82,7 @@ def define_workflow(
         returns=builder.returns,
         unseen=list(map(located, reading.unseen)),
         document=replace(builder.document, on_cancel=whole.on_cancel),
+        rule_hooks=builder.hooks,
     )
 
 

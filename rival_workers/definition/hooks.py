@@ -4,18 +4,15 @@ they run at most once, in the worker, and are not repeated after a crash.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 #: Around a call of a step's function, after the commit of its outcome, and after the end of the run.
+OF_ATTEMPTS = ("before_attempt", "after_attempt", "on_retry", "on_timeout", "on_terminal", "on_checkpoint")
 HOOKS = (
-    "before_attempt",
-    "after_attempt",
-    "on_retry",
-    "on_timeout",
-    "on_terminal",
+    *OF_ATTEMPTS,
     "on_success",
     "on_cancel",
     "on_end",
@@ -47,8 +44,8 @@ class HookEvent:
 Hook = Callable[[HookEvent], Any]
 
 
-def read_hooks(given: Any, problems: list[str]) -> dict[str, Any]:
-    """The hooks that users give: a mapping of names to functions."""
+def read_hooks(given: Any, problems: list[str], known: Sequence[str] = HOOKS) -> dict[str, Any]:
+    """The hooks that users give: a mapping of names to functions. `known`: a rule has those of attempts only."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -58,10 +55,12 @@ def read_hooks(given: Any, problems: list[str]) -> dict[str, Any]:
         if name == STRICT:
             if not isinstance(hook, bool):
                 problems.append(f"hooks: strict is True or False, not {hook!r}")
-        elif name not in HOOKS:
-            close = get_close_matches(str(name), HOOKS, 1)
+        elif name in HOOKS and name not in known:
+            problems.append(f"hooks: {name} is about the end of a run, not of a step: give it to the workflow's hooks")
+        elif name not in known:
+            close = get_close_matches(str(name), known, 1)
             meant = f" (did you mean {close[0]!r}?)" if close else ""
-            problems.append(f"hooks: unknown hook {name!r}{meant}; known are {', '.join((*HOOKS, STRICT))}")
+            problems.append(f"hooks: unknown hook {name!r}{meant}; known are {', '.join((*known, STRICT))}")
         elif not callable(hook):
             problems.append(f"hooks: {name} must be a function, not {hook!r}")
     return dict(given)

@@ -125,6 +125,8 @@ class FlowStepOptions(AttemptOptions, total=False):
 class PolicyOptions(AttemptOptions, LimitOptions, QueueOptions, StartOptions, IdempotencyOptions, total=False):
     """Of a rule in `policies`."""
 
+    #: Functions that a worker calls around the attempts of the steps; not in rules of runs and of the fleet.
+    hooks: Mapping[str, Any] | None
     retry_budget: int | None
     circuit_breaker: Mapping[str, Any] | None
     on_failure: FailureAction

@@ -151,6 +151,7 @@ class PlanBuilder(LeafBuilder):
             reader = call.read_input or (_as_it_is if spec.input is not None else None)
             self.calls[_placed(path, place)] = replace(call, read_input=reader)
         self.returns |= {_placed(path, place): returns for place, returns in nested.returns.items()}
+        self.hooks |= {f"{path}/{place}": hooks for place, hooks in nested.rule_hooks.items()}
         inner = nested.document
         self.own |= {f"{path}/{place}": options for place, options in inner.own.items()}
         self.tags |= {f"{path}/{place}": tags for place, tags in inner.tags.items()}

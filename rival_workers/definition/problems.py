@@ -55,6 +55,8 @@ class Collector:
     nested_rules: dict[str, Sequence[Rule]] = field(default_factory=dict)
     routes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     tags: dict[str, Sequence[str]] = field(default_factory=dict)
+    #: The hooks of rules, by place.
+    hooks: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
     #: The types of results, by place, where there are any.
     returns: dict[str, Returns] = field(default_factory=dict)
@@ -138,6 +140,8 @@ class Collector:
             self.own[node.path] = own
         if node.tags:
             self.tags[node.path] = node.tags
+        if hooks := self.policies.hooks_for(node):
+            self.hooks[node.path] = hooks
         config = resolve(node, layers).config
         problems += conflicts(config)
         return config

@@ -27,6 +27,7 @@ from rival_client.model.presets import io_policy as io_policy
 from rival_client.model.presets import llm_policy as llm_policy
 from rival_client.model.presets import merge_policies as merge_policies
 from rival_client.model.step_config import fields_of
+from rival_workers.definition.hooks import OF_ATTEMPTS, read_hooks
 from rival_workers.definition.options import PolicyOptions
 
 Predicate = Callable[[Node], bool]
@@ -43,6 +44,13 @@ class RuleSet:
     #: The options of each rule as they were written, with functions.
     given: tuple[Mapping[str, Any], ...] = ()
     predicates: Mapping[str, Predicate] = field(default_factory=dict)
+    #: The hooks of each rule.
+    hooks: tuple[Mapping[str, Any], ...] = ()
+
+    def hooks_for(self, node: Node) -> Mapping[str, Any]:
+        """The hooks of the rule for this node."""
+        number = self._number_for(node)
+        return {} if number is None else self.hooks[number]
 
     def tags(self, node: Node) -> tuple[str, ...]:
         """ValueError when a predicate raises."""
@@ -84,7 +92,15 @@ def read_rules(policies: Any, problems: list[str]) -> RuleSet:
     predicates: dict[str, Predicate] = {}
     read = [(_read(number, one, predicates, problems), one) for number, one in enumerate(policies)]
     found = [(rule, one[1]) for rule, one in read if rule is not None]
-    return RuleSet(tuple(rule for rule, _ in found), tuple(given for _, given in found), predicates)
+    hooks = tuple(_hooks(number, given, problems) for number, (_, given) in enumerate(found))
+    return RuleSet(tuple(rule for rule, _ in found), tuple(given for _, given in found), predicates, hooks)
+
+
+def _hooks(number: int, given: Mapping[str, Any], problems: list[str]) -> Mapping[str, Any]:
+    found: list[str] = []
+    hooks = read_hooks(given.get("hooks"), found, OF_ATTEMPTS)
+    problems += [f"policies[{number}]: {problem}" for problem in found]
+    return hooks
 
 
 def _read(number: int, one: Any, predicates: dict[str, Predicate], problems: list[str]) -> Rule | None:
@@ -92,7 +108,8 @@ def _read(number: int, one: Any, predicates: dict[str, Predicate], problems: lis
         problems.append(f"policies[{number}]: give (matcher, options), such as ('charge', {{'timeout': 5}})")
         return None
     found: list[str] = []
-    rule = Rule(_matcher(one[0], number, predicates, found), checked_options(one[1], RULE_OPTIONS, found))
+    options = {key: value for key, value in one[1].items() if key != "hooks"}
+    rule = Rule(_matcher(one[0], number, predicates, found), checked_options(options, RULE_OPTIONS, found))
     problems += [f"policies[{number}]: {problem}" for problem in found]
     return rule
 

@@ -17,7 +17,7 @@ from rival_workers.definition.inject import Injection, injection
 from rival_workers.definition.returns import Returns, problems_of
 from rival_workers.definition.source_lines import Place
 from rival_workers.engine.nodes import Body
-from rival_workers.engine.paths import CANCEL, HANDLER, place_of
+from rival_workers.engine.paths import CANCEL, HANDLER, place_of, role_of
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies, PolicyDocument
 from rival_workers.engine.policy_document import OnCancel
@@ -81,6 +81,7 @@ class WorkflowDefinition:
         whole: WholeRun | None = None,
         place: Place | None = None,
         document: PolicyDocument | None = None,
+        rule_hooks: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         #: Where it is defined, if not by a file.
         self.place = place
@@ -94,6 +95,8 @@ class WorkflowDefinition:
         self.on_error = on_error
         self.whole = whole or WholeRun()
         self.schedule, self.retention, self.hooks = self.whole.schedule, self.whole.retention, self.whole.hooks
+        #: The hooks of the rules of its policies, by place. Nested workflows have theirs.
+        self.rule_hooks = rule_hooks or {}
         self.limits = tuple(limit.named(name, "") for limit in self.whole.limits)
         #: The options of its steps. Not part of the plan either.
         self.document = document or PolicyDocument()
@@ -139,6 +142,13 @@ class WorkflowDefinition:
     def call_at(self, path: str) -> Call | None:
         """How to call the step at this path; None when this definition has no such step."""
         return _END_CANCELLED if path == CANCEL else self.calls.get(place_of(path))
+
+    def hooks_at(self, path: str) -> Mapping[str, Any]:
+        """The hooks of the attempts of the step at this path: those of the rule for it over those of the workflow."""
+        if not self.rule_hooks:
+            return self.hooks
+        its_own = self.rule_hooks.get(role_of(place_of(path))[0].removesuffix("[]"))
+        return self.hooks if its_own is None else {**self.hooks, **its_own}
 
     @property
     def its_returns(self) -> Returns | None:

@@ -76,6 +76,8 @@ class Claimed:
     left: float | None = None
     #: Its function is not called: the step ends like this, since one of its limits is full.
     refused: Refused | None = None
+    #: Seconds that it has waited for a slot of its limits.
+    waited: float | None = None
 
 
 @dataclass(frozen=True)

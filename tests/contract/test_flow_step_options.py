@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import time
 from collections import Counter
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from rival_workers import DefinitionError, StepError, StepFailed, default, flow, step
+from rival_client.model.step_config import FIELDS
+from rival_workers import DefinitionError, StepError, StepFailed, breaker, default, flow, rate, step, value
+from rival_workers.runtime.attempt import time_limits
 from tests.contract.test_flows import define, start
 from tests.support.inline import Inline
 
@@ -190,3 +193,170 @@ def test_step_in_a_plan_overrides_the_decorator_in_other_words(inline: Inline) -
     assert calls == {"decorated": 2}
     with pytest.raises(DefinitionError, match="give one of the two"):
         inline.define("v", step(fails, max_attempts=2, max_retries=1))
+
+
+# -- every field of a policy ------------------------------------------------------------------------------
+
+
+def error_of(ctx: Any, *args: Any, **options: Any) -> Any:
+    """The error of a step that fails."""
+    try:
+        ctx.step(*args, **options)
+    except StepFailed as failed:
+        return failed.error
+    return None
+
+
+def attempts(ctx: Any, raised: BaseException, **options: Any) -> int:
+    def work() -> None:
+        calls["attempts"] += 1
+        raise raised
+
+    error_of(ctx, work, backoff="none", **options)
+    return calls["attempts"]
+
+
+def asks_to_wait() -> None:
+    raise StepError("busy", behavior="retry", retry_after=900)
+
+
+def slow() -> None:
+    time.sleep(1)
+
+
+def logged(ctx: Any, **options: Any) -> list[str]:
+    def work() -> None:
+        ctx.log.info("a")
+        ctx.log.warning("b")
+
+    ctx.step(work, **options)
+    ctx.log.info("c")  # of the flow
+    return []
+
+
+def hooked(ctx: Any, **options: Any) -> None:
+    ctx.step(lambda: None, name="charge", **options)
+
+
+#: How a field has its effect: the options, what the flow does with them, and the result.
+EFFECTS: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "timeout": ({"timeout": 0.1}, lambda ctx, **o: error_of(ctx, slow, **o)["type"], "StepTimeout"),
+    "heartbeat": ({"heartbeat": 0.1}, lambda ctx, **o: error_of(ctx, slow, **o)["type"], "HeartbeatMissed"),
+    "on_timeout": (
+        {"timeout": 0.1, "on_timeout": "retry", "max_attempts": 2, "backoff": "none"},
+        lambda ctx, **o: error_of(ctx, slow, **o)["attempt"],
+        2,
+    ),
+    "max_retries": ({"max_retries": 2}, lambda ctx, **o: attempts(ctx, ValueError(), **o), 3),
+    "max_attempts": (
+        {"max_attempts": 2},
+        lambda ctx, **o: attempts(ctx, StepError("again", behavior="retry"), **o),
+        2,
+    ),
+    "retry_on": (
+        {"max_retries": 2, "retry_on": [KeyError]},
+        lambda ctx, **o: attempts(ctx, ValueError(), **o),
+        1,
+    ),
+    "no_retry_on": (
+        {"max_retries": 2, "no_retry_on": [ValueError]},
+        lambda ctx, **o: attempts(ctx, ValueError(), **o),
+        1,
+    ),
+    "on_failure": ({"on_failure": "skip"}, lambda ctx, **o: ctx.step(fails, **o), None),
+    "fallback": ({"fallback": value("instead")}, lambda ctx, **o: ctx.step(fails, **o), "instead"),
+}
+#: The delay before the second attempt.
+DELAYS: dict[str, tuple[dict[str, Any], float]] = {
+    "backoff": ({"max_retries": 1, "backoff": "linear"}, 0.5),
+    "base_delay": ({"max_retries": 1, "base_delay": 7}, 7),
+    "max_delay": ({"max_retries": 1, "base_delay": 7, "max_delay": 3}, 3),
+    "max_retry_after": ({"max_retries": 1, "max_retry_after": 60}, 60),
+}
+#: Tested below, one by one.
+OTHERS = {"kill_on_timeout", "log_level", "metadata", "telemetry_prefix"}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "execution_mode": ("external", "a flow waits for an external system with ctx.await_event"),
+    "deadline": (60, "give it a timeout and max_attempts"),
+    "delay": (5, "ctx.sleep("),
+    "scheduled_at": (dt.datetime.now(dt.UTC), "ctx.sleep_until("),
+    "queue_timeout": (5, "starts at once, in the flow's own process"),
+    "queue": ("gpu", "give the flow a queue, or ctx.call("),
+    "priority": ("low", "give the flow a priority"),
+    "retry_budget": (3, "give the step max_attempts, or the budget to the flow"),
+    "concurrency_limit": (1, "concurrency_limit: a limit is an option of the whole flow, as step(flow, "),
+    "rate_limit": (rate(1, per=60), "rate_limit: a limit is an option of the whole flow"),
+    "circuit_breaker": (breaker("b"), "circuit_breaker: a step of a flow has none: put the step into a workflow"),
+    "idempotency_key": ("k", "idempotency_key: a step of a flow runs once in its run"),
+    "idempotency_ttl": (60, "idempotency_ttl: a step of a flow runs once in its run"),
+    "idempotency_scope": ("fleet", "idempotency_scope: a step of a flow runs once in its run"),
+}
+
+
+def test_every_field_of_a_policy_has_its_effect_in_a_flow_or_is_refused() -> None:
+    assert EFFECTS.keys() | DELAYS.keys() | OTHERS | REFUSED.keys() == FIELDS.keys()
+    assert not REFUSED.keys() & (EFFECTS.keys() | DELAYS.keys() | OTHERS)
+
+
+@pytest.mark.parametrize("field", EFFECTS)
+def test_a_field_has_its_effect_on_a_flows_step(inline: Inline, field: str) -> None:
+    options, body, expected = EFFECTS[field]
+    define(inline, lambda ctx: body(ctx, **options))
+    start(inline)
+    inline.drain()
+    assert inline.rival.result("r").result == expected
+
+
+def _one_step(function: Any, options: dict[str, Any], ctx: Any) -> Any:
+    return ctx.step(function, **options)
+
+
+def test_delays_of_retries_have_their_effect_on_a_flows_step(inline: Inline) -> None:
+    for field, (options, delay) in DELAYS.items():
+        function = asks_to_wait if field == "max_retry_after" else fails
+        define(inline, functools.partial(_one_step, function, options), field)
+        start(inline, workflow=field, run_id=field)
+        [row] = [one for one in inline.rival.state(field).steps if "/" in one.path]
+        [retried] = [one for one in inline.rival.history(field) if one.what == "retried"]
+        assert (field, row.status, retried.detail["delay"]) == (field, "waiting_retry", delay)
+
+
+def test_what_a_flows_step_cannot_have_is_refused_by_name_with_what_to_do(inline: Inline) -> None:
+    def message(ctx: Any, options: dict[str, Any]) -> str:
+        try:
+            ctx.step(fails, **options)
+        except ValueError as refused:
+            return str(refused)
+        return "accepted"
+
+    define(inline, lambda ctx: {name: message(ctx, {name: given}) for name, (given, _) in REFUSED.items()})
+    start(inline)
+    found = inline.rival.result("r").result
+    assert {name: expected for name, (_, expected) in REFUSED.items() if expected not in found[name]} == {}, found
+    assert not calls
+
+
+def test_the_log_level_of_a_flows_step_is_its_own(inline: Inline) -> None:
+    define(inline, lambda ctx: logged(ctx, log_level="warning"))
+    start(inline)
+    assert [one.message for one in inline.rival.logs("r")] == ["b", "c"]
+
+
+def test_a_flows_step_that_times_out_is_killed_if_it_asks_for_it(
+    inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kill itself is tested with real processes."""
+    killed: list[Any] = []
+    monkeypatch.setattr(time_limits.os, "kill", lambda *about: killed.append(about))
+    monkeypatch.setattr(inline.process.coordinator.limits, "may_kill", True)
+    define(inline, lambda ctx: error_of(ctx, slow, timeout=0.1, kill_on_timeout=True)["type"])
+    start(inline)
+    assert len(killed) == 1
+
+
+def test_hooks_see_the_metadata_and_the_prefix_of_a_flows_step(inline: Inline) -> None:
+    seen: list[Any] = []
+    hooks = {"on_checkpoint": lambda event: seen.append((event.step, event.metadata, event.label))}
+    define(inline, lambda ctx: hooked(ctx, metadata={"team": "x"}, telemetry_prefix="shop"), hooks=hooks)
+    start(inline)
+    assert ("f/charge", {"team": "x"}, "shop.f.f/charge") in seen

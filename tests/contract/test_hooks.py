@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from rival_workers import DefinitionError, HookEvent, StepError, breaker, create_workflow, flow, signals, step
+from rival_client.errors import InvalidArgument
+from rival_workers import (
+    DefinitionError,
+    HookEvent,
+    StepError,
+    branch,
+    breaker,
+    create_workflow,
+    default,
+    flow,
+    limit,
+    of_kind,
+    signals,
+    step,
+)
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.hooks import HOOKS
 from rival_workers.definition.registry import Registry
 from tests.support.inline import Inline
+from tests.support.workers import wait_until
 
 
 class Seen(list[HookEvent]):
@@ -21,6 +35,10 @@ class Seen(list[HookEvent]):
     @property
     def hooks(self) -> dict[str, Any]:
         return dict.fromkeys(HOOKS, self.append)
+
+    @property
+    def of_attempts(self) -> dict[str, Any]:
+        return dict.fromkeys(("before_attempt", "after_attempt", "on_checkpoint"), self.append)
 
     @property
     def names(self) -> list[str]:
@@ -45,7 +63,7 @@ def run(inline: Inline, *steps: Any, **options: Any) -> Any:
 def test_hooks_are_called_around_each_attempt_and_at_the_end_of_the_run(inline: Inline) -> None:
     seen = Seen()
     run(inline, fine, step(fine, name="two"), hooks=seen.hooks)
-    assert seen.names == ["before_attempt", "after_attempt"] * 2 + ["on_success", "on_end"]
+    assert seen.names == ["before_attempt", "after_attempt", "on_checkpoint"] * 2 + ["on_success", "on_end"]
     first, *_, last = seen
     assert (first.run_id, first.workflow, first.step, first.attempt, first.label) == ("r", "pay", "fine", 1, "pay.fine")
     assert (last.step, last.outcome) == ("two", "completed")
@@ -56,8 +74,8 @@ def test_hooks_see_retries_and_the_final_failure(inline: Inline) -> None:
     options: Any = {"max_retries": 1, "base_delay": 0, "metadata": {"team": "billing"}, "telemetry_prefix": "shop"}
     run(inline, step(broken, **options), hooks=seen.hooks)
     around = ["before_attempt", "after_attempt"]
-    assert seen.names == [*around, "on_retry", *around, "on_terminal", "on_end"]
-    retry, terminal, end = seen[2], seen[-2], seen[-1]
+    assert seen.names == [*around, "on_retry", *around, "on_terminal", "on_checkpoint", "on_end"]
+    retry, terminal, end = seen[2], seen[-3], seen[-1]
     assert (retry.delay, retry.error and retry.error["type"]) == (0.0, "ValueError")
     assert (terminal.attempt, terminal.metadata, terminal.label) == (2, {"team": "billing"}, "shop.pay.broken")
     assert end.outcome == "failed"
@@ -91,11 +109,126 @@ def test_the_time_of_a_hook_counts_as_that_of_the_attempt(inline: Inline) -> Non
     seen = Seen()
 
     def hangs(event: HookEvent) -> None:
-        threading.Event().wait(0.4)
+        wait_until(lambda: inline.coordinator._timed_out, 30, "the commit of the timeout")
 
     hooks = {"before_attempt": hangs, "on_timeout": seen.append, "on_terminal": seen.append}
     found = run(inline, step(fine, timeout=0.1), hooks=hooks)
     assert (found.status, found.error["type"], seen.names) == ("failed", "StepTimeout", ["on_timeout"])
+
+
+def test_a_rule_gives_hooks_to_the_steps_that_it_matches(inline: Inline) -> None:
+    """They come over those of the workflow, by name. The first rule that matches counts, as a whole."""
+    ruled, usual = Seen(), Seen()
+    policies = [
+        (of_kind("branch"), {"hooks": {"after_attempt": ruled.append}}),
+        ("two", {"hooks": {"before_attempt": ruled.append, "on_checkpoint": ruled.append}, "timeout": 60}),
+        (default, {"hooks": {"on_retry": ruled.append}}),
+    ]
+    inner = define_workflow("inner", [step(fine, name="three")], policies=[("three", {"hooks": ruled.of_attempts})])
+    route = branch("route", when=lambda: True, then=[step(fine, name="two")])
+    run(inline, fine, route, inner, policies=policies, hooks={"before_attempt": usual.append, "on_end": usual.append})
+    assert [(one.hook, one.step) for one in usual if one.hook != "on_end"] == [
+        ("before_attempt", "fine"),
+        ("before_attempt", "route!when"),
+    ]
+    assert [(one.hook, one.step) for one in ruled] == [
+        ("after_attempt", "route!when"),
+        ("before_attempt", "route/two"),
+        ("on_checkpoint", "route/two"),
+        *((hook, "inner/three") for hook in ("before_attempt", "after_attempt", "on_checkpoint")),
+    ]
+    assert [one.hook for one in usual][-1] == "on_end"
+
+
+def test_hooks_in_rules_are_functions_of_the_workflow_about_attempts(inline: Inline) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        define_workflow(
+            "w", [fine], policies=[("fine", {"hooks": {"on_end": fine, "on_retries": fine, "on_retry": 1}})]
+        )
+    text = "\n".join(refused.value.problems)
+    assert "policies[0]: hooks: on_end is about the end of a run, not of a step" in text
+    assert "policies[0]: hooks: unknown hook 'on_retries' (did you mean 'on_retry'?)" in text
+    assert "policies[0]: hooks: on_retry must be a function, not 1" in text
+    inline.define("w", fine)
+    rule: Any = {"hooks": {"on_retry": fine}}
+    for refuses in (
+        lambda: inline.rival.run("w", {}, policies=[("fine", rule)]),
+        lambda: inline.rival.set_policy("fine", rule),
+    ):
+        with pytest.raises(InvalidArgument, match="option hooks: a function is code: give it to the workflow"):
+            refuses()
+
+
+def test_a_checkpoint_is_reported_once_after_its_commit(inline: Inline) -> None:
+    """Each end of a step that a flow calls; a replay reports none of them again."""
+    seen: list[Any] = []
+    tried = []
+
+    def flaky() -> str:
+        tried.append(1)
+        if len(tried) == 1:
+            raise ValueError("once")
+        return "ok"
+
+    def on_checkpoint(event: HookEvent) -> None:
+        status = {one.path: one.status for one in inline.rival.state("r").steps}[event.step]
+        seen.append((event.step, event.outcome, event.attempt, status))
+
+    def body(ctx: Any) -> None:
+        ctx.step(fine)
+        ctx.step(flaky, max_retries=1, backoff="none")
+        ctx.gather((fine,), step(broken, on_failure="skip"))
+        ctx.sleep(0.001)
+        ctx.step(fine, name="last")
+
+    inline.define("pay", flow("f", register=False)(body), hooks={"on_checkpoint": on_checkpoint})
+    inline.rival.run("pay", {}, run_id="r")
+    for _ in range(3):
+        inline.drain()
+        inline.time_passes(1)
+        inline.keeper.run_once()
+    inline.drain()
+    assert inline.rival.state("r").status == "completed"
+    expected = [
+        ("f/fine", "completed", 1, "completed"),
+        ("f/flaky", "completed", 2, "completed"),
+        ("f/fine~2", "completed", 1, "completed"),
+        ("f/broken", "failed", 1, "failed"),
+        ("f/last", "completed", 1, "completed"),
+        ("f", "completed", seen[-1][2], "completed"),
+    ]
+    assert sorted(seen) == sorted(expected)
+    assert (seen[0], seen[-2:]) == (expected[0], expected[-2:])
+
+
+def test_an_on_checkpoint_of_a_flow_that_raises_is_recorded_and_changes_nothing(inline: Inline) -> None:
+    def bad(event: HookEvent) -> None:
+        raise RuntimeError("bad hook")
+
+    found = run(inline, flow("f", register=False)(lambda ctx: ctx.step(fine)), hooks={"on_checkpoint": bad})
+    assert found.result == "fine"
+    assert [one.what for one in inline.rival.history("r")].count("hook_failed") == 2
+
+
+LIMITS: dict[str, Any] = {"one": limit("lim", 1, key="input.tenant"), "several": [limit("lim", 1), 5]}
+
+
+@pytest.mark.parametrize("how_many", LIMITS)
+def test_a_signal_says_how_long_a_step_has_waited_for_its_limits(inline: Inline, received: Any, how_many: str) -> None:
+    """Of the step that had to wait only."""
+
+    def work(ctx: Any) -> None:
+        if ctx.run.run_id == "r":
+            inline.rival.run("pay", {}, run_id="waits")
+            inline.drain()
+            inline.time_passes(5)
+
+    run(inline, step(work, concurrency_limit=LIMITS[how_many]))
+    [about] = [about for name, about in received if name == "limit_waited"]
+    assert set(about) == set(signals.limit_waited.arguments)
+    assert (about["run_id"], about["step"], about["limits"][0]) == ("waits", "work", "lim")
+    assert 4.9 < about["waited"] < 60
+    assert inline.rival.state("waits").status == "completed"
 
 
 def test_wrong_hooks_are_all_reported() -> None:
@@ -124,7 +257,7 @@ def test_the_builder_and_flows_have_hooks(inline: Inline) -> None:
 @pytest.fixture
 def received() -> Iterator[list[tuple[str, dict[str, Any]]]]:
     found: list[tuple[str, dict[str, Any]]] = []
-    every = (signals.attempt_started, signals.attempt_ended, signals.run_ended, signals.breaker_moved)
+    every = [getattr(signals, name) for name in signals.__all__]
     receivers = [(one, one.connect(lambda one=one, **about: found.append((one.name, about)))) for one in every]
     yield found
     for signal, receiver in receivers:

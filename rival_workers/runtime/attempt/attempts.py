@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,6 +39,10 @@ class Attempt:
     @property
     def claim(self) -> Claim:
         return self.position.claim
+
+    @property
+    def hooks(self) -> Mapping[str, Any]:
+        return self.definition.hooks_at(self.claimed.path)
 
     @property
     def where(self) -> tuple[str, str]:

@@ -12,9 +12,12 @@ from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.breakers import Breaker, BreakerState
 from rival_client.model.kinds import CANCEL
+from rival_client.model.step_config import StepConfig
 from rival_workers import signals
 from rival_workers.definition.hooks import STRICT, HookEvent
 from rival_workers.engine.decisions import Decision, End, Failure, Retry, Success
+from rival_workers.engine.replay import CheckpointWrite
+from rival_workers.engine.step_limits import limits_at
 from rival_workers.runtime.attempt.attempts import Attempt
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import error_record, failure
@@ -34,7 +37,7 @@ class HookCalls:
 
     def around(self, attempt: Attempt, call: Callable[[], Success | Failure]) -> Success | Failure:
         """The call of the step's function, between its hooks. Their time counts as that of the attempt."""
-        hooks = attempt.definition.hooks
+        hooks = attempt.hooks
         if not hooks or attempt.claimed.path == CANCEL:
             return call()
         error = self.call(attempt, "before_attempt")
@@ -49,7 +52,7 @@ class HookCalls:
 
     def decided(self, attempt: Attempt, decision: Decision, finished: FinishResult | None) -> None:
         """After the commit of what follows from an attempt."""
-        if attempt.definition.hooks:
+        if attempt.hooks:
             self._follow(attempt, decision, finished)
         if finished is not None and finished.run_ended and signals.run_ended.receivers:
             run_id, workflow = attempt.claimed.run_id, attempt.definition.name
@@ -60,19 +63,33 @@ class HookCalls:
             self.call(attempt, "on_retry", outcome=decision.outcome, error=decision.error, delay=decision.delay)
         elif isinstance(decision, End) and decision.status == statuses.FAILED and decision.hard:
             self.call(attempt, "on_terminal", outcome=decision.outcome, error=decision.error)
+        if finished is not None and isinstance(decision, End):
+            self.call(attempt, "on_checkpoint", outcome=decision.status, error=decision.error)
         if finished is not None and finished.run_ended:
             status = _status(finished)
             if status in _AT_THE_END:
                 self.call(attempt, _AT_THE_END[status], outcome=status)
             self.call(attempt, "on_end", outcome=status)
 
-    def call(self, attempt: Attempt, name: str, **about: Any) -> BaseException | None:
+    def of_checkpoints(self, attempt: Attempt) -> Callable[[CheckpointWrite, StepConfig], None] | None:
+        """Called after the commit of the end of a step that a flow has called. None: it has no hook."""
+        if "on_checkpoint" not in attempt.hooks:
+            return None
+
+        def call(write: CheckpointWrite, config: StepConfig) -> None:
+            path, workflow = write.ref.path, attempt.definition.name
+            its_own = {"step": path, "attempt": write.attempts, **_telemetry(config, workflow, path)}
+            self.call(attempt, "on_checkpoint", outcome=write.status, error=write.error, **its_own)
+
+        return call
+
+    def call(self, attempt: Attempt, name: str, /, **about: Any) -> BaseException | None:
         """The error of the hook, which is recorded."""
-        hook = attempt.definition.hooks.get(name)
+        hook = attempt.hooks.get(name)
         if hook is None:
             return None
         try:
-            hook(HookEvent(name, **described(attempt), **about))
+            hook(HookEvent(name, **{**described(attempt), **about}))
         except BaseException as error:
             if is_from_signal(error):
                 raise
@@ -93,10 +110,22 @@ class HookCalls:
 
 def described(attempt: Attempt) -> dict[str, Any]:
     """What hooks and signals say of an attempt."""
-    claimed, config, workflow = attempt.claimed, attempt.position.config, attempt.definition.name
-    prefix = f"{config.telemetry_prefix}." if config.telemetry_prefix else ""
+    claimed, workflow = attempt.claimed, attempt.definition.name
     where = {"run_id": claimed.run_id, "workflow": workflow, "step": claimed.path, "attempt": claimed.attempt}
-    return {**where, "metadata": config.metadata, "label": f"{prefix}{workflow}.{claimed.path}"}
+    return {**where, **_telemetry(attempt.position.config, workflow, claimed.path)}
+
+
+def _telemetry(config: StepConfig, workflow: str, path: str) -> dict[str, Any]:
+    prefix = f"{config.telemetry_prefix}." if config.telemetry_prefix else ""
+    return {"metadata": config.metadata, "label": f"{prefix}{workflow}.{path}"}
+
+
+def has_waited(attempt: Attempt, waited: float) -> None:
+    """The attempt has waited for its limits, and begins."""
+    if signals.limit_waited.receivers:
+        config, workflow = attempt.position.config, attempt.definition.name
+        limits = [limit.gate_name for limit in limits_at(workflow, attempt.claimed.path, config)]
+        signals.limit_waited.send(**described(attempt), limits=limits, waited=waited)
 
 
 def breaker_moved(breaker: Breaker, state: BreakerState, attempt: Attempt) -> None:

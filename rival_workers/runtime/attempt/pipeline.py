@@ -22,7 +22,7 @@ from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Ret
 from rival_workers.runtime.attempt.attempts import Attempt, Verdict, next_attempt
 from rival_workers.runtime.attempt.claiming import AttemptRelease, Claiming
 from rival_workers.runtime.attempt.context import Ended
-from rival_workers.runtime.attempt.hook_calls import HookCalls, described
+from rival_workers.runtime.attempt.hook_calls import HookCalls, described, has_waited
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import Calling, call, error_record, failure
 from rival_workers.runtime.attempt.outage import AttemptReads, OutageRetry
@@ -102,6 +102,8 @@ class AttemptPipeline(Claiming, StepCalls):
                 report = self.observer.attempt(name, claimed.run_id, claimed.path, claimed.attempt, claimed.lost)
             if attempt_started.receivers:
                 attempt_started.send(**described(attempt))
+            if claimed.waited is not None:
+                has_waited(attempt, claimed.waited)
             verdict, after = yield from self._called(attempt, deadline)
             report(verdict.what, verdict.error)
         except Killed:

@@ -50,7 +50,9 @@ class FlowCommits:
         limits: TimeLimits,
         settings: WorkerSettings,
         failures: FailureLog,
+        checkpointed: Callable[[CheckpointWrite, StepConfig], None] | None = None,
     ) -> None:
+        """`checkpointed`: called after the commit of the end of a step."""
         self._position, self._store, self._doorbell = position, store, doorbell
         self._outage, self._limits, self._settings = outage, limits, settings
         self.max_payload, self.clock = settings.max_payload, limits.clock
@@ -59,6 +61,7 @@ class FlowCommits:
         self.was_claimed_before = position.claim.token > 1
         self.failures = FlowFailures(failures, position.workflow, self.run_id, outage.keep)
         self.state = FlowState(dict, "the state", self.max_payload)
+        self.checkpointed = checkpointed
 
     def checkpoints(self, state: Callable[[], Mapping[str, Any]]) -> list[Checkpoint]:
         """Those of earlier attempts. `state` returns the flow's state, which each commit stores if it has changed."""

@@ -8,7 +8,7 @@ do, the commit that finds no new end suspends the flow.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -249,6 +249,7 @@ class FlowScheduler(FlowGuard):
         self._threads.committed()
         for operation in (*waiting, *(self._started[write.ref.path] for write in writes)):
             operation.is_stored = True
+        self._report(writes)
         if progress.token is not None:
             raise Suspend
         self._stop_if_asked("flow_after_commit")
@@ -268,7 +269,18 @@ class FlowScheduler(FlowGuard):
         if write.delay is not None:
             self._commits.suspend(write, write.delay, state)
             raise Suspend
-        return self._end_here(write)
+        self._end_here(write)
+        self._report([write])
+        return
+
+    def _report(self, writes: Sequence[CheckpointWrite]) -> None:
+        """Steps whose ends are committed."""
+        if self._commits.checkpointed is None:
+            return
+        for write in writes:
+            operation = self._started[write.ref.path]
+            if write.delay is None and isinstance(operation, StepOperation):
+                self._commits.checkpointed(write, operation.step.config)
 
     def _end_here(self, write: CheckpointWrite) -> None:
         numbered = replace(write, end_order=self.next_order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.invoke import ends_attempt, failure
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FlowFailures
+from rival_workers.runtime.logs.step_log import lowest_level
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class FlowStep:
         return 1 if self.ref.found is None else self.ref.found.attempts + 1
 
     def call(self) -> CheckpointWrite:
-        return self._write(self._called())
+        level = self.config.log_level
+        with nullcontext() if level is None else lowest_level(level):
+            return self._write(self._called())
 
     def over_time(self, limit: FlowStepLimit) -> CheckpointWrite:
         """Its checkpoint after a timeout now."""

@@ -134,17 +134,18 @@ def checked_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[s
 
 
 _ONLY_IN_PLANS = (
-    "a limit is an option of the whole flow, as step(flow, concurrency_limit=…) in a list of steps, or of a step in a "
-    "workflow that the flow can ctx.call(…)"
+    "{option}: a limit is an option of the whole flow, as step(flow, {option}=…) in a list of steps, or of a step in "
+    "a workflow that the flow can ctx.call(…)"
 )
 _NO_KEY = (
-    "a step of a flow runs once in its run; to share its result with other runs, give the whole flow an "
+    "{option}: a step of a flow runs once in its run; to share its result with other runs, give the whole flow an "
     "idempotency_key, as step(flow, idempotency_key=…), or ctx.call(…) a workflow whose step has one"
 )
 _INSTEAD = {
-    "concurrency_limit": _ONLY_IN_PLANS,
-    "rate_limit": _ONLY_IN_PLANS,
-    **dict.fromkeys(("idempotency_key", "idempotency_ttl", "idempotency_scope"), _NO_KEY),
+    **{name: _ONLY_IN_PLANS.format(option=name) for name in ("concurrency_limit", "rate_limit")},
+    **{name: _NO_KEY.format(option=name) for name in ("idempotency_key", "idempotency_ttl", "idempotency_scope")},
+    "circuit_breaker": "circuit_breaker: a step of a flow has none: put the step into a workflow of steps, which the "
+    "flow can ctx.call(…)",
     "compensate": "a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise",
     "retry_budget": "the steps of a flow have no retry_budget: give the step max_attempts, or the budget to the flow",
     "execution_mode": "a flow waits for an external system with ctx.await_event(…); an external step is part of a "

@@ -7,7 +7,9 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from rival_client.model.payload import dump, load
@@ -28,6 +30,20 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 #: Stores entries of a run: (run id, entries, whether some of them may be stored already).
 Append = Callable[[str, Sequence[LogEntry], bool], None]
+
+
+#: Of the step of a flow that runs in this context.
+_lowest: ContextVar[str | None] = ContextVar("rival_log_level", default=None)
+
+
+@contextmanager
+def lowest_level(level: str) -> Iterator[None]:
+    """What the block logs is written from this level on: a flow's step has the log of its flow."""
+    before = _lowest.set(level)
+    try:
+        yield
+    finally:
+        _lowest.reset(before)
 
 
 class Listener(Protocol):
@@ -77,7 +93,8 @@ class StepLog:
     # -- writing ------------------------------------------------------------------------------------------
 
     def _write(self, level: str, message: object, fields: dict[str, Any]) -> None:
-        if self.is_muted() or (self.level is not None and _LEVELS.index(level) < _LEVELS.index(self.level)):
+        lowest = _lowest.get() or self.level
+        if self.is_muted() or (lowest is not None and _LEVELS.index(level) < _LEVELS.index(lowest)):
             return
         text = self._redaction.text(_storable(message, str))
         shown = {name: self._redaction.value(name, value) for name, value in _plain(fields).items()}

@@ -76,13 +76,18 @@ def _enter(claim: LimitedClaim) -> dict[str, Value]:
     return {**claim.values, "above": above, "with_lanes": _WITH_LANES}
 
 
+def _claimed(claim: LimitedClaim, row: Row) -> Claimed | None:
+    found = CLAIM_STEP.result(claim.call, row)
+    return found if found is None or row[14] is None else replace(found, waited=float(row[14]))
+
+
 CLAIM_LIMITED: FastPath[LimitedClaim, Claimed] = FastPath(
     shortcuts="claim_step",
     statement=LIMIT_STATEMENTS["rival_claim_step_limited"],
     applies=lambda claim: claim.call.within is None,
     because="Its gate has a slot and nothing waits at it, or the ticket of the step has a slot.",
     values=lambda claim: claim.values,
-    result=lambda claim, row: CLAIM_STEP.result(claim.call, row),
+    result=_claimed,
 )
 QUEUE_STEP: FastPath[LimitedClaim, Queued] = FastPath(
     shortcuts="claim_step",

@@ -220,7 +220,7 @@ WITH held AS (
 )
 SELECT execution_token, timeout_token, attempts, lost, input, kind, labels, extract(epoch FROM run_deadline),
        extract(epoch FROM run_deadline - now()), run_level, queue, level, extract(epoch FROM deadline_at - now()),
-       policies
+       policies, extract(epoch FROM clock_timestamp() - since)
 FROM claimed;
 
 -- name: rival_claim_step_queued

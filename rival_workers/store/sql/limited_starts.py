@@ -241,6 +241,7 @@ class _StepStart:
             route=self._route,
             left=seconds_until(step.deadline_at, step.now),
             refused=refused,
+            waited=waited,
         )
 
     def _queued(self, full: Full) -> Queued:

@@ -22,12 +22,13 @@ from rival_workers.dashboard.roles import ROLES
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.users import Users
 from tests.support.dashboard import BROWSER, Site
+from tests.support.effort import examples
 from tests.support.inline import Inline
 
 PASSWORD = "correct horse battery"
 RANKS = ("none", *ROLES)
 #: How often each operation is tried in a round, and how many rounds an admin has.
-EXAMPLES, ROUNDS = 4, 2
+EXAMPLES, ROUNDS = examples(3), 2
 #: What a request may ask about; answers add to it.
 KNOWN: dict[str, list[Any]] = {
     "run_id": ["r", "f", "g"],

@@ -2,7 +2,7 @@
 end of a step is lost or applied twice, and the run can still be brought to its end.
 
 Each example stops an operator's verb before one of its statements, and lets another operation run there until it has
-ended or waits for a lock. RIVAL_INTERLEAVINGS sets the number of examples, RIVAL_STRESS_SEED makes others.
+ended or waits for a lock. RIVAL_EFFORT makes them more, RIVAL_STRESS_SEED makes others.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from rival_client.model.completion_token import CompletionToken
 from rival_client.model.statuses import STEP_TERMINAL
 from rival_workers import StepError, flow, parallel, step, wait_event_step
 from rival_workers.store.claim_records import Claim, Claimed
+from tests.support.effort import examples
 from tests.support.histories import assert_histories_are_complete
 from tests.support.inline import Clock, Inline
 from tests.support.interleaving import interleaved
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
-EXAMPLES = int(os.environ.get("RIVAL_INTERLEAVINGS", "40"))
+EXAMPLES = examples(24)
 SEED = int(os.environ.get("RIVAL_STRESS_SEED", "1"))
 #: Statements of the longest verb.
 STATEMENTS = 25

@@ -19,6 +19,7 @@ from rival_workers import limit, step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim
 from tests.contract.stage import ERROR
+from tests.support.effort import examples
 from tests.support.inline import Inline
 from tests.support.limits import Slots, assert_gates_are_consistent
 
@@ -152,6 +153,10 @@ def test_limits_hold_whatever_is_done_in_whatever_order(inline: Inline) -> None:
         step(work, name="then", concurrency_limit=everything, max_attempts=100),
     )
     checked = settings(
-        max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), database=None
+        max_examples=examples(8),
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
     )
     run_state_machine_as_test(lambda: Limits(slots), settings=checked)

@@ -70,7 +70,7 @@ def rows(inline: Inline) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_a_loop_of_very_many_continuations_keeps_every_table_flat(inline: Inline) -> None:
-    turns = 150 if inline.store.database.is_postgres else 1000
+    turns = 150
     counted: dict[int, dict[str, int]] = {}
 
     def body(ctx: Any, input: int) -> Any:

@@ -8,7 +8,6 @@ wait that was cancelled or is over time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -34,6 +33,7 @@ from rival_client.db.types import after
 from rival_workers import flow, wait_event_step
 from rival_workers.definition.registry import Registry
 from rival_workers.testing.world import migrated
+from tests.support.effort import examples
 from tests.support.inline import Clock, Inline
 
 TOPICS = ["a", "b"]
@@ -393,13 +393,13 @@ def machine(request: pytest.FixtureRequest) -> Iterator[type[Events]]:
     opened.close()
 
 
-#: So few that a slow machine is done in a minute; RIVAL_EVENT_EXAMPLES makes it more. What fails is not made smaller
+#: So few that a slow machine is done in a minute; RIVAL_EFFORT makes it more. What fails is not made smaller
 #: by itself, since that may take as long as ten times all of them.
-EXAMPLES = int(os.environ.get("RIVAL_EVENT_EXAMPLES", "15"))
+EXAMPLES = examples(8)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 if EXAMPLES <= 15 else 3600)
+@pytest.mark.timeout(120 if EXAMPLES <= 8 else 3600)
 def test_events_and_waits_in_any_order_meet_as_the_model_says(machine: type[Events]) -> None:
     run_state_machine_as_test(
         machine,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rival_workers import StepError, branch, for_each, loop, parallel, step, workflow
 from rival_workers.definition.define import define_workflow
 from rival_workers.testing.world import migrated
+from tests.support.effort import examples
 from tests.support.inline import Clock, Inline
 
 
@@ -171,7 +172,7 @@ def deliver_all(inline: Inline, order: random.Random) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.lists(nodes(2), min_size=1, max_size=4), seed=st.integers(0, 9))
 def test_any_plan_with_any_outcomes_ends_as_the_reference_says(inline: Inline, body: list[Node], seed: int) -> None:
     failed, expected = lane(body, "")

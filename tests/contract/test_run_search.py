@@ -16,6 +16,7 @@ from rival_client.errors import RivalError
 from rival_client.model.json_match import is_held
 from rival_workers import StepError, flow, step
 from rival_workers.definition.registry import Registry
+from tests.support.effort import examples
 from tests.support.inline import Inline
 
 
@@ -134,7 +135,7 @@ HAPPENS = st.lists(st.one_of(st.just("comes"), st.integers(0, 30)), max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     count=st.integers(0, 15), limit=st.integers(1, 6), between=st.lists(HAPPENS, max_size=8), only_open=st.booleans()
 )

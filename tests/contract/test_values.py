@@ -5,7 +5,6 @@ the types of numbers.
 from __future__ import annotations
 
 import json
-import os
 from itertools import count
 from typing import Any
 
@@ -19,10 +18,10 @@ from rival_client.db.run_tables import attempts, steps
 from rival_client.db.types import after
 from rival_workers import StepError, flow, for_each, step, wait_event_step
 from rival_workers.definition.registry import Registry
+from tests.support.effort import examples
 from tests.support.inline import Inline
 
-#: More with RIVAL_TEST_VALUES=500.
-EXAMPLES = int(os.environ.get("RIVAL_TEST_VALUES", "12"))
+EXAMPLES = examples(12)
 
 ODD = {
     "zeta": 1.0,
@@ -218,7 +217,7 @@ values = st.recursive(
 in_random = settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize="RIVAL_TEST_VALUES" not in os.environ,
+    derandomize=EXAMPLES == 12,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

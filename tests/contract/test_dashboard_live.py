@@ -142,6 +142,7 @@ def test_an_entry_that_becomes_visible_late_is_not_missed(request: pytest.Fixtur
         assert [path for path, what, _ in changes(events) if what == "event"] == ["early", "late"]
     finally:
         site.close()
+        inline.process.executor.stop()
         inline.process.close()
 
 

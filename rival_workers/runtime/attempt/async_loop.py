@@ -19,8 +19,6 @@ log = logging.getLogger("rival.async_loop")
 
 #: Seconds without an answer after which a loop counts as blocked.
 BLOCKED_AFTER = 10.0
-#: Seconds after which a thread that waits for its step runs the handlers of signals.
-LOOK_FOR_SIGNALS = 1.0
 #: The largest number of loops in one process. A step that blocks its loop permanently also blocks a thread.
 MAX_LOOPS = 16
 
@@ -81,7 +79,7 @@ class LoopThread:
         self._waiting.add(ended)
         try:
             self._loop.call_soon_threadsafe(self._start, awaitable, ended)
-            value, error = _wait(ended)
+            value, error = ended.result()
         except BaseException:
             # A signal in this thread, or a closed loop: the result is not needed any more.
             ended.cancel()
@@ -155,13 +153,6 @@ class LoopThread:
                 found = frame if found is None or found.f_code.co_filename != frame.f_code.co_filename else found
             frame = frame.f_back
         return "" if found is None else f" at {found.f_code.co_filename}:{found.f_lineno} in {found.f_code.co_name}"
-
-
-def _wait(ended: Future[Outcome]) -> Outcome:
-    """In turns: a signal that arrives in the moment before the thread sleeps does not wake it."""
-    while True:
-        with suppress(TimeoutError):
-            return ended.result(LOOK_FOR_SIGNALS)
 
 
 async def _outcome(awaitable: Awaitable[Any]) -> Outcome:

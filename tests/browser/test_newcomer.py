@@ -127,11 +127,13 @@ def demo_link() -> Iterator[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RIVAL_", "CELERY_"))}
     options = {"env": clean, "start_new_session": True, "text": True, "stdout": subprocess.PIPE}
     with subprocess.Popen(["make", "-s", "-C", str(ROOT), "demo", "KEEP=1"], **options) as process:  # type: ignore[call-overload]
-        found = next((seen[0] for line in process.stdout if (seen := LINK.search(line))), None)
-        assert found is not None, "no link was printed"
-        yield found
-        assert any("every run ended as expected" in line for line in process.stdout), "the demo has stopped before"
-        os.killpg(process.pid, signal.SIGINT)
+        try:
+            found = next((seen[0] for line in process.stdout if (seen := LINK.search(line))), None)
+            assert found is not None, "no link was printed"
+            yield found
+            assert any("every run ended as expected" in line for line in process.stdout), "the demo has stopped before"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
         process.stdout.read()
 
 

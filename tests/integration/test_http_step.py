@@ -129,15 +129,19 @@ def test_a_status_that_may_pass_is_tried_again(web: Web, status: int) -> None:
     [
         ("17", 17),
         ("0", 0),
-        (format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(hours=10), usegmt=True), 36_000),
-        (format_datetime(dt.datetime.now(dt.UTC) - dt.timedelta(hours=1), usegmt=True), 0),
+        (dt.timedelta(hours=10), 36_000),
+        (dt.timedelta(hours=-1), 0),
         ("soon", None),
         ("-5", None),
         ("99999999999999999999", None),
     ],
     ids=["seconds", "now", "date", "past", "word", "negative", "huge"],
 )
-def test_retry_after_is_read_as_seconds_or_as_a_date(web: Web, header: str, seconds: float | None) -> None:
+def test_retry_after_is_read_as_seconds_or_as_a_date(
+    web: Web, header: str | dt.timedelta, seconds: float | None
+) -> None:
+    if isinstance(header, dt.timedelta):
+        header = format_datetime(dt.datetime.now(dt.UTC) + header, usegmt=True)
     web.answer("/x", status=503, Retry_After=header)
     found = refused(web.url("/x")).retry_after
     assert found is None if seconds is None else found is not None and abs(found - seconds) < 600

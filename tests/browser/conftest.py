@@ -28,6 +28,8 @@ CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None
 WHY_SKIPPED = "tests/browser needs Chromium: `apt-get install chromium` (make test does so where it can)"
 #: Milliseconds that a page may need on a busy machine; a test asserts order, not speed.
 PATIENCE = 30_000
+#: How much slower than this machine the browser's pages are, to find what depends on speed: RIVAL_TEST_SLOWDOWN=8.
+SLOWDOWN = float(os.environ.get("RIVAL_TEST_SLOWDOWN", "1"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -160,7 +162,10 @@ class Contexts:
         key = json.dumps(options, sort_keys=True)
         if key not in self._made:
             self._made[key] = self._browser.new_context(**options)
-        return self._made[key].new_page()
+        page = self._made[key].new_page()
+        if SLOWDOWN > 1:
+            page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": SLOWDOWN})
+        return page
 
 
 @pytest.fixture(scope="package")

@@ -28,9 +28,10 @@ class Keyboard:
             self._page.keyboard.press(key)
 
     def button(self, name: str, within: Locator | None = None) -> None:
-        """Use a button."""
-        place = within or self._page.get_by_role("main")
-        self.tab_to(place.get_by_role("button", name=name, exact=True))
+        """Use a button, when it can be used: a preview must be there before what it shows can be done."""
+        control = (within or self._page.get_by_role("main")).get_by_role("button", name=name, exact=True)
+        self.tab_to(control)
+        expect(control).to_be_enabled()
         self.press("Enter")
 
     def menu(self, name: str, item: str) -> None:

@@ -107,7 +107,8 @@ def test_set_result(open_page: OpenPage, site: Site) -> None:
     panel = page.get_by_role("region", name="Set the result of decision")
     keys.fill("Result as JSON", "7", panel)
     keys.fill("Reason", "by phone", panel)
-    keys.tab_to(panel.get_by_role("button", name="Set the result of"))
+    keys.tab_to(button := panel.get_by_role("button", name="Set the result of"))
+    expect(button).to_be_enabled()
     keys.press("Enter")
     wait_for_status(site, "key-set", "completed")
 

@@ -55,6 +55,52 @@ def test_rows_are_walked_chosen_and_opened_with_the_keyboard(open_page: OpenPage
     expect(page.get_by_role("heading", level=1)).to_contain_text(str(chosen))
 
 
+#: Presses keys from the moment at which a row is in the page, each in a task of its own, as the browser does; before
+#: the page is painted.
+AT_ONCE = """(keys) => new MutationObserver((_, observer) => {
+  if (!document.querySelector("tbody tr")) return;
+  observer.disconnect();
+  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+  const {port1, port2} = new MessageChannel();
+  port1.onmessage = () => { press(keys.shift()); if (keys.length) port2.postMessage(null); };
+  press(keys.shift());
+  port2.postMessage(null);
+}).observe(document, {childList: true, subtree: true})"""
+
+
+def test_keys_work_as_soon_as_rows_are_there(open_page: OpenPage) -> None:
+    page = open_page("fleet")
+    page.get_by_role("heading", name="Fleet").wait_for()
+    page.evaluate(AT_ONCE, ["j", "j", "x"])
+    follow(page, "runs?workflow=order_fulfilment")
+    expect(page.get_by_role("toolbar", name="What to do with the chosen runs")).to_contain_text("1 chosen")
+    rows = page.get_by_role("grid").locator("tbody tr")
+    expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
+    expect(rows.nth(1)).to_have_class("cur")
+
+
+def test_the_current_row_and_the_chosen_ones_stay_when_the_list_is_read_again(open_page: OpenPage, site: Site) -> None:
+    for number in (1, 2):
+        site.start("expense", f"stays-{number}", number=f"20{number}", amount=1)
+    page = open_page("runs?workflow=expense")
+    page.locator('tr[data-run="stays-1"]').wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    current = page.locator("tr.cur")
+    expect(current).to_have_attribute("data-run", "stays-1")
+    site.start("expense", "stays-3", number="203", amount=1)
+    page.keyboard.press("n")
+    page.locator('tr[data-run="stays-3"]').wait_for()
+    expect(current).to_have_attribute("data-run", "stays-1")
+    expect(current.get_by_role("link")).to_be_focused()
+    expect(page.get_by_label("Choose stays-1")).to_be_checked()
+    page.keyboard.press("k")
+    page.keyboard.press("x")
+    expect(page.get_by_label("Choose stays-2")).to_be_checked()
+    expect(page.get_by_role("toolbar", name="What to do with the chosen runs")).to_contain_text("2 chosen")
+
+
 def test_a_count_sets_the_filter(open_page: OpenPage) -> None:
     page = open_page()
     page.get_by_role("navigation", name="Runs by status").get_by_role("link", name=re.compile("failed, 24 h")).click()

@@ -1,5 +1,5 @@
 // The keyboard: single letters and sequences ("g r"), off while typing, and off altogether when the reader says so.
-import { signal, useEffect } from "./ui.js";
+import { signal, useLayoutEffect, useRef } from "./ui.js";
 
 /** Whether single letters do something (WCAG 2.1.4). */
 export const letters = signal(localStorage.getItem("rival-keys") !== "off");
@@ -8,21 +8,26 @@ export function setLetters(on) {
   localStorage.setItem("rival-keys", on ? "on" : "off");
 }
 
-/** @type {Set<Record<string, [(event: KeyboardEvent) => void, string]>>} */
+/** @type {Set<{current: Record<string, [(event: KeyboardEvent) => void, string]>}>} */
 const sets = new Set();
 let before = "";
 let beforeAt = 0;
 
-/** Keys of a page while it is shown: `{"j": [next, "next row"]}`. The newest set wins. */
+/**
+ * Keys of a page while it is shown: `{"j": [next, "next row"]}`. The newest set wins. A key does what it should from the
+ * moment at which the page is drawn: an effect after painting would leave the next key to the values of before.
+ */
 export function useKeys(bindings) {
-  useEffect(() => {
-    sets.add(bindings);
-    return () => sets.delete(bindings);
-  });
+  const mine = useRef(bindings);
+  useLayoutEffect(() => { mine.current = bindings; });
+  useLayoutEffect(() => {
+    sets.add(mine);
+    return () => sets.delete(mine);
+  }, []);
 }
 
 /** What keys do now, for the help. */
-export const known = () => [...sets].flatMap((set) => Object.entries(set).map(([key, [, text]]) => [key, text]).filter(([, text]) => text));
+export const known = () => [...sets].flatMap((set) => Object.entries(set.current).map(([key, [, text]]) => [key, text]).filter(([, text]) => text));
 
 const typing = (target) => target.closest?.("input:not([type=checkbox], [type=range]), textarea, select, [contenteditable=true]");
 
@@ -37,7 +42,7 @@ addEventListener("keydown", (event) => {
   if (!held && key !== "Escape" && typing(event.target)) return;
   if (!held && key.length === 1 && !letters.peek()) return;
   const chord = Date.now() - beforeAt < 1200 ? `${before} ${key}` : "";
-  const newest = [...sets].reverse();
+  const newest = [...sets].map((one) => one.current).reverse();
   // A sequence wins over its last letter.
   const set = newest.find((one) => chord && one[chord]) ?? newest.find((one) => one[key]);
   const found = set?.[chord] ?? set?.[key];

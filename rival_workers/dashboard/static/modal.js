@@ -1,9 +1,9 @@
 // A dialogue in the browser's own `<dialog>`: it keeps the focus, and Escape closes it.
-import { html, useEffect, useRef, Button } from "./ui.js";
+import { html, useLayoutEffect, useRef, Button } from "./ui.js";
 
 export function Modal({ title, close, children, cls = "" }) {
   const box = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const back = document.activeElement;
     box.current.showModal();
     box.current.querySelector("input, select, textarea")?.focus();

@@ -29,14 +29,13 @@ export function Palette({ close }) {
       ...PAGES.filter(([name]) => has(name)).map(([name, where]) => ({ text: name, hint: "page", to: where })),
     ].slice(0, 14);
   }, [text, runs, workflows]);
-  useEffect(() => setAt(0), [text]);
   const open = (one) => { close(); go(one.to); };
   const keys = (event) => {
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (move) { event.preventDefault(); setAt((at + move + found.length) % Math.max(1, found.length)); }
     else if (event.key === "Enter" && found[at]) { event.preventDefault(); open(found[at]); }
   };
-  return html`<${Modal} title="Search everything" close=${close} cls="palette"><input class="in" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found[at] ? `found-${at}` : undefined} aria-label="Run id, task id, workflow, page" placeholder="Run id, task id, workflow, page" value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${keys} autocomplete="off" />
+  return html`<${Modal} title="Search everything" close=${close} cls="palette"><input class="in" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found[at] ? `found-${at}` : undefined} aria-label="Run id, task id, workflow, page" placeholder="Run id, task id, workflow, page" value=${text} onInput=${(event) => { setText(event.target.value); setAt(0); }} onKeyDown=${keys} autocomplete="off" />
     <ul id="found" role="listbox" aria-label="Found" ref=${list}>${found.map((one, nth) => html`<li key=${one.to} id=${`found-${nth}`} role="option" aria-selected=${String(nth === at)} onClick=${() => open(one)}><span class="m">${one.text}</span> <span class="i3 sm">${one.hint}</span></li>`)}</ul>
     ${found.length === 0 && html`<p class="i3">Nothing found.</p>`}<//>`;
 }

@@ -83,7 +83,8 @@ export const Copy = ({ text, label }) =>
 export function Menu({ label, children, kind = "", sign, items, end }) {
   const [open, setOpen] = useState(false);
   const box = useRef(null);
-  useEffect(() => {
+  // Before the next key: an arrow that was pressed at once would be taken back.
+  useLayoutEffect(() => {
     if (!open) return undefined;
     box.current.querySelector("[role=menuitem]")?.focus();
     const away = (event) => box.current?.contains(event.target) || setOpen(false);

@@ -1,5 +1,5 @@
 // The way in: the token of the printed link, or a name and a password.
-import { html, useState, useRef, useEffect } from "../ui.js";
+import { html, useState, useRef, useLayoutEffect } from "../ui.js";
 import { me, post } from "../api.js";
 
 export default function Login() {
@@ -8,7 +8,7 @@ export default function Login() {
   const [problem, setProblem] = useState(me.value?.problem ?? null);
   const [busy, setBusy] = useState(false);
   const form = useRef(null);
-  useEffect(() => { document.title = "Log in · Rival"; form.current?.querySelector("input")?.focus(); }, [way]);
+  useLayoutEffect(() => { document.title = "Log in · Rival"; form.current?.querySelector("input")?.focus(); }, [way]);
   const enter = async (event) => {
     event.preventDefault();
     const given = Object.fromEntries(new FormData(form.current));

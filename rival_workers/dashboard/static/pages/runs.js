@@ -1,5 +1,5 @@
 // The runs page: counts, filter, one page of runs, what to do with the chosen ones. All of its state is in the address.
-import { html, Fragment, signal, useEffect, useMemo, useRef, useState, Sign, Status, Button, Menu, Problem, Loading, AsCommand, statusOf, tick, say } from "../ui.js";
+import { html, Fragment, signal, useEffect, useLayoutEffect, useMemo, useRef, useState, Sign, Status, Button, Menu, Problem, Loading, AsCommand, statusOf, tick, say } from "../ui.js";
 import { get, may, post } from "../api.js";
 import { go, query, place, to } from "../router.js";
 import { watch } from "../live.js";
@@ -33,7 +33,7 @@ function Counts({ shown, asked }) {
 /** One field with tokens; a word becomes a token at a space or Enter. */
 function Filter({ filter, input }) {
   const [text, setText] = useState(filter.q);
-  useEffect(() => setText(filter.q), [filter.q]);
+  useLayoutEffect(() => setText(filter.q), [filter.q]);
   const apply = (tokens, q) => go(to.runs(toQuery({ tokens, q })));
   const take = (value) => {
     const found = words(value);
@@ -149,6 +149,8 @@ rival ls</pre><p>Or <a href="workflows">start one from its form</a>.</p></div>`;
 }
 
 const counts = signal(null);
+/** The row that keys act on, and where it was last. */
+const NO_ROW = { id: null, at: -1 };
 const VIEWS = "rival-views";
 const views = () => JSON.parse(localStorage.getItem(VIEWS) ?? "[]");
 
@@ -198,27 +200,35 @@ export default function Runs() {
   const { rows, next, searched, open, problem, newer, load } = useRuns(asked, after);
   const [chosen, setChosen] = useState(() => new Set());
   const [all, setAll] = useState(false);
-  const [current, setCurrent] = useState(-1);
+  const [current, setCurrent] = useState(NO_ROW);
   const input = useRef(null);
   const table = useRef(null);
   const plain = toQuery({ tokens: filter.tokens, q: "" });
 
   useEffect(() => { document.title = "Runs · Rival"; get("runs/counts").then((found) => (counts.value = found), () => {}); }, []);
-  useEffect(() => { setCurrent(-1); setChosen(new Set()); setAll(false); }, [place.value.query]);
+  useLayoutEffect(() => { setCurrent(NO_ROW); setChosen(new Set()); setAll(false); }, [place.value.query]);
   useEffect(() => { if (open) go(to.run(open.run, { step: open.step }), { replace: true }); }, [open]);
   useMemo(() => (footKeys.value = [[["j", "k"], "rows"], [["x"], "choose"], [["Enter"], "open"]]), []);
 
   const toggle = (id) => { setAll(false); setChosen((old) => { const made = new Set(old); if (!made.delete(id)) made.add(id); return made; }); };
+  const here = rows?.findIndex((run) => run.id === current.id) ?? -1;
+  const stand = (id) => { if (id !== current.id) setCurrent({ id, at: rows.findIndex((run) => run.id === id) }); };
   const move = (by) => {
-    const at = Math.max(0, Math.min((rows?.length ?? 0) - 1, current + by));
-    setCurrent(at);
+    if (!rows?.length) return;
+    // The row may have gone: its place has the one after it.
+    const from = here >= 0 ? here : by > 0 ? current.at - 1 : current.at;
+    const at = Math.max(0, Math.min(rows.length - 1, from + by));
+    stand(rows[at].id);
     table.current?.querySelectorAll("tbody tr")[at]?.querySelector("a")?.focus();
   };
+  // Rows that change places lose the focus.
+  const held = table.current?.contains(document.activeElement);
+  useLayoutEffect(() => { if (held && document.activeElement === document.body) table.current?.querySelector("tr.cur a")?.focus(); }, [rows]);
   useKeys({
     "/": [() => input.current?.focus(), "filter"],
     j: [() => move(1), "next row"], k: [() => move(-1), "previous row"],
-    x: [() => rows?.[current] && toggle(rows[current].id), "choose the row"],
-    Enter: [() => rows?.[current] && go(to.run(rows[current].id)), "open the run"],
+    x: [() => rows?.[here] && toggle(current.id), "choose the row"],
+    Enter: [() => rows?.[here] && go(to.run(current.id)), "open the run"],
     n: [() => load(), "let newer runs in"],
     Escape: [() => { setChosen(new Set()); setAll(false); }, "choose none"],
   });
@@ -246,7 +256,7 @@ export default function Runs() {
           onClick=${(event) => setChosen(event.target.checked ? new Set(rows.map((run) => run.id)) : new Set())} /></th>
           <th role="columnheader">Status</th><th role="columnheader">Run</th><th role="columnheader">Workflow</th><th role="columnheader">At / waits for</th>
           <th role="columnheader" class="num" aria-sort="descending">Started</th><th role="columnheader" class="num">Took, against the usual</th><th role="columnheader" class="c-in">Input</th></tr></thead>
-        <tbody role="rowgroup">${rows.map((run, at) => html`<${Row} key=${run.id} run=${run} chosen=${chosen.has(run.id)} current=${at === current} choose=${() => { toggle(run.id); setCurrent(at); }} />`)}</tbody></table>`}
+        <tbody role="rowgroup" onFocusIn=${(event) => stand(event.target.closest("tr").dataset.run)}>${rows.map((run) => html`<${Row} key=${run.id} run=${run} chosen=${chosen.has(run.id)} current=${run.id === current.id} choose=${() => { toggle(run.id); stand(run.id); }} />`)}</tbody></table>`}
       <div class="pager bar sm i3">${after && html`<a class="b" href=${to.runs(toQuery(filter))}>Newest</a>`}
         <span>${searched ? `searched back to ${time(searched)}, ${distance(searched)}` : "50 a page, newest first"}</span><span class="grow"></span>
         ${next && html`<a class="b" href=${to.runs({ ...toQuery(filter), after: next })}>${searched ? "Go on" : "Older"} <${Sign} of="right" /></a>`}</div></section>`}

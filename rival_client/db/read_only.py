@@ -21,6 +21,13 @@ from rival_client.errors import RivalError
 TIMED_OUT = "57014"
 
 
+#: A page reads the first rows of an index in its order. Where Postgres has no statistics yet, it would take a million
+#: runs of a workflow for a few, and read and sort them all.
+_LIMITS = (
+    "SET LOCAL statement_timeout = {milliseconds}; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off"
+)
+
+
 @dataclass
 class Cost:
     """Statements, and the milliseconds that they took."""
@@ -52,7 +59,7 @@ class ReadOnlyDatabase(Database):
 
     def __init__(self, url: str, *, seconds: float = 3.0, pool_size: int = 4) -> None:
         super().__init__(url, pool_size=pool_size, application_name="rival-dashboard")
-        self._limit = f"SET LOCAL statement_timeout = {round(seconds * 1000)}"
+        self._limits = _LIMITS.format(milliseconds=round(seconds * 1000))
         _count_statements(self.engine)
 
     @contextmanager
@@ -69,7 +76,7 @@ class ReadOnlyDatabase(Database):
         options: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         with self._reachable(), self.engine.connect() as plain:
             connection = plain.execution_options(**options)
-            connection.exec_driver_sql(self._limit)
+            connection.exec_driver_sql(self._limits)
             yield connection
 
     @contextmanager

@@ -229,6 +229,9 @@ Index(
     runs.c.id,
     postgresql_where=text("status <> 'completed'"),
 )
+# Few runs are paused, however many are open.
+_PAUSED = text("paused_at IS NOT NULL AND completed_at IS NULL")
+Index("rival_runs_paused", runs.c.created_at, runs.c.id, postgresql_where=_PAUSED, sqlite_where=_PAUSED)
 # What retention may delete: children come into it when their parent has gone.
 _KEPT_ALONE = text("completed_at IS NOT NULL AND parent_run_id IS NULL")
 Index("rival_runs_ended", runs.c.workflow, runs.c.completed_at, postgresql_where=_KEPT_ALONE, sqlite_where=_KEPT_ALONE)

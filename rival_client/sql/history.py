@@ -4,6 +4,7 @@ its entry. `rival_client.model.rebuild` computes the state of the run from it.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from sqlalchemy import (
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import steps
 from rival_client.db.types import now
-from rival_client.model.history_entries import COMPLETED, REQUESTED, RUN_ENTRIES, SKIPPED, STEP_ENTRIES
+from rival_client.model.history_entries import COMPLETED, REOPENINGS, REQUESTED, RUN_ENTRIES, SKIPPED, STEP_ENTRIES
 from rival_client.model.payload import Json, serialise
 from rival_client.model.records import HistoryEntry
 
@@ -127,6 +128,26 @@ def read_newest(
     wanted += [history.c.path == path] if path is not None else []
     statement = select(*_ENTRY, _slim_detail(connection)).where(*wanted).order_by(history.c.id.desc()).limit(limit)
     return _entries(connection, statement, slim=True)
+
+
+#: Entries that change several steps: their detail says which.
+_OF_SEVERAL = ("cancelled", "cancelling", "expired", "fanned_out", *REOPENINGS)
+
+
+def read_changes(connection: Connection, run_id: str, limit: int) -> list[HistoryEntry]:
+    """What changed which step, for tens of thousands of entries at once: of most details only the kind of the step."""
+    several = history.c.what.in_(_OF_SEVERAL)
+    detail = case((several, _slim_detail(connection))).label("detail")
+    kind = case((several, None), else_=history.c.detail["kind"].as_string()).label("kind")
+    statement = select(*_ENTRY, detail, kind).where(history.c.run_id == run_id).order_by(history.c.id).limit(limit)
+    return [_change(*row) for row in connection.execute(statement)]
+
+
+def _change(
+    entry_id: int, at: dt.datetime, what: str, path: str | None, by: str | None, detail: Any, kind: str | None
+) -> HistoryEntry:
+    small = without_values(detail) if detail else {"kind": kind} if kind is not None else {}
+    return HistoryEntry(at, what, path, small, by, entry_id)
 
 
 def _entries(connection: Connection, statement: Select[Any], slim: bool) -> list[HistoryEntry]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, RowMapping, Text, and_, func, or_, select, true, values
@@ -19,8 +20,10 @@ from rival_client.db.log_tables import history, logs
 from rival_client.db.run_tables import runs, steps
 from rival_client.model.records import HistoryEntry, LogEntry
 from rival_client.sql.history import as_entry, entry_columns, without_values
-from rival_client.sql.run_search import RunFilter, newest_runs
+from rival_client.sql.run_search import RunFilter, newest_runs, window_start
 
+#: Runs that are looked at for newer ones, where no index finds them.
+LOOKED_AT = 500
 #: Entries that are looked at for the floor, and of one run at once.
 _NEWEST, OF_RUN = 2000, 2000
 
@@ -83,6 +86,8 @@ def progress_of(connection: Connection, run_ids: Sequence[str], limit: int) -> S
 
 
 def newest_ids(connection: Connection, chosen: RunFilter, limit: int) -> list[str]:
-    """The ids of the newest runs that a filter chooses."""
+    """The ids of the newest runs that a filter chooses; of runs without an index for it, among the newest ones."""
+    searched = window_start(connection, chosen, None, LOOKED_AT)
+    chosen = chosen if searched is None else replace(chosen, since=searched)
     found = connection.execute(newest_runs(connection, (runs.c.created_at, runs.c.id), chosen, None, limit))
     return [row.id for row in found]

@@ -5,15 +5,16 @@ Completed runs are never counted.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, literal_column, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, func, literal_column, select, text, tuple_
 
 from rival_client.db.run_tables import in_status, runs
 from rival_client.model import statuses
 from rival_client.model.statuses import RUN_ACTIVE
-from rival_client.sql.run_search import RunFilter, newest_runs
+from rival_client.sql.run_search import WINDOW, RunFilter, newest_runs, window_start
 
 CAP = 1000
 #: Up to so many runs are counted.
@@ -53,31 +54,35 @@ def count_open(connection: Connection) -> dict[str, Count]:
 
 def count_runs(connection: Connection, failed_since: dt.datetime) -> RunCounts:
     by_status = count_open(connection)
+    paused = capped(connection, runs.c.paused_at.is_not(None), runs.c.completed_at.is_(None))
     failed = capped(connection, in_status(statuses.FAILED), runs.c.created_at >= failed_since)
-    return RunCounts(Count.together(by_status.values()), by_status, _paused(connection), failed, _all(connection))
+    return RunCounts(Count.together(by_status.values()), by_status, paused, failed, _all(connection))
 
 
-def capped(connection: Connection, *conditions: ColumnElement[bool], cap: int = CAP) -> Count:
-    """The number of runs up to a cap. The conditions must be those of an index."""
-    some = select(literal_column("1")).select_from(runs).where(*conditions).limit(cap + 1).subquery()
+_NEWEST = (runs.c.created_at.desc(), runs.c.id.desc())
+
+
+def capped(
+    connection: Connection,
+    *conditions: ColumnElement[bool],
+    cap: int = CAP,
+    order: Sequence[ColumnElement[Any]] = _NEWEST,
+) -> Count:
+    """The number of runs up to a cap. Conditions and order must be those of an index: without an order, Postgres may
+    read the table until the cap is reached, which is to its end when few runs meet the conditions.
+    """
+    newest: Select[Any] = select(literal_column("1")).select_from(runs).where(*conditions)
+    some = newest.order_by(*order).limit(cap + 1).subquery()
     found = connection.scalar(select(func.count()).select_from(some)) or 0
     return Count(min(found, cap), found > cap)
 
 
-def _paused(connection: Connection) -> Count:
-    """Of the newest open runs; a pause has no index."""
-    counts = []
-    for status in RUN_ACTIVE:
-        newest = select(runs.c.paused_at).where(in_status(status)).order_by(runs.c.created_at.desc(), runs.c.id.desc())
-        some = newest.limit(CAP + 1).subquery()
-        seen, paused = connection.execute(select(func.count(), func.count(some.c.paused_at)).select_from(some)).one()
-        counts.append(Count(paused, seen > CAP))
-    return Count.together(counts)
-
-
 def _all(connection: Connection) -> Count:
+    estimate = _estimate(connection)
+    if estimate > 2 * EXACT:
+        return Count(estimate, more=True)
     few = capped(connection, cap=EXACT)
-    return Count(max(EXACT, _estimate(connection)), more=True) if few.more else few
+    return Count(max(EXACT, estimate), more=True) if few.more else few
 
 
 def _estimate(connection: Connection) -> int:
@@ -97,7 +102,9 @@ def count_chosen(connection: Connection, chosen: RunFilter, cap: int) -> Count:
 def count_newer(connection: Connection, chosen: RunFilter, created_at: dt.datetime, run_id: str) -> Count:
     """Runs that a filter chooses and that are newer than that run, up to a page."""
     columns = (runs.c.created_at, runs.c.id)
-    newest = newest_runs(connection, columns, replace(chosen, since=created_at), None, NEWER + 2).subquery()
+    searched = window_start(connection, chosen, None, WINDOW)
+    since = created_at if searched is None else max(created_at, searched)
+    newest = newest_runs(connection, columns, replace(chosen, since=since), None, NEWER + 2).subquery()
     is_newer = tuple_(newest.c.created_at, newest.c.id) > (created_at, run_id)
     found = connection.scalar(select(func.count()).select_from(newest).where(is_newer)) or 0
     return Count(min(found, NEWER), found > NEWER)

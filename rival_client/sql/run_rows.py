@@ -166,12 +166,8 @@ def _with_wait(statement: Select[Any]) -> Select[Any]:
     return select(*found.c, waits.c.topic, waits.c.key).select_from(found.outerjoin(waits, same)).order_by(found.c.path)
 
 
-def oldest_created(connection: Connection) -> dt.datetime | None:
-    return connection.scalar(select(runs.c.created_at).order_by(runs.c.created_at, runs.c.id).limit(1))
-
-
 def children_of(connection: Connection, run_id: str) -> Count:
-    return capped(connection, runs.c.parent_run_id == run_id)
+    return capped(connection, runs.c.parent_run_id == run_id, order=())
 
 
 def children_started_by(connection: Connection, run_id: str, path: str, limit: int) -> Sequence[str]:

@@ -23,9 +23,11 @@ from rival_client.model import arguments
 from rival_client.model.json_match import holds
 from rival_client.model.labels import labels as checked_labels
 from rival_client.model.records import Run
-from rival_client.model.statuses import RUN_ACTIVE, RUN_STATUSES, RunStatus
+from rival_client.model.statuses import COMPLETED, RUN_STATUSES, RunStatus
 from rival_client.sql.run_reads import run_of
 
+#: Runs that a search looks at in one statement.
+WINDOW = 4000
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
 _WITH_ERROR = ("failed", "running", "suspended", "cancelled")
 
@@ -58,9 +60,21 @@ class RunFilter:
     def checked(self) -> Self:
         """The same in plain values; InvalidArgument names the field that has a wrong type or value."""
         checks = {name: arguments.optional(check, name, getattr(self, name)) for name, check in _CHECKS.items()}
-        found = replace(self, **checks)
-        # Only open runs are paused, and their statuses have an index.
-        return replace(found, status=RUN_ACTIVE) if found.paused and found.status is None else found
+        return replace(self, **checks)
+
+    def indexed(self) -> Self:
+        """The part of it that one index finds in the order of a list. All else is looked at run by run."""
+        times: dict[str, Any] = {"since": self.since, "until": self.until}
+        wanted: Any = _statuses("status", self.status or ()) or (_WITH_ERROR if self.error else ())
+        if self.labels:
+            return type(self)(labels=dict([*self.labels.items()][:1]), **times)
+        if self.parent is not None:
+            return type(self)(parent=self.parent, **times)
+        if self.paused:
+            return type(self)(paused=True, **times)
+        if wanted and COMPLETED not in wanted:
+            return type(self)(status=wanted, **times)
+        return type(self)(workflow=self.workflow, **times)
 
 
 def _statuses(argument: str, value: object) -> tuple[str, ...]:
@@ -157,6 +171,19 @@ def newest_runs(
         statement = statement.where(tuple_(created_at, run_id) < (behind.created_at, behind.run_id))
     wanted = _statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
     return _with_status(statement, wanted, limit) if wanted else statement
+
+
+def window_start(connection: Connection, chosen: RunFilter, behind: Cursor | None, size: int) -> dt.datetime | None:
+    """When the oldest of the next `size` runs was created that the filter's index finds. None: the index finds all that
+    the filter chooses, or fewer runs are left. It bounds what a search reads that has to look at each run.
+    """
+    by_index = chosen.indexed()
+    given: Any = _statuses("status", chosen.status or ()) or None
+    if replace(chosen, status=given) == by_index:
+        return None
+    some = newest_runs(connection, (runs.c.created_at, runs.c.id), by_index, behind, size).subquery()
+    found, oldest = connection.execute(select(func.count(), func.min(some.c.created_at))).one()
+    return oldest if found == size else None
 
 
 def run_ids(connection: Connection, beginning: str, limit: int) -> list[str]:

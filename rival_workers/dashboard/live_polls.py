@@ -160,7 +160,7 @@ class Polls:
                 chosen = RunQuery.model_validate(dict(parse_qsl(text))).chosen()
             except (ValidationError, RivalError):
                 continue
-            newest = live_reads.newest_ids(connection, replace(chosen, input=None, result=None), _NEWEST)
+            newest = live_reads.newest_ids(connection, chosen, _NEWEST)
             if text in self._lists and self._lists[text] != newest:
                 yield "list", text, {"list": text, "newest": newest}
             self._lists[text] = newest

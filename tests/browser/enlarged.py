@@ -50,6 +50,8 @@ def _renamed(table: Table, row: Row, target: str) -> Iterator[Row]:
         row.pop("id")
     if row.get("total"):
         row["total"] = row["opened"] = MANY
+    if row.get("what") == "fanned_out":
+        row["detail"] = {**row["detail"], "items": [*range(MANY)]}
     yield {**row, ("id" if table is runs else "run_id"): target}
 
 

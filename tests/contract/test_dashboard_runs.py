@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from rival_workers import StepError, delay_step, flow, for_each, step, wait_event_step
+from rival_workers.dashboard.api import run_list
 from tests.support.dashboard import Site
 from tests.support.inline import Inline
 
@@ -77,6 +78,25 @@ def test_filters_are_those_of_the_command(site: Site) -> None:
     refused = site.ask("GET", "runs", params={"status": "broken"})
     assert (refused.status_code, refused.json()["code"]) == (422, "InvalidArgument")
     assert site.ask("GET", "runs", params={"statuss": "x"}).json()["errors"][0]["pointer"] == "?statuss"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_a_search_without_an_index_goes_on_where_it_stopped(
+    site: Site, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_list, "WINDOW", 2)
+    monkeypatch.setattr(run_list, "SEARCH_SECONDS", seconds)
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    for number in range(12):
+        run(site, "ok", {"even": number % 2 == 0}, f"r{number:02}")
+    found, pages, after = list[str](), 0, None
+    while after is not None or not pages:
+        page = site.get("runs", input='{"even": true}', limit=4, **({"after": after} if after else {}))
+        found += [row["id"] for row in page["items"]]
+        assert page["searched_to"] is None or len(page["items"]) < 4
+        pages, after = pages + 1, page["next"]
+    assert found == [f"r{number:02}" for number in range(10, -1, -2)]
+    assert pages > 5 if seconds == 0 else pages <= 3
 
 
 def test_the_search_finds_a_run_by_the_start_of_its_id_and_an_attempt_by_its_task_id(site: Site) -> None:

@@ -51,6 +51,11 @@ def test_items_come_in_pages_by_their_number_and_by_status(site: Site) -> None:
     assert [one["index"] for one in rest["items"]] == [23]
     inside = site.get(f"runs/{run_id}/steps", under="lines[13]")
     assert [one["path"] for one in inside["items"]] == ["lines[13]/pack"]
+    # Earlier moments are folded, too: the first, the last and the failed items, the others counted.
+    past = site.get(f"runs/{run_id}/past", id=site.get(f"runs/{run_id}/changes")["at"])
+    assert past["folded"] == {"lines": {"completed": 9}}
+    shown = [one["path"] for one in past["steps"] if one["kind"] == "item"]
+    assert shown == [f"lines[{index}]" for index in (*range(10), 13, *range(20, 30))]
 
 
 def test_iterations_and_checkpoints_come_in_pages(site: Site) -> None:

@@ -12,7 +12,7 @@ from rival_client.model import arguments
 from rival_client.sql import run_rows
 from rival_client.sql.run_counts import count_newer, count_runs
 from rival_client.sql.run_rows import RunRow
-from rival_client.sql.run_search import Cursor, RunFilter
+from rival_client.sql.run_search import WINDOW, Cursor, RunFilter, window_start
 from rival_workers.dashboard.api.filters import RunListQuery
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.route import Call, NoQuery, Route
@@ -20,9 +20,10 @@ from rival_workers.dashboard.usual import usual_seconds
 from rival_workers.dashboard.values import moment
 from rival_workers.dashboard.views import count_view, row_view
 
-#: Seconds for which inputs and results are searched in one request, and how far each slice goes back.
+#: Seconds of one request for a search that has no index.
 SEARCH_SECONDS = 2.0
-_SLICES = (3600.0, 6 * 3600.0, 86_400.0, 7 * 86_400.0)
+#: A cursor with it begins behind every run of its moment.
+_LOWEST = "\x01"
 
 
 def list_runs(call: Call) -> dict[str, Any]:
@@ -32,13 +33,7 @@ def list_runs(call: Call) -> dict[str, Any]:
     with call.board.database.snapshot() as connection:
         if query.q:
             return _search(call.board, connection, query.q.strip(), query.limit)
-        if query.reads_values:
-            found, following, searched_to = _in_slices(connection, chosen, behind, query.limit)
-        else:
-            (found, following), searched_to = (
-                run_rows.list_rows(connection, chosen, behind=behind, limit=query.limit),
-                None,
-            )
+        found, following, searched_to = _searched(connection, chosen, behind, query.limit)
         newer = _newer(connection, chosen, query.count_newer_than)
         items = views_of(call.board, connection, found)
     return _page(items, following, searched_to=moment(searched_to), newer=newer)
@@ -90,34 +85,23 @@ def _attempt(connection: Any, text: str) -> dict[str, Any] | None:
     return next(({"run": one, "step": splits[one], "attempt": int(number)} for one in splits if one in known), None)
 
 
-def _in_slices(
+def _searched(
     connection: Any, chosen: RunFilter, behind: Cursor | None, limit: int
 ) -> tuple[list[RunRow], str | None, dt.datetime | None]:
-    """Inputs and results have no index: back in time slice by slice, until there are enough or the time is up."""
-    began, found, size = time.monotonic(), list[RunRow](), 0
-    end = behind.created_at if behind else dt.datetime.now(dt.UTC) + dt.timedelta(seconds=60)
-    oldest = run_rows.oldest_created(connection)
-    while oldest is not None and end > oldest:
-        start = end - dt.timedelta(seconds=_SLICES[min(size, len(_SLICES) - 1)])
-        part = replace(chosen, since=_latest(chosen.since, start), until=_earliest(chosen.until, end))
+    """No index has it all: back in time window by window, until there are enough or the time is up."""
+    began, found = time.monotonic(), list[RunRow]()
+    while True:
+        start = window_start(connection, chosen, behind, WINDOW)
+        part = chosen if start is None else replace(chosen, since=start)
         rows, following = run_rows.list_rows(connection, part, behind=behind, limit=limit - len(found))
         found += rows
-        if following is not None or len(found) >= limit:
-            return found, following or str(Cursor(found[-1].created_at, found[-1].id)), None
-        end, size = start, size + 1
-        if chosen.since is not None and end <= chosen.since:
-            break
+        if following is not None or start is None:
+            return found, following, None
+        behind = Cursor(start, _LOWEST)
+        if len(found) >= limit:
+            return found, str(behind), None
         if time.monotonic() - began > SEARCH_SECONDS:
-            return found, str(Cursor(end, "")), end
-    return found, None, None
-
-
-def _latest(given: dt.datetime | None, other: dt.datetime) -> dt.datetime:
-    return other if given is None else max(given, other)
-
-
-def _earliest(given: dt.datetime | None, other: dt.datetime) -> dt.datetime:
-    return other if given is None else min(given, other)
+            return found, str(behind), start
 
 
 # -- counts -----------------------------------------------------------------------------------------------

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from pydantic import Field
 
 from rival_client.model.history_entries import REOPENINGS
-from rival_client.model.kinds import ITEM, STEP
+from rival_client.model.kinds import FLOW, ITEM, STEP
 from rival_client.model.rebuild import RebuiltStep, rebuild
 from rival_client.model.records import HistoryEntry
-from rival_client.sql.history import ITEM_COUNT, read_history
+from rival_client.model.statuses import COMPLETED, FAILED
+from rival_client.sql.history import ITEM_COUNT, read_changes, read_history
 from rival_client.sql.run_reads import read_run_head
 from rival_workers.dashboard.graph import addressed
 from rival_workers.dashboard.live_polls import changed_statuses
@@ -23,6 +27,9 @@ from rival_workers.dashboard.views import error_view
 
 #: Entries of steps that a timeline marks.
 _MARKED = (*REOPENINGS, "taken_over", "handed_back", "skip", "set_result", "timed_out", "revoked", "lost")
+#: Of many iterations, so many of the first, of the last and of the failed ones are shown.
+_SHOWN = 10
+_INDEX = re.compile(r"\[\d+\]")
 #: Entries of a history that are read at once.
 MOST = 50_000
 
@@ -31,7 +38,7 @@ def changes(call: Call) -> dict[str, Any]:
     run_id = call.names["run_id"]
     with call.board.database.snapshot() as connection:
         run = read_run_head(connection, run_id)
-        entries = read_history(connection, run_id, limit=MOST + 1, slim=True)
+        entries = read_changes(connection, run_id, MOST + 1)
     return as_columns(entries[:MOST], milliseconds(run.created_at)) | {"more": len(entries) > MOST}
 
 
@@ -75,7 +82,44 @@ def as_it_was(entries: Sequence[HistoryEntry], veil: Veil) -> dict[str, Any]:
         **moments(rebuilt, "started_at completed_at"),
         "error": error_view(rebuilt.error, veil),
     }
-    return {"run": run, "steps": [_rebuilt(path, step, veil) for path, step in rebuilt.steps.items()]}
+    shown, folded = _fold(rebuilt.steps)
+    return {"run": run, "steps": [_rebuilt(path, rebuilt.steps[path], veil) for path in shown], "folded": folded}
+
+
+def _fold(steps: Mapping[str, RebuiltStep]) -> tuple[list[str], dict[str, dict[str, int]]]:
+    """The paths to show, and what is left out: of many items, iterations or checkpoints the first, the last and some
+    that failed are shown; the others are counted by status, below the step that has them."""
+    flows = {path for path, one in steps.items() if one.kind == FLOW}
+    within = {path: list(_iterations(path, flows)) for path in steps}
+    found: dict[str, dict[str, str]] = {}
+    for path, its in within.items():
+        for owner, iteration in its:
+            # An iteration of a loop has no row of its own.
+            found.setdefault(owner, {}).setdefault(iteration, COMPLETED)
+            if path == iteration:
+                found[owner][iteration] = steps[path].status
+    folded: dict[str, dict[str, int]] = {}
+    left_out: set[str] = set()
+    for owner, iterations in found.items():
+        if len(iterations) > 2 * _SHOWN:
+            names = list(iterations)
+            failed = [name for name in names if iterations[name] == FAILED]
+            gone = iterations.keys() - {*names[:_SHOWN], *names[-_SHOWN:], *failed[:_SHOWN]}
+            left_out |= gone
+            folded[owner] = dict(Counter(iterations[name] for name in gone))
+    shown = [path for path, its in within.items() if not any(one in left_out for _, one in its)]
+    return shown, folded
+
+
+def _iterations(path: str, flows: Set[str]) -> Iterator[tuple[str, str]]:
+    """(composite, iteration or checkpoint) for each that the path is in, or is."""
+    whole = path.partition("!")[0]
+    for found in _INDEX.finditer(whole):
+        yield whole[: found.start()], whole[: found.end()]
+    ends = [at for at, sign in enumerate(whole) if sign == "/"]
+    for at, end in pairwise([*ends, len(whole)]):
+        if whole[:at] in flows:
+            yield whole[:at], whole[:end]
 
 
 def _with_items(detail: dict[str, Any]) -> dict[str, Any]:

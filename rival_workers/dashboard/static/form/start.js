@@ -81,7 +81,7 @@ export function StartForm({ workflow, prefill, likeId }) {
   const sources = [{ text: "Empty", do: () => fill(undefined) }, { text: "Defaults", do: () => fill(schema ? initial(schema, root) : {}) },
     ...recent.map((one) => ({ text: short(one.run), hint: `${one.status}, ${time(one.created_at)}`, do: () => fillLike(one.run, one.input) }))];
   const general = errors.filter((one) => one.pointer === "" && found?.kind !== "object");
-  return html`<form class="panel side startf" data-workflow=${workflow.name} ref=${form} aria-labelledby="sh" novalidate onSubmit=${submit}>
+  return html`<form class="panel side startf" id="start-form" tabindex="-1" data-workflow=${workflow.name} ref=${form} aria-labelledby="sh" novalidate onSubmit=${submit}>
     <div class="ph"><h2 id="sh">Start a run</h2>${schema && html`<${Segment} label="Input as" role="tablist" of=${[["form", "Form"], ["json", "JSON"]]} value=${tab} onPick=${setTab} />`}<span class="grow"></span><${Menu} label="Fill from" end items=${sources}>Fill from<//></div>
     <div class="fbody">${hidden && html`<p class="sec0 sm i2">Like <a class="m" href=${to.run(like.run)}>${like.run}</a>. What is shown as <code>***</code> is copied on the server.</p>`}
       ${tab === "json" ? html`<${JsonTab} key=${`j${turn}`} value=${value} set=${set} />` : html`<div class="form" key=${`f${turn}`}>

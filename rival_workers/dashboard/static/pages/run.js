@@ -60,7 +60,7 @@ const ROW = { attempts: 0, lost: 0, worker: null, parked: null, due_at: null, ti
 /** The run with the rows of an earlier moment. */
 function asItWas(data, past) {
   const steps = past.steps.map((row) => ({ ...ROW, created_at: row.started_at, ...row }));
-  return { ...data, run: { ...data.run, ...past.run, at: null, paused_at: past.run.paused ? past.as_of.at : null, now: new Date(past.as_of.at).getTime() }, steps, folded: {}, attempts: [], as_of: past.as_of };
+  return { ...data, run: { ...data.run, ...past.run, at: null, paused_at: past.run.paused ? past.as_of.at : null, now: new Date(past.as_of.at).getTime() }, steps, folded: past.folded, attempts: [], as_of: past.as_of };
 }
 
 function useWhy(id, mark, off) {

@@ -1,4 +1,19 @@
-// Applies what the stream says to a run that was fetched, so that a step appears at once. The next fetch corrects the rest. Pure.
+// Applies what the stream says to a run that was fetched, so that a step appears at once. The next fetch corrects the rest.
+
+import { get, idPath } from "../api.js";
+
+let last = { key: null, answer: null };
+
+/** All changes of a run: the slider and the timeline share one answer for as long as its newest entry is the same. */
+export function changesOf(id, mark) {
+  const key = `${id} ${mark}`;
+  if (last.key !== key) {
+    const answer = get(idPath`runs/${id}/changes`);
+    last = { key, answer };
+    answer.catch(() => { if (last.answer === answer) last = { key: null, answer: null }; });
+  }
+  return last.answer;
+}
 
 const ENDED = new Set(["completed", "skipped", "failed", "cancelled"]);
 

@@ -1,6 +1,6 @@
 // The timeline: one row per place, bars for what happened in it, idle time folded.
-import { html, useEffect, useMemo, useState, Loading, Problem, Segment, Sign, look, useLoad, WORDS } from "../ui.js";
-import { get, idPath } from "../api.js";
+import { html, useEffect, useMemo, useRef, useState, Loading, Problem, Segment, Sign, look, useLoad, WORDS } from "../ui.js";
+import { changesOf } from "./changes.js";
 import { footKeys } from "../frame.js";
 import { count, duration, time } from "../format.js";
 import { VirtualList } from "../virtual.js";
@@ -37,7 +37,8 @@ export function rowsOf(bars, closed) {
       const failed = picked.filter((row) => row.status === "failed").slice(0, 5);
       for (const row of failed) { made.push({ ...row, level, more: below.has(row.path) }); if (!closed.has(row.path)) add(row.path, level + 1); }
       made.push({ path: `${path}/…`, level, gap: picked.length - failed.length, kind: "gap", bars: [], status: "pending", first: 0, last: 0 });
-      for (const row of rows) if (!picked.includes(row)) made.push({ ...row, level, more: below.has(row.path) });
+      const left = new Set(picked);
+      for (const row of rows) if (!left.has(row)) made.push({ ...row, level, more: below.has(row.path) });
       return;
     }
     for (const row of rows) {
@@ -60,8 +61,8 @@ function Label({ row, toggle, closed }) {
 function Track({ row, to }) {
   if (row.density) {
     const columns = 48;
-    const first = Math.min(...row.density.map((one) => one.first));
-    const last = Math.max(...row.density.map((one) => one.last), first + 1);
+    const first = row.density.reduce((least, one) => Math.min(least, one.first), Infinity);
+    const last = row.density.reduce((most, one) => Math.max(most, one.last), first + 1);
     const sums = new Array(columns).fill(0);
     for (const one of row.density) sums[Math.min(columns - 1, Math.floor((columns * (one.last - first)) / (last - first)))] += 1;
     const most = Math.max(...sums);
@@ -91,8 +92,10 @@ function sentence(rows, end) {
   return { worked, idle, slow, slowest: slow ? time(slow) : 0 };
 }
 
-export default function Timeline({ run, moves, selected, pick, at }) {
-  const { value: changes, problem, again } = useLoad(() => get(idPath`runs/${run.id}/changes`), [run.id]);
+export default function Timeline({ run, data, moves, selected, pick, at }) {
+  const mark = useRef(0);
+  mark.current = data.history_id;
+  const { value: changes, problem, again } = useLoad(() => changesOf(run.id, mark.current), [run.id]);
   const [folded, setFolded] = useState(true);
   const [closed, setClosed] = useState(() => new Set());
   useEffect(() => { footKeys.value = [[["↑", "↓"], "rows"], [["[", "]"], "a moment back, on"]]; }, []);

@@ -1,6 +1,6 @@
 // Time travel: a slider over the entries of the history. Off its end, the page shows the run as it was then.
 import { html, useEffect, useMemo, useRef, useState, Button } from "../ui.js";
-import { get, idPath } from "../api.js";
+import { changesOf } from "./changes.js";
 import { setQuery } from "../router.js";
 import { useKeys } from "../keys.js";
 import { moment, time } from "../format.js";
@@ -20,7 +20,7 @@ export default function Travel({ run, at, moves, mark }) {
   const [drag, setDrag] = useState(null);
   const timer = useRef(0);
   const wanted = useRef(Boolean(at));
-  const load = () => { wanted.current = true; get(idPath`runs/${run.id}/changes`).then(setChanges, () => {}); };
+  const load = () => { wanted.current = true; changesOf(run.id, mark).then(setChanges, () => {}); };
   useEffect(() => { const late = setTimeout(load, run.completed_at ? 300 : 1500); return () => clearTimeout(late); }, [run.id]);
   useEffect(() => {
     if (!changes || at) return undefined;

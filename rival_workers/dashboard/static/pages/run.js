@@ -7,14 +7,13 @@ import { useKeys } from "../keys.js";
 import { footKeys } from "../frame.js";
 import { between, count, duration, idFromUrl, moment, now, quoted, time } from "../format.js";
 import { build, flat, interesting, parentOf } from "../run/model.js";
-import { Graph } from "../run/graph.js";
-import { Inspector } from "../run/inspector.js";
 import { VERBS, marks, usePreview } from "../run/verbs.js";
 import { applied } from "../run/changes.js";
 
 const TABS = [["graph", "Graph"], ["timeline", "Timeline"], ["history", "History"], ["logs", "Logs"], ["family", "Family"], ["data", "Input, result"], ["compare", "Compare"]];
 /** Modules that are loaded when they are first needed. */
 const LOADERS = {
+  graph: () => import("../run/graph.js").then((loaded) => ({ default: loaded.Graph })), inspector: () => import("../run/inspector.js").then((loaded) => ({ default: loaded.Inspector })),
   note: () => import("../run/preview.js").then((loaded) => ({ default: loaded.PreviewNote })), panel: () => import("../run/preview.js").then((loaded) => ({ default: loaded.PreviewPanel })),
   timeline: () => import("../run/timeline.js"), history: () => import("../run/history.js"), logs: () => import("../run/logs.js"),
   family: () => import("../run/family.js"), data: () => import("../run/data.js"), compare: () => import("../run/compare.js"), travel: () => import("../run/travel.js"),
@@ -235,11 +234,11 @@ export default function RunPage({ id: coded }) {
   return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode)} />
     ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} full=${tab === "graph"} act=${act} tab=${show} />`}
     <${Tabs} tab=${tab} data=${data}><${Tab} name="travel" run=${run} at=${at} moves=${moves} mark=${data.history_id} /><//>
-    ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Graph} items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
+    ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Tab} name="graph" items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
         toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} turn=${showTurn} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}
         preview=${mode && preview.answer?.possible && ["retry", "rewind"].includes(mode.verb) ? marks(preview.answer, tree) : null} label=${`Steps of ${run.id}${mode ? ", preview" : ""}`} /></section>
-      ${mode ? html`<${Tab} name="panel" run=${run} mode=${mode} preview=${preview} items=${tree} leave=${leave} finished=${() => { leave(); load(); }} />`
-        : html`<${Inspector} run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pick} live=${moves} />`}</div>`
+      ${mode ? html`<${Tab} key="panel" name="panel" run=${run} mode=${mode} preview=${preview} items=${tree} leave=${leave} finished=${() => { leave(); load(); }} />`
+        : html`<${Tab} key="inspector" name="inspector" run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pick} live=${moves} />`}</div>`
       : html`<${Tab} key=${tab} name=${tab} ...${shared} />`}
   </main>`;
 }

@@ -62,20 +62,6 @@ class RunFilter:
         checks = {name: arguments.optional(check, name, getattr(self, name)) for name, check in _CHECKS.items()}
         return replace(self, **checks)
 
-    def indexed(self) -> Self:
-        """The part of it that one index finds in the order of a list. All else is looked at run by run."""
-        times: dict[str, Any] = {"since": self.since, "until": self.until}
-        wanted: Any = _statuses("status", self.status or ()) or (_WITH_ERROR if self.error else ())
-        if self.labels:
-            return type(self)(labels=dict([*self.labels.items()][:1]), **times)
-        if self.parent is not None:
-            return type(self)(parent=self.parent, **times)
-        if self.paused:
-            return type(self)(paused=True, **times)
-        if wanted and COMPLETED not in wanted:
-            return type(self)(status=wanted, **times)
-        return type(self)(workflow=self.workflow, **times)
-
 
 def _statuses(argument: str, value: object) -> tuple[str, ...]:
     return arguments.statuses(argument, value, RUN_STATUSES)
@@ -173,11 +159,26 @@ def newest_runs(
     return _with_status(statement, wanted, limit) if wanted else statement
 
 
+def _indexed(chosen: RunFilter) -> RunFilter:
+    """The part of the filter that one index finds in the order of a list. All else is looked at run by run."""
+    times: dict[str, Any] = {"since": chosen.since, "until": chosen.until}
+    wanted: Any = _statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
+    if chosen.labels:
+        return RunFilter(labels=dict([*chosen.labels.items()][:1]), **times)
+    if chosen.parent is not None:
+        return RunFilter(parent=chosen.parent, **times)
+    if chosen.paused:
+        return RunFilter(paused=True, **times)
+    if wanted and COMPLETED not in wanted:
+        return RunFilter(status=wanted, **times)
+    return RunFilter(workflow=chosen.workflow, **times)
+
+
 def window_start(connection: Connection, chosen: RunFilter, behind: Cursor | None, size: int) -> dt.datetime | None:
     """When the oldest of the next `size` runs was created that the filter's index finds. None: the index finds all that
     the filter chooses, or fewer runs are left. It bounds what a search reads that has to look at each run.
     """
-    by_index = chosen.indexed()
+    by_index = _indexed(chosen)
     given: Any = _statuses("status", chosen.status or ()) or None
     if replace(chosen, status=given) == by_index:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.model import arguments
 from rival_client.model.breakers import BreakerRecord
@@ -33,14 +33,7 @@ class BreakerOperations(ClientBase):
 
 
 class AsyncBreakerOperations(AsyncClientBase):
-    async def breakers(self) -> list[BreakerRecord]:
-        return await self._call(self._rival.breakers)
-
-    async def open_breaker(self, name: str, *, seconds: float | None = None, by: str = "client") -> None:
-        await self._call(self._rival.open_breaker, name, seconds=seconds, by=by)
-
-    async def close_breaker(self, name: str, *, by: str = "client") -> bool:
-        return await self._call(self._rival.close_breaker, name, by=by)
-
-    async def reset_breaker(self, name: str) -> bool:
-        return await self._call(self._rival.reset_breaker, name)
+    breakers = awaitable(BreakerOperations.breakers)
+    open_breaker = awaitable(BreakerOperations.open_breaker)
+    close_breaker = awaitable(BreakerOperations.close_breaker)
+    reset_breaker = awaitable(BreakerOperations.reset_breaker)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.operations import RunOperations
 from rival_client.errors import NotPossible, RunNotFound
 from rival_client.model import arguments
@@ -59,7 +59,7 @@ class DeadLetterOperations(RunOperations):
     ) -> Redriven:
         """Retry the runs of dead letters: run ids, or the newest `limit` dead letters of a filter. The steps start at
         most `rate` per second, and behind the limits of the fleet like any other. `on_outcome` is called with the id of
-        each run, as soon as it continues or is refused.
+        each run, as soon as it continues or is refused; by `AsyncRival` in another thread.
         """
         by, dry_run = arguments.name("by", by), arguments.flag("dry_run", dry_run)
         rate = arguments.seconds("rate", rate, least=0.001)
@@ -112,27 +112,6 @@ class DeadLetterOperations(RunOperations):
 
 
 class AsyncDeadLetterOperations(AsyncClientBase):
-    async def dead_letters(
-        self, chosen: DeadLetterFilter | None = None, *, limit: int = LIMIT, after: DeadLetter | None = None
-    ) -> list[DeadLetter]:
-        return await self._call(self._rival.dead_letters, chosen, limit=limit, after=after)
-
-    async def redrive(
-        self,
-        chosen: DeadLetterFilter | Sequence[str],
-        *,
-        limit: int = LIMIT,
-        rate: float = RATE,
-        dry_run: bool = False,
-        by: str = "client",
-        on_outcome: Callable[[str], None] | None = None,
-    ) -> Redriven:
-        """As `Rival.redrive`. `on_outcome` is called in another thread."""
-        return await self._call(
-            self._rival.redrive, chosen, limit=limit, rate=rate, dry_run=dry_run, by=by, on_outcome=on_outcome
-        )
-
-    async def drop_dead_letters(
-        self, chosen: DeadLetterFilter | Sequence[str], *, limit: int = LIMIT, by: str = "client"
-    ) -> int:
-        return await self._call(self._rival.drop_dead_letters, chosen, limit=limit, by=by)
+    dead_letters = awaitable(DeadLetterOperations.dead_letters)
+    redrive = awaitable(DeadLetterOperations.redrive)
+    drop_dead_letters = awaitable(DeadLetterOperations.drop_dead_letters)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.broker.message import EventMessage
 from rival_client.db import caller_tx
@@ -98,6 +98,11 @@ class EventOperations(ClientBase):
 
 
 class AsyncEventOperations(AsyncClientBase):
+    events = awaitable(EventOperations.events)
+    waits = awaitable(EventOperations.waits)
+    deliveries = awaitable(EventOperations.deliveries)
+    topics = awaitable(EventOperations.topics)
+
     async def send_event(
         self,
         topic: str | BaseModel,
@@ -125,15 +130,3 @@ class AsyncEventOperations(AsyncClientBase):
         message = self._rival.event_publisher(event)
         sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
         return Sent(event.id, "sent" if sent else "duplicate")
-
-    async def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
-        return await self._call(self._rival.events, topic, limit)
-
-    async def waits(self, topic: str, limit: int = 50) -> list[WaitRecord]:
-        return await self._call(self._rival.waits, topic, limit)
-
-    async def deliveries(self, event_id: str, limit: int = 50) -> list[DeliveryRecord]:
-        return await self._call(self._rival.deliveries, event_id, limit)
-
-    async def topics(self, topic: str | None = None) -> list[TopicCount]:
-        return await self._call(self._rival.topics, topic)

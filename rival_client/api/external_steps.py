@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.model import arguments
 from rival_client.model.completion_token import CompletionToken
@@ -41,13 +41,6 @@ class ExternalSteps(ClientBase):
 
 
 class AsyncExternalSteps(AsyncClientBase):
-    async def complete_step(self, token: str, result: Any = None, *, by: str = "client") -> bool:
-        return await self._call(self._rival.complete_step, token, result, by=by)
-
-    async def fail_step(
-        self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
-    ) -> bool:
-        return await self._call(self._rival.fail_step, token, error, retry=retry, by=by)
-
-    async def heartbeat_step(self, token: str, progress: Any = None) -> bool:
-        return await self._call(self._rival.heartbeat_step, token, progress)
+    complete_step = awaitable(ExternalSteps.complete_step)
+    fail_step = awaitable(ExternalSteps.fail_step)
+    heartbeat_step = awaitable(ExternalSteps.heartbeat_step)

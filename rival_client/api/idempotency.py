@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
@@ -38,18 +38,9 @@ class IdempotencyOperations(ClientBase):
 
 
 class AsyncIdempotencyOperations(AsyncClientBase):
-    async def idempotency_keys(self, *, workflow: str | None = None, limit: int = 50) -> list[IdempotencyRecord]:
-        return await self._call(self._rival.idempotency_keys, workflow=workflow, limit=limit)
-
-    async def idempotency_key(
-        self, key: str, *, workflow: str | None = None, step: str | None = None
-    ) -> IdempotencyRecord | None:
-        return await self._call(self._rival.idempotency_key, key, workflow=workflow, step=step)
-
-    async def drop_idempotency_key(
-        self, key: str, *, workflow: str | None = None, step: str | None = None, by: str = "client"
-    ) -> bool:
-        return await self._call(self._rival.drop_idempotency_key, key, workflow=workflow, step=step, by=by)
+    idempotency_keys = awaitable(IdempotencyOperations.idempotency_keys)
+    idempotency_key = awaitable(IdempotencyOperations.idempotency_key)
+    drop_idempotency_key = awaitable(IdempotencyOperations.drop_idempotency_key)
 
 
 def _name(key: object, workflow: str | None, step: str | None) -> KeyName:

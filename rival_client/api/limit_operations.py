@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.model import arguments
 from rival_client.sql.limit_records import LimitDetail, LimitRecord, list_limits, read_limit, reset_limit, set_limit
@@ -41,14 +41,7 @@ class LimitOperations(ClientBase):
 
 
 class AsyncLimitOperations(AsyncClientBase):
-    async def limits(self) -> list[LimitRecord]:
-        return await self._call(self._rival.limits)
-
-    async def limit(self, name: str, *, key: str | None = None, first: int = 20) -> LimitDetail:
-        return await self._call(self._rival.limit, name, key=key, first=first)
-
-    async def set_limit(self, name: str, max: int, *, by: str = "client") -> LimitRecord:
-        return await self._call(self._rival.set_limit, name, max, by=by)
-
-    async def reset_limit(self, name: str) -> LimitRecord:
-        return await self._call(self._rival.reset_limit, name)
+    limits = awaitable(LimitOperations.limits)
+    limit = awaitable(LimitOperations.limit)
+    set_limit = awaitable(LimitOperations.set_limit)
+    reset_limit = awaitable(LimitOperations.reset_limit)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, BulkRunner, Verb
 from rival_client.broker.message import StepMessage
@@ -145,7 +145,8 @@ class RunOperations(ClientBase):
         """Apply `retry`, `rewind`, `pause`, `resume`, `cancel`, `skip` or `set_result` to many runs.
 
         `runs`: run ids, or a filter, which selects the newest `limit` runs. A filter without a status selects the runs
-        that the verb applies to. With `dry_run`, only return what would happen. `on_outcome` is called for each run.
+        that the verb applies to. With `dry_run`, only return what would happen. `on_outcome` is called for each run, by
+        `AsyncRival` in another thread.
         """
         runner = BulkRunner(self, BulkOrder.checked(verb, step, value, reason, by, dry_run))
         arguments.callback("on_outcome", on_outcome)
@@ -166,70 +167,12 @@ def _how(dry_run: bool, if_entry: Entry) -> dict[str, Any]:
 
 
 class AsyncRunOperations(AsyncClientBase):
-    async def cancel(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
-        return await self._call(self._rival.cancel, run_id, by=by, if_entry=if_entry)
-
-    async def retry(
-        self, run_id: str, *, dry_run: bool = False, by: str = "client", if_entry: Entry = None
-    ) -> Reopened:
-        return await self._call(self._rival.retry, run_id, dry_run=dry_run, by=by, if_entry=if_entry)
-
-    async def rewind(
-        self, run_id: str, step: str, *, dry_run: bool = False, by: str = "client", if_entry: Entry = None
-    ) -> Reopened:
-        return await self._call(self._rival.rewind, run_id, step, dry_run=dry_run, by=by, if_entry=if_entry)
-
-    async def skip(
-        self, run_id: str, step: str, *, reason: str, dry_run: bool = False, by: str = "client", if_entry: Entry = None
-    ) -> None:
-        await self._call(self._rival.skip, run_id, step, reason=reason, dry_run=dry_run, by=by, if_entry=if_entry)
-
-    async def set_result(
-        self,
-        run_id: str,
-        step: str,
-        result: Any,
-        *,
-        reason: str,
-        dry_run: bool = False,
-        by: str = "client",
-        if_entry: Entry = None,
-    ) -> None:
-        how: dict[str, Any] = {"reason": reason, "dry_run": dry_run, "by": by, "if_entry": if_entry}
-        await self._call(self._rival.set_result, run_id, step, result, **how)
-
-    async def pause(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
-        return await self._call(self._rival.pause, run_id, by=by, if_entry=if_entry)
-
-    async def resume(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
-        return await self._call(self._rival.resume, run_id, by=by, if_entry=if_entry)
-
-    async def bulk(
-        self,
-        verb: Verb,
-        runs: RunFilter | Sequence[str],
-        *,
-        step: str | None = None,
-        value: Any = None,
-        reason: str | None = None,
-        limit: int = LIMIT,
-        dry_run: bool = False,
-        by: str = "client",
-        on_outcome: Callable[[BulkOutcome], None] | None = None,
-    ) -> Bulk:
-        """As `Rival.bulk`. `on_outcome` is called in another thread."""
-        return await self._call(
-            self._rival.bulk,
-            verb,
-            runs,
-            step=step,
-            value=value,
-            reason=reason,
-            limit=limit,
-            dry_run=dry_run,
-            by=by,
-            on_outcome=on_outcome,
-        )
-
-    async def recover(self, *, on_batch: Callable[[int], None] | None = None) -> Recovery:
-        return await self._call(self._rival.recover, on_batch=on_batch)
+    cancel = awaitable(RunOperations.cancel)
+    retry = awaitable(RunOperations.retry)
+    rewind = awaitable(RunOperations.rewind)
+    skip = awaitable(RunOperations.skip)
+    set_result = awaitable(RunOperations.set_result)
+    pause = awaitable(RunOperations.pause)
+    resume = awaitable(RunOperations.resume)
+    bulk = awaitable(RunOperations.bulk)
+    recover = awaitable(RunOperations.recover)

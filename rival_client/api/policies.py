@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.operations import RunOperations
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
@@ -64,29 +64,10 @@ class PolicyOperations(RunOperations):
 
 
 class AsyncPolicyOperations(AsyncClientBase):
-    async def set_policy(
-        self,
-        match: str | Matcher | Mapping[str, Any],
-        options: Mapping[str, Any],
-        *,
-        workflow: str | None = None,
-        reason: str | None = None,
-        until: dt.datetime | float | dt.timedelta | None = None,
-        by: str = "client",
-    ) -> FleetRule:
-        given = {"workflow": workflow, "reason": reason, "until": until, "by": by}
-        return await self._call(self._rival.set_policy, match, options, **given)  # type: ignore[arg-type]
-
-    async def policies(self) -> list[FleetRule]:
-        return await self._call(self._rival.policies)
-
-    async def remove_policy(self, rule_id: int) -> bool:
-        return await self._call(self._rival.remove_policy, rule_id)
-
-    async def explain_policy(
-        self, run_id: str, step: str, *, attempt: int | None = None, preview: bool = False
-    ) -> PolicyExplanation:
-        return await self._call(self._rival.explain_policy, run_id, step, attempt=attempt, preview=preview)
+    set_policy = awaitable(PolicyOperations.set_policy)
+    policies = awaitable(PolicyOperations.policies)
+    remove_policy = awaitable(PolicyOperations.remove_policy)
+    explain_policy = awaitable(PolicyOperations.explain_policy)
 
 
 def _moment(until: dt.datetime | float | dt.timedelta) -> dt.datetime | float:

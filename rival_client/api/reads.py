@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow
 from rival_client.model import arguments
@@ -162,81 +162,14 @@ class RunReads(ClientBase):
 
 
 class AsyncRunReads(AsyncClientBase):
-    async def result(self, run_id: str) -> RunResult:
-        return await self._call(self._rival.result, run_id)
-
-    async def state(self, run_id: str, *, fold: int | None = None) -> RunState:
-        return await self._call(self._rival.state, run_id, fold=fold)
-
-    async def history(
-        self, run_id: str, *, after: int | None = None, limit: int | None = None, slim: bool = False
-    ) -> list[HistoryEntry]:
-        return await self._call(self._rival.history, run_id, after=after, limit=limit, slim=slim)
-
-    async def why(self, run_id: str) -> Why:
-        return await self._call(self._rival.why, run_id)
-
-    async def executors(self) -> list[ExecutorRecord]:
-        return await self._call(self._rival.executors)
-
-    async def logs(
-        self,
-        run_id: str,
-        step: str | None = None,
-        level: str | None = None,
-        after: int | None = None,
-        limit: int = logs.DEFAULT_LIMIT,
-    ) -> list[LogEntry]:
-        return await self._call(self._rival.logs, run_id, step, level, after, limit)
-
-    async def runs(
-        self,
-        *,
-        workflow: str | None = None,
-        status: RunStatus | Sequence[RunStatus] | None = None,
-        since: dt.datetime | None = None,
-        until: dt.datetime | None = None,
-        ended_since: dt.datetime | None = None,
-        ended_until: dt.datetime | None = None,
-        input: Mapping[str, Any] | None = None,
-        result: Mapping[str, Any] | None = None,
-        error: str | None = None,
-        parent: str | None = None,
-        paused: bool | None = None,
-        labels: Mapping[str, Any] | None = None,
-        before: Run | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Runs:
-        return await self._call(
-            self._rival.runs,
-            workflow=workflow,
-            status=status,
-            since=since,
-            until=until,
-            ended_since=ended_since,
-            ended_until=ended_until,
-            input=input,
-            result=result,
-            error=error,
-            parent=parent,
-            paused=paused,
-            labels=labels,
-            before=before,
-            after=after,
-            limit=limit,
-        )
-
-    async def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
-        return await self._call(self._rival.active_runs, workflow, before=before, limit=limit)
-
-    async def tree(
-        self, run_id: str, *, below: bool = False, depth: int = run_family.DEPTH, width: int = run_family.WIDTH
-    ) -> RunNode:
-        return await self._call(self._rival.tree, run_id, below=below, depth=depth, width=width)
-
-    async def workflows(self) -> list[WorkflowInfo]:
-        return await self._call(self._rival.workflows)
-
-    async def versions(self, workflow: str) -> list[WorkflowInfo]:
-        return await self._call(self._rival.versions, workflow)
+    result = awaitable(RunReads.result)
+    state = awaitable(RunReads.state)
+    history = awaitable(RunReads.history)
+    why = awaitable(RunReads.why)
+    executors = awaitable(RunReads.executors)
+    logs = awaitable(RunReads.logs)
+    runs = awaitable(RunReads.runs)
+    active_runs = awaitable(RunReads.active_runs)
+    tree = awaitable(RunReads.tree)
+    workflows = awaitable(RunReads.workflows)
+    versions = awaitable(RunReads.versions)

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from sqlalchemy import Connection, select
 
-from rival_client.api.async_base import AsyncClientBase
+from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.broker.message import StepMessage
 from rival_client.db.types import now
@@ -143,52 +143,10 @@ class ScheduleOperations(ClientBase):
 
 
 class AsyncScheduleOperations(AsyncClientBase):
-    async def schedule(
-        self,
-        workflow: str,
-        when: str | float | dt.timedelta,
-        *,
-        name: str,
-        input: Any = None,
-        timezone: str = "UTC",
-        catch_up: CatchUp = "none",
-        **options: Unpack[RunOptions],
-    ) -> ScheduleRecord:
-        return await self._call(
-            self._rival.schedule,
-            workflow,
-            when,
-            name=name,
-            input=input,
-            timezone=timezone,
-            catch_up=catch_up,
-            **options,
-        )
-
-    async def schedules(self, workflow: str | None = None) -> list[ScheduleRecord]:
-        return await self._call(self._rival.schedules, workflow)
-
-    async def unschedule(self, name: str) -> bool:
-        return await self._call(self._rival.unschedule, name)
-
-    async def pause_schedule(self, name: str, *, by: str = "client") -> bool:
-        return await self._call(self._rival.pause_schedule, name, by=by)
-
-    async def resume_schedule(self, name: str) -> bool:
-        return await self._call(self._rival.resume_schedule, name)
-
-    async def fire_schedule(self, name: str, *, by: str = "client") -> str:
-        return await self._call(self._rival.fire_schedule, name, by=by)
-
-    async def backfill_schedule(
-        self,
-        name: str,
-        since: dt.datetime,
-        until: dt.datetime | None = None,
-        *,
-        limit: int = 100,
-        dry_run: bool = False,
-        by: str = "client",
-    ) -> list[str]:
-        how: dict[str, Any] = {"limit": limit, "dry_run": dry_run, "by": by}
-        return await self._call(self._rival.backfill_schedule, name, since, until, **how)
+    schedule = awaitable(ScheduleOperations.schedule)
+    schedules = awaitable(ScheduleOperations.schedules)
+    unschedule = awaitable(ScheduleOperations.unschedule)
+    pause_schedule = awaitable(ScheduleOperations.pause_schedule)
+    resume_schedule = awaitable(ScheduleOperations.resume_schedule)
+    fire_schedule = awaitable(ScheduleOperations.fire_schedule)
+    backfill_schedule = awaitable(ScheduleOperations.backfill_schedule)

@@ -132,3 +132,8 @@ async def in_an_async_client(rival: AsyncRival) -> None:
     rival.run("orders")  # wrong: unused-coroutine, reportUnusedCoroutine
     rival.run("orders").run_id  # wrong: attr-defined, reportAttributeAccessIssue
     await rival.runs(status="complete")  # wrong: arg-type, reportArgumentType
+    await rival.history(5)  # wrong: arg-type, reportArgumentType
+    await rival.skip("r", "charge")  # wrong: call-arg, reportCallIssue
+    (await rival.why("r")).reason  # wrong: attr-defined, reportAttributeAccessIssue
+    await rival.schedule("orders", 60, name="hourly", queues="fast")  # wrong: call-arg, reportCallIssue
+    rival.cancel("r")  # wrong: unused-coroutine, reportUnusedCoroutine

@@ -1,60 +1,64 @@
-"""What a producer app imports: start durable runs, wait for them, cancel them."""
+"""What a producer app imports: start durable runs, wait for them, cancel them.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+Each name is imported when it is first used: SQLAlchemy, psycopg, redis and kombu come with some of them, and neither a
+workflow file nor `rival --help` should wait for these.
+"""
 
-from rival_client.api.handles import AsyncStarted, AsyncWorkflowRegistry, Started, WorkflowRegistry
-from rival_client.errors import (
-    ConfigurationError,
-    DatabaseBusy,
-    DatabaseError,
-    DatabaseRefused,
-    DatabaseUnavailable,
-    InvalidArgument,
-    InvalidInput,
-    InvalidPayload,
-    InvalidSetting,
-    InvalidToken,
-    NotPossible,
-    RivalError,
-    RunCancelled,
-    RunConflict,
-    RunFailed,
-    RunHasMoved,
-    RunNotEnded,
-    RunNotFound,
-    TopicFull,
-    UnknownLimit,
-    UnknownSchedule,
-    UnknownWorkflow,
-    WaitTimeout,
-)
-from rival_client.model.records import (
-    Attempt,
-    HistoryEntry,
-    LastError,
-    LogEntry,
-    Reopened,
-    Run,
-    RunResult,
-    RunState,
-    Step,
-    WorkflowInfo,
-)
-from rival_client.model.statuses import RunStatus, StepStatus
+from typing import TYPE_CHECKING
+
+from rival_client.late_names import late_names
 
 if TYPE_CHECKING:
     from rival_client.api.async_client import AsyncRival
     from rival_client.api.bulk import Bulk, BulkOutcome
     from rival_client.api.client import Rival
     from rival_client.api.dead_letters import Redriven
+    from rival_client.api.handles import AsyncStarted, AsyncWorkflowRegistry, Started, WorkflowRegistry
+    from rival_client.errors import (
+        ConfigurationError,
+        DatabaseBusy,
+        DatabaseError,
+        DatabaseRefused,
+        DatabaseUnavailable,
+        InvalidArgument,
+        InvalidInput,
+        InvalidPayload,
+        InvalidSetting,
+        InvalidToken,
+        NotPossible,
+        RivalError,
+        RunCancelled,
+        RunConflict,
+        RunFailed,
+        RunHasMoved,
+        RunNotEnded,
+        RunNotFound,
+        TopicFull,
+        UnknownLimit,
+        UnknownSchedule,
+        UnknownWorkflow,
+        WaitTimeout,
+    )
     from rival_client.model.breakers import BreakerRecord
     from rival_client.model.idempotency import IdempotencyRecord
     from rival_client.model.matchers import at_path, every, in_workflow, labelled, named, of_kind, tagged
     from rival_client.model.policy_explanation import ExplainedField, PolicyExplanation
     from rival_client.model.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
     from rival_client.model.rebuild import RebuiltRun, RebuiltStep, rebuild
+    from rival_client.model.records import (
+        Attempt,
+        HistoryEntry,
+        LastError,
+        LogEntry,
+        Reopened,
+        Run,
+        RunResult,
+        RunState,
+        Step,
+        WorkflowInfo,
+    )
     from rival_client.model.run_policies import FleetRule
+    from rival_client.model.statuses import RunStatus, StepStatus
     from rival_client.model.why_records import Reason, Why
     from rival_client.settings import Settings
     from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
@@ -157,60 +161,79 @@ __all__ = [
     "tagged",
 ]
 
-#: Found when first asked for: SQLAlchemy, psycopg, redis and kombu come with them, and neither a workflow file nor
-#: `rival --help` should wait for these.
-_LATE = {
-    "AsyncRival": "api.async_client",
-    "BreakerRecord": "model.breakers",
-    "Bulk": "api.bulk",
-    "BulkOutcome": "api.bulk",
-    "DeadLetter": "sql.dead_letters",
-    "DeadLetterFilter": "sql.dead_letters",
-    "DeliveryRecord": "sql.waits",
-    "EventRecord": "sql.events",
-    "ExecutorRecord": "sql.executors",
-    "ExplainedField": "model.policy_explanation",
-    "FleetRule": "model.run_policies",
-    "IdempotencyRecord": "model.idempotency",
-    "PolicyExplanation": "model.policy_explanation",
-    "PolicyRules": "model.presets",
-    "Reason": "model.why_records",
-    "RebuiltRun": "model.rebuild",
-    "RebuiltStep": "model.rebuild",
-    "Recovery": "sql.recovery",
-    "Redriven": "api.dead_letters",
-    "Rival": "api.client",
-    "RunFilter": "sql.run_search",
-    "RunNode": "sql.run_family",
-    "Runs": "sql.run_search",
-    "LimitDetail": "sql.limit_records",
-    "LimitKey": "sql.limit_records",
-    "LimitRecord": "sql.limit_records",
-    "LimitWaiter": "sql.limit_records",
-    "ScheduleRecord": "sql.schedules",
-    "Sent": "sql.events",
-    "Settings": "settings",
-    "TopicCount": "sql.events",
-    "WaitRecord": "sql.waits",
-    "Why": "model.why_records",
-    "at_path": "model.matchers",
-    "every": "model.matchers",
-    "fast_fail": "model.presets",
-    "in_workflow": "model.matchers",
-    "io_policy": "model.presets",
-    "labelled": "model.matchers",
-    "llm_policy": "model.presets",
-    "merge_policies": "model.presets",
-    "named": "model.matchers",
-    "of_kind": "model.matchers",
-    "rebuild": "model.rebuild",
-    "tagged": "model.matchers",
-}
-
-
 if not TYPE_CHECKING:
     # A type checker would accept any name.
-    def __getattr__(name: str) -> Any:
-        if name not in _LATE:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    __getattr__ = late_names(
+        __name__,
+        {
+            "rival_client.api.async_client": ["AsyncRival"],
+            "rival_client.api.bulk": ["Bulk", "BulkOutcome"],
+            "rival_client.api.client": ["Rival"],
+            "rival_client.api.dead_letters": ["Redriven"],
+            "rival_client.api.handles": ["AsyncStarted", "AsyncWorkflowRegistry", "Started", "WorkflowRegistry"],
+            "rival_client.errors": [
+                "ConfigurationError",
+                "DatabaseBusy",
+                "DatabaseError",
+                "DatabaseRefused",
+                "DatabaseUnavailable",
+                "InvalidArgument",
+                "InvalidInput",
+                "InvalidPayload",
+                "InvalidSetting",
+                "InvalidToken",
+                "NotPossible",
+                "RivalError",
+                "RunCancelled",
+                "RunConflict",
+                "RunFailed",
+                "RunHasMoved",
+                "RunNotEnded",
+                "RunNotFound",
+                "TopicFull",
+                "UnknownLimit",
+                "UnknownSchedule",
+                "UnknownWorkflow",
+                "WaitTimeout",
+            ],
+            "rival_client.model.breakers": ["BreakerRecord"],
+            "rival_client.model.idempotency": ["IdempotencyRecord"],
+            "rival_client.model.matchers": [
+                "at_path",
+                "every",
+                "in_workflow",
+                "labelled",
+                "named",
+                "of_kind",
+                "tagged",
+            ],
+            "rival_client.model.policy_explanation": ["ExplainedField", "PolicyExplanation"],
+            "rival_client.model.presets": ["PolicyRules", "fast_fail", "io_policy", "llm_policy", "merge_policies"],
+            "rival_client.model.rebuild": ["RebuiltRun", "RebuiltStep", "rebuild"],
+            "rival_client.model.records": [
+                "Attempt",
+                "HistoryEntry",
+                "LastError",
+                "LogEntry",
+                "Reopened",
+                "Run",
+                "RunResult",
+                "RunState",
+                "Step",
+                "WorkflowInfo",
+            ],
+            "rival_client.model.run_policies": ["FleetRule"],
+            "rival_client.model.statuses": ["RunStatus", "StepStatus"],
+            "rival_client.model.why_records": ["Reason", "Why"],
+            "rival_client.settings": ["Settings"],
+            "rival_client.sql.dead_letters": ["DeadLetter", "DeadLetterFilter"],
+            "rival_client.sql.events": ["EventRecord", "Sent", "TopicCount"],
+            "rival_client.sql.executors": ["ExecutorRecord"],
+            "rival_client.sql.limit_records": ["LimitDetail", "LimitKey", "LimitRecord", "LimitWaiter"],
+            "rival_client.sql.recovery": ["Recovery"],
+            "rival_client.sql.run_family": ["RunNode"],
+            "rival_client.sql.run_search": ["RunFilter", "Runs"],
+            "rival_client.sql.schedules": ["ScheduleRecord"],
+            "rival_client.sql.waits": ["DeliveryRecord", "WaitRecord"],
+        },
+    )

@@ -7,12 +7,15 @@ PYTEST_DONT_REWRITE: the package has a pytest plugin, but no assertions of tests
 the package was imported before pytest.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rival_client.late_names import late_names
 
 if TYPE_CHECKING:
     from rival_client import __version__ as __version__
+    from rival_client.model.breakers import breaker
     from rival_client.model.fallback_option import RetryWith, retry_with, value
+    from rival_client.model.limit_options import limit, rate
     from rival_client.model.matchers import at_path, default, every, in_workflow, labelled, named, of_kind, tagged
     from rival_client.model.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
     from rival_workers.definition.builder import create_workflow
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from rival_workers.definition.files import register_workflow_file, register_workflows_from_directory
     from rival_workers.definition.flows import Flow, flow
     from rival_workers.definition.hooks import HookEvent
-    from rival_workers.definition.options import PolicyOptions, StepOptions, limit, rate
+    from rival_workers.definition.options import PolicyOptions, StepOptions
     from rival_workers.definition.registry import Registry
     from rival_workers.definition.results import Results, StepOf, StepView
     from rival_workers.definition.rules import PolicyRule
@@ -146,96 +149,72 @@ __all__ = [
     "workflow",
 ]
 
-_MODULES = {
-    "AsyncFlowContext": "runtime.flow.async_context",
-    "BreakerOpen": "errors",
-    "ChildFailed": "errors",
-    "ChildHandle": "runtime.flow.handles",
-    "Context": "runtime.attempt.context",
-    "DeadlineExceeded": "errors",
-    "DefinitionError": "errors",
-    "EmbeddedRival": "library",
-    "EventTimeout": "errors",
-    "ExecutorLost": "errors",
-    "First": "runtime.flow.handles",
-    "Flow": "definition.flows",
-    "FlowChanged": "errors",
-    "FlowContext": "runtime.flow.sync_context",
-    "FlowStuck": "errors",
-    "Handle": "runtime.flow.handles",
-    "HeartbeatMissed": "errors",
-    "IdempotencyConflict": "errors",
-    "HookEvent": "definition.hooks",
-    "InvalidResult": "errors",
-    "LimitReached": "errors",
-    "NotInFlows": "errors",
-    "PolicyOptions": "definition.options",
-    "PolicyRule": "definition.rules",
-    "PolicyRules": "definition.rules",
-    "Received": "runtime.flow.calls",
-    "Registry": "definition.registry",
-    "Results": "definition.results",
-    "RetryBudgetSpent": "errors",
-    "RetryWith": "definition.options",
-    "RunInfo": "runtime.attempt.context",
-    "Schedule": "definition.schedules",
-    "StepError": "errors",
-    "StepFailed": "errors",
-    "StepLog": "runtime.logs.step_log",
-    "StepMovedOn": "errors",
-    "StepOf": "definition.results",
-    "StepOptions": "definition.options",
-    "StepState": "runtime.attempt.context",
-    "StepTimeout": "errors",
-    "QueueTimeout": "errors",
-    "StepView": "definition.results",
-    "Steps": "runtime.attempt.context",
-    "TaskRevoked": "errors",
-    "WorkerSettings": "settings",
-    "WorkflowState": "runtime.attempt.context",
-    "at_path": "definition.rules",
-    "branch": "definition.composites",
-    "breaker": "definition.options",
-    "celery_step": "predefined.celery_task",
-    "create_workflow": "definition.builder",
-    "default": "definition.rules",
-    "delay_step": "predefined.delay",
-    "embedded": "library",
-    "every": "definition.rules",
-    "fast_fail": "definition.rules",
-    "flow": "definition.flows",
-    "for_each": "definition.composites",
-    "http_step": "predefined.http",
-    "in_workflow": "definition.rules",
-    "install": "runtime.celery.install",
-    "io_policy": "definition.rules",
-    "labelled": "definition.rules",
-    "limit": "definition.options",
-    "llm_policy": "definition.rules",
-    "loop": "definition.composites",
-    "merge_policies": "definition.rules",
-    "named": "definition.rules",
-    "of_kind": "definition.rules",
-    "parallel": "definition.composites",
-    "rate": "definition.options",
-    "register_workflow_file": "definition.files",
-    "register_workflows_from_directory": "definition.files",
-    "retry_with": "definition.options",
-    "shell_step": "predefined.shell",
-    "step": "definition.steps",
-    "tagged": "definition.rules",
-    "value": "definition.options",
-    "wait_event_step": "definition.waits",
-    "workflow": "definition.composites",
-}
-
-
 if not TYPE_CHECKING:
     # A type checker would accept any name.
-    def __getattr__(name: str) -> Any:
-        if name == "__version__":
-            return import_module("rival_client").__version__
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-        return value
+    __getattr__ = late_names(
+        __name__,
+        {
+            "rival_client": ["__version__"],
+            "rival_client.model.breakers": ["breaker"],
+            "rival_client.model.fallback_option": ["RetryWith", "retry_with", "value"],
+            "rival_client.model.limit_options": ["limit", "rate"],
+            "rival_client.model.matchers": [
+                "at_path",
+                "default",
+                "every",
+                "in_workflow",
+                "labelled",
+                "named",
+                "of_kind",
+                "tagged",
+            ],
+            "rival_client.model.presets": ["PolicyRules", "fast_fail", "io_policy", "llm_policy", "merge_policies"],
+            "rival_workers.definition.builder": ["create_workflow"],
+            "rival_workers.definition.composites": ["branch", "for_each", "loop", "parallel", "workflow"],
+            "rival_workers.definition.files": ["register_workflow_file", "register_workflows_from_directory"],
+            "rival_workers.definition.flows": ["Flow", "flow"],
+            "rival_workers.definition.hooks": ["HookEvent"],
+            "rival_workers.definition.options": ["PolicyOptions", "StepOptions"],
+            "rival_workers.definition.registry": ["Registry"],
+            "rival_workers.definition.results": ["Results", "StepOf", "StepView"],
+            "rival_workers.definition.rules": ["PolicyRule"],
+            "rival_workers.definition.schedules": ["Schedule"],
+            "rival_workers.definition.steps": ["step"],
+            "rival_workers.definition.waits": ["wait_event_step"],
+            "rival_workers.errors": [
+                "BreakerOpen",
+                "ChildFailed",
+                "DeadlineExceeded",
+                "DefinitionError",
+                "EventTimeout",
+                "ExecutorLost",
+                "FlowChanged",
+                "FlowStuck",
+                "HeartbeatMissed",
+                "IdempotencyConflict",
+                "InvalidResult",
+                "LimitReached",
+                "NotInFlows",
+                "QueueTimeout",
+                "RetryBudgetSpent",
+                "StepError",
+                "StepFailed",
+                "StepMovedOn",
+                "StepTimeout",
+                "TaskRevoked",
+            ],
+            "rival_workers.library": ["EmbeddedRival", "embedded"],
+            "rival_workers.predefined.celery_task": ["celery_step"],
+            "rival_workers.predefined.delay": ["delay_step"],
+            "rival_workers.predefined.http": ["http_step"],
+            "rival_workers.predefined.shell": ["shell_step"],
+            "rival_workers.runtime.attempt.context": ["Context", "RunInfo", "StepState", "Steps", "WorkflowState"],
+            "rival_workers.runtime.celery.install": ["install"],
+            "rival_workers.runtime.flow.async_context": ["AsyncFlowContext"],
+            "rival_workers.runtime.flow.calls": ["Received"],
+            "rival_workers.runtime.flow.handles": ["ChildHandle", "First", "Handle"],
+            "rival_workers.runtime.flow.sync_context": ["FlowContext"],
+            "rival_workers.runtime.logs.step_log": ["StepLog"],
+            "rival_workers.settings": ["WorkerSettings"],
+        },
+    )

@@ -6,13 +6,8 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from rival_client.model.breakers import breaker as breaker
 from rival_client.model.fallback_option import FallbackOption, RetryWith, Value
-from rival_client.model.fallback_option import retry_with as retry_with
-from rival_client.model.fallback_option import value as value
 from rival_client.model.idempotency import Scope
-from rival_client.model.limit_options import limit as limit
-from rival_client.model.limit_options import rate as rate
 from rival_client.model.limits import Limit
 from rival_client.model.queues import Priority
 from rival_client.model.step_config import Backoff, FailureAction, LogLevel

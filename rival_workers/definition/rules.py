@@ -11,21 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model.matchers import Matcher, Node, load_matcher, matcher_problems
-from rival_client.model.matchers import at_path as at_path
-from rival_client.model.matchers import default as default
-from rival_client.model.matchers import every as every
-from rival_client.model.matchers import in_workflow as in_workflow
-from rival_client.model.matchers import labelled as labelled
-from rival_client.model.matchers import named as named
-from rival_client.model.matchers import of_kind as of_kind
-from rival_client.model.matchers import tagged as tagged
 from rival_client.model.policy_options import RULE_OPTIONS, checked_options
 from rival_client.model.policy_rules import Rule
-from rival_client.model.presets import PolicyRules as PolicyRules
-from rival_client.model.presets import fast_fail as fast_fail
-from rival_client.model.presets import io_policy as io_policy
-from rival_client.model.presets import llm_policy as llm_policy
-from rival_client.model.presets import merge_policies as merge_policies
 from rival_client.model.step_config import fields_of
 from rival_workers.definition.hooks import OF_ATTEMPTS, read_hooks
 from rival_workers.definition.options import PolicyOptions

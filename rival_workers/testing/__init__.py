@@ -3,8 +3,9 @@
 Each name is imported when it is first used, so that the pytest plugin costs nothing in a test suite without labs.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rival_client.late_names import late_names
 
 if TYPE_CHECKING:
     from rival_workers.testing.errors import LabError, NeverEnds
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab", "LabError", "LabRun", "NeverEnds", "TimelineEntry"]
 
-_MODULES = {"Lab": "lab", "LabError": "errors", "LabRun": "run", "NeverEnds": "errors", "TimelineEntry": "report"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    return value
+if not TYPE_CHECKING:
+    # A type checker would accept any name.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "rival_workers.testing.errors": ["LabError", "NeverEnds"],
+            "rival_workers.testing.lab": ["Lab"],
+            "rival_workers.testing.report": ["TimelineEntry"],
+            "rival_workers.testing.run": ["LabRun"],
+        },
+    )

@@ -35,9 +35,7 @@ KNOW_CELERY = {
 }
 #: Public names and commands are imported when first used; the others import users' files and optional packages.
 IMPORT_LATE = {
-    "rival_client/__init__.py",
-    "rival_workers/__init__.py",
-    "rival_workers/testing/__init__.py",
+    "rival_client/late_names.py",
     "rival_workers/cli/main.py",
     "rival_workers/cli/dashboard.py",
     "rival_workers/cli/flower.py",
@@ -238,7 +236,7 @@ sys.meta_path.insert(0, Blocker())
 def run_without(blocked: set[str], statement: str) -> subprocess.CompletedProcess[str]:
     script = BLOCKER.format(blocked=blocked, statement=statement)
     return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=110, cwd=ROOT, check=False
     )
 
 

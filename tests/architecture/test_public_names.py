@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from typing import Any
 
@@ -248,6 +249,44 @@ def test_the_public_names_are_these(package: Any, names: list[str]) -> None:
     assert sorted(package.__all__) == names
     for name in names:
         assert getattr(package, name) is not None
+
+
+PACKAGES = pytest.mark.parametrize("package", [rival_client, rival_workers, testing])
+
+
+def for_type_checkers(package: Any) -> dict[str, list[str]]:
+    """Module -> names, of the imports that only type checkers see."""
+    blocks = [node for node in ast.parse(inspect.getsource(package)).body if isinstance(node, ast.If)]
+    [seen] = [block for block in blocks if ast.unparse(block.test) == "TYPE_CHECKING"]
+    return {
+        str(one.module): [alias.name for alias in one.names] for one in seen.body if isinstance(one, ast.ImportFrom)
+    }
+
+
+def when_first_used(package: Any) -> dict[str, list[str]]:
+    """Module -> names, of the table that `__getattr__` uses."""
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(package))) if isinstance(node, ast.Call)]
+    [call] = [call for call in calls if ast.unparse(call.func) == "late_names"]
+    return ast.literal_eval(call.args[1])  # type: ignore[no-any-return]
+
+
+def sorted_names(table: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {module: sorted(names) for module, names in table.items()}
+
+
+@PACKAGES
+def test_type_checkers_find_each_public_name_where_it_is_found_when_used(package: Any) -> None:
+    table = when_first_used(package)
+    assert sorted_names(for_type_checkers(package)) == sorted_names(table)
+    assert sorted(name for names in table.values() for name in names if name != "__version__") == sorted(
+        package.__all__
+    )
+
+
+@PACKAGES
+def test_another_name_is_an_attribute_error_that_names_the_package(package: Any) -> None:
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'nothing'"):
+        package.nothing  # noqa: B018
 
 
 def public(cls: type) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rival_workers import (
     FlowContext,
     StepLog,
     branch,
+    breaker,
     create_workflow,
     delay_step,
     flow,
@@ -50,6 +51,7 @@ def in_a_plan() -> None:
     branch("b", when=is_large, then=[pack], deadline=3)  # wrong: call-arg, reportCallIssue
     http_step("https://example.org", max_attempts=0.5)  # wrong: arg-type, reportArgumentType
     wait_event_step(Approved, on_timeout="retry")  # wrong: arg-type, reportArgumentType
+    step(reserve, circuit_breaker=breaker("payments", failures="3"))  # wrong: arg-type, reportArgumentType
     delay_step(fortnights=2)  # wrong: arg-type, reportArgumentType
 
 

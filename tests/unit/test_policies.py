@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.matchers import Node
+from rival_client.model.matchers import Node, default, named, of_kind
 from rival_client.model.step_config import StepConfig
 from rival_workers import DefinitionError, branch, create_workflow, register_workflow_file, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.definition.rules import default, named, of_kind
 
 
 def one() -> None: ...

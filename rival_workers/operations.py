@@ -13,6 +13,7 @@ from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.db.database import Database
 from rival_client.errors import NotPossible
+from rival_client.model import statuses
 from rival_client.model.arguments import MAX_INT
 from rival_client.model.payload import NULL, Json, dump
 from rival_client.model.policy_explanation import ExplainedField, PolicyExplanation, as_recorded, explained
@@ -78,11 +79,11 @@ class Operator:
         return PolicyExplanation(run_id, path, number, _as_recorded(policies, path, recorded, book))
 
     def skip(self, run_id: str, step: str, reason: str, by: str, **how: Any) -> None:
-        self._settle(run_id, Order("skip", by, step, reason, **how), "skipped", NULL)
+        self._settle(run_id, Order("skip", by, step, reason, **how), statuses.SKIPPED, NULL)
 
     def set_result(self, run_id: str, step: str, result: Any, reason: str, by: str, **how: Any) -> None:
         its_result = dump(result, what=f"the result of step {step!r}", limit=self._store.max_payload)
-        self._settle(run_id, Order("set_result", by, step, reason, **how), "completed", its_result)
+        self._settle(run_id, Order("set_result", by, step, reason, **how), statuses.COMPLETED, its_result)
 
     def _settle(self, run_id: str, order: Order, status: EndStatus, result: Json) -> None:
         self._publish(run_id, self._store.settle_step(run_id, order, End(status, result), interpreter.advance), order)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.history_entries import EXPIRED, REOPENINGS, SET_STATE, SETTLED_BY_OPERATOR, STATUS_AFTER
+from rival_client.model.history_entries import REOPENINGS, SET_STATE, SETTLED_BY_OPERATOR, STATUS_AFTER
 from rival_client.model.kinds import FLOW, FLOW_WAIT, ITEM
 from rival_client.model.records import HistoryEntry
 from rival_client.model.statuses import STEP_TERMINAL
@@ -64,13 +65,13 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
     """The run after these entries, given in their order."""
     run = RebuiltRun()
     for entry in history:
-        if entry.what in _WHOLE and not (entry.what == EXPIRED and entry.path):
+        if entry.what in _WHOLE and not (entry.what == entries.EXPIRED and entry.path):
             _WHOLE[entry.what](run, entry)
         elif entry.path is None:
             _run_entry(run, entry)
         elif entry.what in STATUS_AFTER:
             _step_entry(run, entry)
-        elif entry.what == "received":
+        elif entry.what == entries.RECEIVED:
             run.steps[entry.path].end_order = entry.detail["end_order"]
             _flow_acts(run, entry)
     return run
@@ -79,13 +80,13 @@ def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:
 def status_changes(entry: HistoryEntry) -> list[tuple[str, str]]:
     """The steps whose status the entry changes, and the new status."""
     match entry.what:
-        case "cancelled" | "cancelling" | "expired" if "open" in entry.detail:
-            return [(path, "cancelled") for path in entry.detail["open"]]
-        case "retry_run" | "rewind_run":
+        case entries.CANCELLED | entries.CANCELLING | entries.EXPIRED if "open" in entry.detail:
+            return [(path, statuses.CANCELLED) for path in entry.detail["open"]]
+        case entries.RETRY_RUN | entries.REWIND_RUN:
             undone = [(path, "undone") for path in entry.detail.get("undone", ())]
-            return [*undone, *((path, "waiting") for path in entry.detail.get("revived", ()))]
-        case "fanned_out":
-            return [(f"{entry.path}[{index}]", "waiting") for index in range(len(entry.detail["items"]))]
+            return [*undone, *((path, statuses.WAITING) for path in entry.detail.get("revived", ()))]
+        case entries.FANNED_OUT:
+            return [(f"{entry.path}[{index}]", statuses.WAITING) for index in range(len(entry.detail["items"]))]
     status = STATUS_AFTER.get(entry.what)
     return [] if entry.path is None or status is None else [(entry.path, status)]
 
@@ -95,27 +96,27 @@ def status_changes(entry: HistoryEntry) -> list[tuple[str, str]]:
 
 def _run_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     match entry.what:
-        case "started":
-            run.status, run.started_at = "running", entry.at
+        case entries.STARTED:
+            run.status, run.started_at = statuses.RUNNING, entry.at
             run.workflow, run.version = entry.detail["workflow"], entry.detail["version"]
             run.input, options = entry.detail.get("input"), entry.detail.get("options", {})
             run.labels, run.policies = options.get("labels"), options.get("policies")
             run.deadline, run.priority = options.get("deadline"), options.get("priority")
-        case "failing":
+        case entries.FAILING:
             run.error, run.failed_step = entry.detail["error"], entry.detail.get("failed_step")
-        case "completed" | "failed":
+        case entries.COMPLETED | entries.FAILED:
             run.status, run.completed_at, run.result = entry.what, entry.at, entry.detail.get("result")
-        case "paused" | "resumed":
-            run.paused = entry.what == "paused"
+        case entries.PAUSED | entries.RESUMED:
+            run.paused = entry.what == entries.PAUSED
 
 
 def _cancelled(run: RebuiltRun, entry: HistoryEntry) -> None:
     for step in _known(run, entry.detail["open"]):
-        step.status, step.completed_at = "cancelled", entry.at
-    if entry.what in ("expired", "cancelling"):
+        step.status, step.completed_at = statuses.CANCELLED, entry.at
+    if entry.what in (entries.EXPIRED, entries.CANCELLING):
         run.status, run.error = statuses.RUNNING, entry.detail.get("error", run.error)
     elif entry.path is None:
-        run.status, run.completed_at = "cancelled", entry.at
+        run.status, run.completed_at = statuses.CANCELLED, entry.at
 
 
 def _known(run: RebuiltRun, paths: Iterable[str]) -> Iterable[RebuiltStep]:
@@ -138,20 +139,20 @@ def _reopened(run: RebuiltRun, entry: HistoryEntry) -> None:
 
 def _fanned_out(run: RebuiltRun, entry: HistoryEntry) -> None:
     for index, item in enumerate(entry.detail["items"]):
-        run.steps[f"{entry.path}[{index}]"] = RebuiltStep(ITEM, "waiting", item=item)
+        run.steps[f"{entry.path}[{index}]"] = RebuiltStep(ITEM, statuses.WAITING, item=item)
 
 
 _WHOLE: dict[str, Callable[[RebuiltRun, HistoryEntry], None]] = {
-    "cancelled": _cancelled,
-    "cancelling": _cancelled,
-    "expired": _cancelled,
-    "fanned_out": _fanned_out,
+    entries.CANCELLED: _cancelled,
+    entries.CANCELLING: _cancelled,
+    entries.EXPIRED: _cancelled,
+    entries.FANNED_OUT: _fanned_out,
     **dict.fromkeys(REOPENINGS, _reopened),
 }
 
 
 #: The run may have waited with a step that ends without an attempt.
-_WAKES = SETTLED_BY_OPERATOR | {EXPIRED}
+_WAKES = SETTLED_BY_OPERATOR | {entries.EXPIRED}
 
 
 # -- a step -----------------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def _step_entry(run: RebuiltRun, entry: HistoryEntry) -> None:
     status = STATUS_AFTER[entry.what]
     step = run.steps.get(path)
     # A compensation that was cancelled with its workflow starts again with that of the run.
-    if step is None or entry.what == "continued" or (step.status == statuses.CANCELLED and "kind" in detail):
+    if step is None or entry.what == entries.CONTINUED or (step.status == statuses.CANCELLED and "kind" in detail):
         step = run.steps[path] = RebuiltStep(detail["kind"], status)
     step.status = status
     step.completed_at = entry.at if status in STEP_TERMINAL else None
@@ -194,14 +195,14 @@ def _keep(step: RebuiltStep, entry: HistoryEntry) -> None:
     detail = entry.detail
     if step.status in STEP_TERMINAL or "result" in detail:
         step.result = detail.get("result")
-    if step.status in STEP_TERMINAL or entry.what in ("retried", "fell_back"):
+    if step.status in STEP_TERMINAL or entry.what in (entries.RETRIED, entries.FELL_BACK):
         step.error = detail.get("error")
-    if entry.what == "fell_back":
+    if entry.what == entries.FELL_BACK:
         step.fallback = detail["fallback"]
     step.item = detail.get("item", step.item)
     step.queue, step.priority = detail.get("queue", step.queue), detail.get("priority", step.priority)
     step.begun_after = detail.get("begun_after", step.begun_after)
-    step.end_order = None if entry.what == "given_up" else detail.get("end_order", step.end_order)
+    step.end_order = None if entry.what == entries.GIVEN_UP else detail.get("end_order", step.end_order)
 
 
 def _keep_state(run: RebuiltRun, step: RebuiltStep, entry: HistoryEntry) -> None:
@@ -209,13 +210,18 @@ def _keep_state(run: RebuiltRun, step: RebuiltStep, entry: HistoryEntry) -> None
         step.state = entry.detail.get("state", None if entry.what in SET_STATE else step.state)
 
 
+#: Ends of an attempt that does not use up one.
+_NOT_COUNTED = {
+    *(entries.SUSPENDED, entries.WAITS_FOR_EXTERNAL, entries.HANDED_BACK, entries.TAKEN_OVER, entries.POSTPONED),
+}
+
+
 def _count(step: RebuiltStep, entry: HistoryEntry) -> None:
-    match entry.what:
-        case "claimed":
-            step.attempts, step.executor, step.started_at = entry.detail["attempt"], entry.by, entry.at
-        case "suspended" | "waits_for_external" | "handed_back" | "taken_over" | "postponed":
-            step.attempts -= 1
-            # A flow that waits has come further than the attempts that were lost.
-            step.lost = 0 if entry.what == "suspended" else step.lost + (entry.what == "taken_over")
-        case _:
-            step.attempts = entry.detail.get("attempts", step.attempts)
+    if entry.what == entries.CLAIMED:
+        step.attempts, step.executor, step.started_at = entry.detail["attempt"], entry.by, entry.at
+    elif entry.what in _NOT_COUNTED:
+        step.attempts -= 1
+        # A flow that waits has come further than the attempts that were lost.
+        step.lost = 0 if entry.what == entries.SUSPENDED else step.lost + (entry.what == entries.TAKEN_OVER)
+    else:
+        step.attempts = entry.detail.get("attempts", step.attempts)

@@ -14,6 +14,7 @@ from rival_client.db.log_tables import history
 from rival_client.db.run_tables import in_status, runs, steps
 from rival_client.db.types import after
 from rival_client.model import statuses
+from rival_client.model.history_entries import TAKEN_OVER
 from rival_client.sql.run_counts import CAP, Count
 
 #: A row that was due this long ago has been looked at by no keeper.
@@ -159,6 +160,6 @@ def _versions(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple
 def takeovers(connection: Connection, since: dt.datetime) -> Count:
     """Attempts that were taken over lately, among the newest entries of all histories."""
     newest = select(history.c.what, history.c.at).order_by(history.c.id.desc()).limit(20 * CAP).subquery()
-    wanted = (newest.c.what == "taken_over", newest.c.at >= since)
+    wanted = (newest.c.what == TAKEN_OVER, newest.c.at >= since)
     number = connection.scalar(select(func.count()).select_from(newest).where(*wanted)) or 0
     return Count(min(number, CAP), number > CAP)

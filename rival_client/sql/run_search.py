@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, tu
 
 from rival_client.db.run_tables import in_status, labels, runs
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
+from rival_client.model import arguments, statuses
 from rival_client.model.json_match import holds
 from rival_client.model.labels import labels as checked_labels
 from rival_client.model.records import Run
@@ -29,7 +29,7 @@ from rival_client.sql.run_reads import run_of
 #: Runs that a search looks at in one statement.
 WINDOW = 4000
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
-_WITH_ERROR = ("failed", "running", "suspended", "cancelled")
+_WITH_ERROR = (statuses.FAILED, statuses.RUNNING, statuses.SUSPENDED, statuses.CANCELLED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,8 @@ def suspend_run(connection: Connection, run_id: str, path: str) -> str | None:
     if above := composites_above(path):
         lanes = select(true()).where(steps.c.run_id == run_id, steps.c.path.in_(above), steps.c.kind.in_(WITH_LANES))
         suspend = suspend.where(~lanes.exists())
-    return "suspended" if connection.execute(suspend.values(status=statuses.SUSPENDED)).rowcount == 1 else None
+    suspended = connection.execute(suspend.values(status=statuses.SUSPENDED)).rowcount == 1
+    return statuses.SUSPENDED if suspended else None
 
 
 def composites_above(path: str) -> list[str]:
@@ -98,7 +99,7 @@ class Arrival:
 
     @property
     def status(self) -> str:
-        return "failed" if self.error else "completed"
+        return statuses.FAILED if self.error else statuses.COMPLETED
 
     @property
     def values(self) -> dict[str, Any]:

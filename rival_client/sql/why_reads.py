@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 
 from rival_client.db.run_tables import attempts, runs
 from rival_client.db.types import now
-from rival_client.model.history_entries import POSTPONED
+from rival_client.model.history_entries import CANCELLED, POSTPONED
 from rival_client.model.kinds import CHILD, CHILD_RESULT
 from rival_client.model.records import Run
 from rival_client.model.statuses import WAITING_RETRY
@@ -91,7 +91,7 @@ def _attempts(connection: Connection, run_id: str, path: str) -> int:
 
 def _ended_by(connection: Connection, run_id: str) -> str | None:
     last = read_newest(connection, run_id, limit=1)
-    return last[0].by if last and last[0].what == "cancelled" else None
+    return last[0].by if last and last[0].what == CANCELLED else None
 
 
 def _near(connection: Connection, run_id: str, found: list[OpenStep]) -> dict[str, NearMiss]:

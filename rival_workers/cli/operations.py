@@ -9,6 +9,7 @@ import click
 
 from rival_client.api.bulk import Verb
 from rival_client.api.client import Rival
+from rival_client.model import statuses
 from rival_client.model.records import Reopened
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
@@ -163,7 +164,7 @@ def _settle(rival: Rival, verb: Verb, run_id: str | None, options: VerbOptions, 
         return in_bulk(rival, verb, options, **arguments)
     if options.dry_run:
         return print_outcomes(rival.bulk(verb, [run_id], dry_run=True, by=options.by, **arguments), options)
-    step, status = arguments["step"], "skipped" if verb == "skip" else "completed"
+    step, status = arguments["step"], statuses.SKIPPED if verb == "skip" else statuses.COMPLETED
     if verb == "skip":
         rival.skip(run_id, step, reason=arguments["reason"], by=options.by)
     else:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rival_client.model import statuses
 from rival_client.model.records import Run, RunState, Step, WorkflowInfo
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -22,15 +23,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 _UNLIMITED = 2000
 _MAX_ERROR = 10_000
 _STYLES = {
-    "pending": "dim",
-    "running": "cyan",
-    "waiting_retry": "yellow",
-    "waiting": "yellow",
-    "suspended": "yellow",
-    "completed": "green",
-    "skipped": "green dim",
-    "failed": "red",
-    "cancelled": "magenta",
+    statuses.PENDING: "dim",
+    statuses.RUNNING: "cyan",
+    statuses.WAITING_RETRY: "yellow",
+    statuses.WAITING: "yellow",
+    statuses.SUSPENDED: "yellow",
+    statuses.COMPLETED: "green",
+    statuses.SKIPPED: "green dim",
+    statuses.FAILED: "red",
+    statuses.CANCELLED: "magenta",
     # of `rival doctor`
     "ok": "green",
     "warn": "yellow",

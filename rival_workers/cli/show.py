@@ -136,8 +136,8 @@ def _folded(composite: Step, counts: Mapping[str, int], depth: int) -> tuple[Any
 
 
 def _words(counts: Mapping[str, int], begun: int | None) -> str:
-    done = counts.get("completed", 0) + counts.get("skipped", 0)
-    failed, cancelled = counts.get("failed", 0), counts.get("cancelled", 0)
+    done = sum(counts.get(status, 0) for status in statuses.DONE)
+    failed, cancelled = counts.get(statuses.FAILED, 0), counts.get(statuses.CANCELLED, 0)
     still_open = sum(counts.values()) - done - failed - cancelled
     running = still_open if begun is None else max(0, begun - (sum(counts.values()) - still_open))
     numbers = {
@@ -156,7 +156,7 @@ def _indent(depth: int) -> str:
 
 def status_of(step: Step) -> str:
     """A composite's row has status `waiting` while its steps run."""
-    return "running" if step.is_composite and step.status == statuses.WAITING else step.status
+    return statuses.RUNNING if step.is_composite and step.status == statuses.WAITING else step.status
 
 
 def _step(step: Step, depth: int) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from rival_workers.dashboard.values import Veil, fields, moment, moments
 
 __all__ = ["attempt_view", "count_view", "error_view", "row_view", "run_view", "step_view"]
 
-_BUSY_FIRST = ("running", "waiting_retry", "waiting", "pending")
+_BUSY_FIRST = (statuses.RUNNING, statuses.WAITING_RETRY, statuses.WAITING, statuses.PENDING)
 
 
 def count_view(count: Count) -> dict[str, Any]:
@@ -217,7 +217,8 @@ def _open_for(step: Step) -> float | None:
 def _waits_of(step: Step) -> str | None:
     if step.completed_at is not None:
         return None
-    return {"pending": "worker", "waiting_retry": "retry", "waiting": waits_for(step.kind)}.get(step.status)
+    what = {statuses.PENDING: "worker", statuses.WAITING_RETRY: "retry", statuses.WAITING: waits_for(step.kind)}
+    return what.get(step.status)
 
 
 def attempt_view(one: Attempt, run_id: str, veil: Veil, *, traceback: bool = False) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Generic, get_args, get_origin, get_type_hints
 
 from typing_extensions import TypeVar
 
+from rival_client.model import statuses
 from rival_client.model.statuses import StepStatus
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.nodes import LoopNode, WorkflowNode, bodies
@@ -25,7 +26,7 @@ class StepView(Generic[T_co]):
     def __init__(
         self,
         step_name: str | None = None,
-        status: StepStatus = "pending",
+        status: StepStatus = statuses.PENDING,
         result: Any = None,
         state: dict[str, Any] | None = None,
         restore: Callable[[Any], Any] | None = None,

@@ -15,7 +15,7 @@ from rival_workers.engine.plan import Plan
 
 WIDTH = 60
 #: Status -> symbol in the bar of a step.
-SYMBOLS = {"pending": "░", "running": "█", "waiting": "·", "waiting_retry": "╌"}
+SYMBOLS = {statuses.PENDING: "░", statuses.RUNNING: "█", statuses.WAITING: "·", statuses.WAITING_RETRY: "╌"}
 
 
 @dataclass

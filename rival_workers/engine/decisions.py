@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.breakers import Breaker
 from rival_client.model.error_names import names_of
@@ -35,7 +36,7 @@ class End:
     error: dict[str, Any] | None = None
     #: A hard failure fails the run; a soft one (behavior="continue") does not.
     hard: bool = False
-    outcome: str = "completed"
+    outcome: str = entries.COMPLETED
     items: tuple[Json, ...] = ()
     #: A hard failure that operators find among the dead letters.
     dead_letter: bool = False
@@ -63,7 +64,7 @@ class Retry:
     delay: float
     error: dict[str, Any] = field(default_factory=dict)
     state: Json | None = None
-    outcome: str = "failed"
+    outcome: str = entries.FAILED
     #: As of an End.
     fallback: dict[str, Any] | None = None
     #: The retries that the run may make in all.
@@ -90,7 +91,7 @@ class FallBack:
     error: dict[str, Any]
     fallback: dict[str, Any]
     state: Json | None = None
-    outcome: str = "failed"
+    outcome: str = entries.FAILED
     status: Literal["waiting"] = statuses.WAITING
 
 
@@ -176,7 +177,7 @@ def _instead(fallback: Fallback, outcome: Failure) -> Decision:
 def timed_out(config: StepConfig, error: dict[str, Any], state: Json | None = None) -> Failure:
     """The step's `on_timeout` decides about a retry; without it, a timeout is an exception like any other."""
     kinds = (error.get("type", "StepTimeout"), *_TIMEOUT)
-    return Failure(error, state=state, outcome="timed_out", kinds=kinds)
+    return Failure(error, state=state, outcome=entries.TIMED_OUT, kinds=kinds)
 
 
 def revoked(task_id: str, attempt: int) -> Failure:
@@ -185,7 +186,7 @@ def revoked(task_id: str, attempt: int) -> Failure:
         f"task {task_id!r} was revoked (in Flower, or by `celery control revoke`). The step's max_attempts decides "
         "whether it is tried again; `rival cancel` ends a run."
     )
-    return Failure({"type": "TaskRevoked", "message": message, "attempt": attempt}, "retry", outcome="revoked")
+    return Failure({"type": "TaskRevoked", "message": message, "attempt": attempt}, "retry", outcome=entries.REVOKED)
 
 
 def refused_by(breaker: Breaker, attempt: int) -> Failure:

@@ -130,8 +130,9 @@ class _Reading:
             return (RetryWith(open_node(place.node, base)[0], end.overrides),)
         if end.status == statuses.FAILED and on_failure != "skip":
             dead = _dead_letter(base, on_failure == "dead_letter")
-            return EndFallback(base, "failed"), *dead, *self._fail(place, base)
-        return EndFallback(base, "skipped" if end.status == statuses.FAILED else end.status), *self._go_on(place, base)
+            return EndFallback(base, statuses.FAILED), *dead, *self._fail(place, base)
+        status = statuses.SKIPPED if end.status == statuses.FAILED else end.status
+        return EndFallback(base, status), *self._go_on(place, base)
 
     def answered(self, base: str, role: str, end: End) -> Effects:
         """The result of a composite's function decides how the composite continues; its failure fails the composite."""
@@ -163,7 +164,7 @@ class _Reading:
         up, iteration = paths.above(path)
         match place.parent.node:
             case ParallelNode() | ForEachNode():
-                return self._lane_over(place.parent, up, iteration, "completed")
+                return self._lane_over(place.parent, up, iteration, statuses.COMPLETED)
             case LoopNode(mode="until") as loop:
                 return (OpenRow(f"{up}[{iteration}]!until", kinds.CONDITION),)
             case LoopNode() as loop:
@@ -269,7 +270,7 @@ class _Reading:
             case ParallelNode(on_failure="cancel") | ForEachNode(on_failure="cancel"):
                 return CancelBelow(up), *self._close_failed(place.parent, up)
             case ParallelNode() | ForEachNode():
-                return self._lane_over(place.parent, up, iteration, "failed")
+                return self._lane_over(place.parent, up, iteration, statuses.FAILED)
         return self._close_failed(place.parent, up)
 
     def failed_as_a_whole(self) -> Effects:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rival_client.model.history_entries import FAILED
 from rival_client.model.payload import Json
 from rival_client.model.step_config import Backoff
 from rival_workers.errors import Behavior
@@ -34,7 +35,7 @@ class Failure:
     backoff: Backoff | None = None
     state: Json | None = None
     #: How the attempt is listed: failed, timed_out, lost, revoked.
-    outcome: str = "failed"
+    outcome: str = FAILED
     #: The names of the exception: its class, those that it is made from, and its code.
     kinds: tuple[str, ...] = ()
     #: The step was not called, and is skipped.

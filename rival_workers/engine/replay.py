@@ -13,12 +13,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import CHILD, CHILD_RESULT, VALUE
 from rival_client.model.payload import Json, load
 from rival_workers.errors import FlowChanged
 
-_HISTORY_NAMES = {"waiting_retry": "retried", "cancelled": "given_up"}
+_HISTORY_NAMES = {statuses.WAITING_RETRY: entries.RETRIED, statuses.CANCELLED: entries.GIVEN_UP}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ widens the second. `no_retry_on` wins over `retry_on`, and a StepError over both
 from __future__ import annotations
 
 from rival_client.model.error_names import matching
+from rival_client.model.history_entries import TIMED_OUT
 from rival_client.model.step_config import Backoff, StepConfig
 from rival_workers.engine.outcomes import Failure
 
@@ -36,7 +37,7 @@ def _refused(config: StepConfig, outcome: Failure) -> str | None:
     """Why the error does not lead to a retry, however many attempts are left."""
     if outcome.is_chosen:
         return None if outcome.behavior == "retry" else f"its StepError says behavior={outcome.behavior!r}"
-    if outcome.outcome == "timed_out" and config.on_timeout is not None:
+    if outcome.outcome == TIMED_OUT and config.on_timeout is not None:
         return None if config.on_timeout == "retry" else "on_timeout is 'stop'"
     named = matching(config.no_retry_on, outcome.kinds)
     if named is not None:
@@ -45,7 +46,7 @@ def _refused(config: StepConfig, outcome: Failure) -> str | None:
         return None if matching(config.retry_on, outcome.kinds) else "retry_on does not name it"
     if config.max_retries is not None:
         return None
-    asks = "on_timeout='retry'" if outcome.outcome == "timed_out" else "StepError(behavior='retry')"
+    asks = "on_timeout='retry'" if outcome.outcome == TIMED_OUT else "StepError(behavior='retry')"
     return f"that takes {asks}, max_retries or retry_on"
 
 

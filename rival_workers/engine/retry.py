@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from rival_client.model import statuses
-from rival_client.model.kinds import ITEM, SOFT_HANDLER
+from rival_client.model.kinds import ITEM, SOFT_HANDLER, STEP
 from rival_client.model.statuses import DONE, STOPPED
 from rival_workers.engine import paths
 from rival_workers.engine.effects import OpenRow
@@ -46,7 +46,7 @@ def plan_from(plan: Plan, rows: Mapping[str, Row], *targets: str, kept: Collecti
     left = {at: row for at, row in rows.items() if at not in deleted}
     begin = [path for path in after.earliest if path in targets or not _begins_item(plan, path)]
     stopped = {at: replace(left[at], status=statuses.CANCELLED) for at in {*after.around, *found.stopped} & left.keys()}
-    opened = {path: Row(path, "step", "pending") for path in begin}
+    opened = {path: Row(path, STEP, statuses.PENDING) for path in begin}
     planner = _Planner(plan, {**left, **stopped, **opened})
     planner.result.deleted += sorted(deleted)
     planner.result.opens += (one for path in begin for one in open_at(plan, path))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import ITEM
 from rival_client.model.records import Attempt, HistoryEntry, RunState, Step
@@ -64,7 +65,7 @@ class _Reading:
 
     def start(self) -> Iterator[TimelineEntry]:
         if self._state.started_at is not None:
-            yield TimelineEntry(self._since(self._state.started_at) or 0.0, None, "started")
+            yield TimelineEntry(self._since(self._state.started_at) or 0.0, None, entries.STARTED)
 
     def end(self) -> Iterator[TimelineEntry]:
         state = self._state
@@ -98,7 +99,7 @@ class _Reading:
     def of_history(self, history: list[HistoryEntry]) -> Iterator[Dated]:
         """What neither attempts nor steps contain."""
         for found in history:
-            if found.what == "late_result_refused":
+            if found.what == entries.LATE_RESULT_REFUSED:
                 yield self._entry(found.at, found.path, found.what, attempt=found.detail.get("attempt"))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 
 from rival_client.api.client import Rival
 from rival_client.errors import RivalError
+from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import HANDLER
 from rival_client.model.records import RunState, Step
@@ -73,7 +74,7 @@ def _steps(state: RunState) -> dict[str, Step]:
 def _retried(state: RunState) -> bool:
     steps = _steps(state)
     outcomes = [attempt.outcome for attempt in state.attempts if attempt.path == "charge"]
-    charged = steps["charge"].attempts == 3 and outcomes[:2] == ["failed", "failed"]
+    charged = steps["charge"].attempts == 3 and outcomes[:2] == [entries.FAILED, entries.FAILED]
     return state.status == statuses.COMPLETED and charged and steps["notify"].result["sent_to"] == "ada@example.com"
 
 
@@ -84,7 +85,7 @@ def _skipped(state: RunState) -> bool:
 def _timed_out(state: RunState) -> bool:
     outcomes = [attempt.outcome for attempt in state.attempts if attempt.path == "render"]
     rendered = state.status == statuses.COMPLETED and _steps(state)["render"].result == {"pages": 12}
-    return rendered and outcomes[0] == "timed_out" and _steps(state)["render"].attempts == 2
+    return rendered and outcomes[0] == entries.TIMED_OUT and _steps(state)["render"].attempts == 2
 
 
 def _taken_over(state: RunState) -> bool:

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from rival_client.model import statuses
 from rival_client.model.kinds import HANDLER, INTERNAL
 from rival_client.model.records import RunState, Step
 from rival_workers.cli.demo.scenario import DemoRun, View
@@ -18,14 +19,14 @@ from rival_workers.cli.show import status_of
 
 #: Status -> symbol and style.
 _SYMBOLS = {
-    "pending": ("○", "dim"),
-    "running": ("●", "cyan"),
-    "waiting_retry": ("↻", "yellow"),
-    "waiting": ("…", "yellow"),
-    "completed": ("✓", "green"),
-    "skipped": ("»", "green dim"),
-    "failed": ("✗", "red"),
-    "cancelled": ("⊘", "magenta"),
+    statuses.PENDING: ("○", "dim"),
+    statuses.RUNNING: ("●", "cyan"),
+    statuses.WAITING_RETRY: ("↻", "yellow"),
+    statuses.WAITING: ("…", "yellow"),
+    statuses.COMPLETED: ("✓", "green"),
+    statuses.SKIPPED: ("»", "green dim"),
+    statuses.FAILED: ("✗", "red"),
+    statuses.CANCELLED: ("⊘", "magenta"),
 }
 
 
@@ -47,7 +48,7 @@ def _is_shown(step: Step) -> bool:
 
 
 def _mark(name: str, step: Step | None) -> Text:
-    symbol, style = _SYMBOLS[status_of(step) if step else "pending"]
+    symbol, style = _SYMBOLS[status_of(step) if step else statuses.PENDING]
     tries = f"({step.attempts})" if step and step.attempts > 1 else ""
     lost = "(worker lost)" if step and step.lost else ""
     return Text(f"{symbol}{name}{tries}{lost}  ", style=style)

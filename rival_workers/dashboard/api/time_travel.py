@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.model.history_entries import REOPENINGS
+from rival_client.model.history_entries import FANNED_OUT, REOPENINGS
 from rival_client.model.kinds import FLOW, ITEM, STEP
 from rival_client.model.rebuild import RebuiltStep, rebuild
 from rival_client.model.records import HistoryEntry
@@ -71,7 +71,7 @@ def as_columns(entries: Sequence[HistoryEntry], start: int) -> dict[str, Any]:
 
 
 def _kind(entry: HistoryEntry) -> str:
-    return ITEM if entry.what == "fanned_out" else str(entry.detail.get("kind", STEP))
+    return ITEM if entry.what == FANNED_OUT else str(entry.detail.get("kind", STEP))
 
 
 def as_it_was(entries: Sequence[HistoryEntry], veil: Veil) -> dict[str, Any]:

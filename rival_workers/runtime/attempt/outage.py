@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from rival_client.errors import DatabaseError, DatabaseRefused
+from rival_client.model import statuses
 from rival_client.model.records import Step
 from rival_workers.runtime.attempt.runs_in_hand import Commits
 from rival_workers.runtime.executor import Executor
@@ -94,7 +95,7 @@ class AttemptReads:
             seen = self._store.token_of(claim.run_id, claim.path)
         except DatabaseError:
             return False
-        return seen is None or seen[:2] != ("running", claim.token)
+        return seen is None or seen[:2] != (statuses.RUNNING, claim.token)
 
     def _kept(self, read: Callable[[], T]) -> T:
         try:

@@ -133,7 +133,7 @@ class AttemptPipeline(Claiming, StepCalls):
             return self._late(attempt.position), None
         if self._timed_out and attempt.claim in self._timed_out:
             self._timed_out.discard(attempt.claim)
-            self._hooks.call(attempt, "on_timeout", outcome="timed_out")
+            self._hooks.call(attempt, "on_timeout", outcome=entries.TIMED_OUT)
         if isinstance(outcome, Failure):
             return (yield from self._settle_failure(attempt, outcome, deadline))
         try:
@@ -230,7 +230,7 @@ class AttemptPipeline(Claiming, StepCalls):
             return bool(done)
             yield  # a generator, as every commit of an outcome
 
-        landed = yield from self._outage.land(position.claim, "waiting_retry", commit)
+        landed = yield from self._outage.land(position.claim, statuses.WAITING_RETRY, commit)
         if landed == "late":
             return self._late(position), None
         if spent:

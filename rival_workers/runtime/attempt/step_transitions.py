@@ -16,6 +16,8 @@ from typing import Any
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseError
+from rival_client.model import history_entries as entries
+from rival_client.model import statuses
 from rival_client.model.history_entries import EXPIRED
 from rival_client.model.kinds import STEP
 from rival_client.model.payload import Json
@@ -121,7 +123,7 @@ class StepTransitions:
     def log_end(self, position: Position, finished: FinishResult | None) -> None:
         """Log the run if the commit has failed it."""
         run_id = position.claim.run_id
-        if finished is None or finished.ended_as != "failed":
+        if finished is None or finished.ended_as != statuses.FAILED:
             return
         try:
             log_failed_run(run_id, position.workflow, *self._store.failure_of(run_id))
@@ -207,7 +209,7 @@ class StepTransitions:
         left = self.left(position)
         if left is not None and left <= _AT_ONCE:
             exceeded = deadline_exceeded(config, position.attempt) | self._written_at(position)
-            return self._apply(position, Failure(exceeded, outcome="timed_out"))
+            return self._apply(position, Failure(exceeded, outcome=entries.TIMED_OUT))
         error = timeout_error(config, position.attempt, heartbeat) | self._written_at(position)
         return self._apply(position, timed_out(config, error))
 
@@ -229,7 +231,7 @@ class StepTransitions:
             return self._apply(position, outcome)
         if not done:
             return False
-        if outcome.outcome == "timed_out":
+        if outcome.outcome == entries.TIMED_OUT:
             self.count_failure(position, outcome, TIMER)
         failed = failed_attempt(position, outcome, decision)
         self.failures.store(failed)
@@ -303,7 +305,7 @@ class StepTransitions:
     def _fail_lost(self, position: Position, error: dict[str, Any]) -> None:
         config = position.config
         has_fallen_back = config.fallback is not None and self.has_fallen_back(position)
-        decision = final(config, Failure(error, outcome="lost"), has_fallen_back=has_fallen_back)
+        decision = final(config, Failure(error, outcome=entries.LOST), has_fallen_back=has_fallen_back)
         if isinstance(decision, Retry):
             self.retry(position, decision)
         else:

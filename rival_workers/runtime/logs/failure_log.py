@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.records import LogEntry
 from rival_client.model.step_config import StepConfig
@@ -82,7 +83,7 @@ def failed_attempt(position: Position, outcome: Failure, decision: Decision) -> 
 def describe(one: Failing, outcome: Failure, decision: Decision, *, in_flow: bool = False) -> FailedAttempt:
     """`in_flow`: the flow may catch the failure, so it is only a warning."""
     most = effective_max(configured_max(one.config), outcome.max_attempts if outcome.behavior == "retry" else None)
-    what = {"timed_out": "timed out", "revoked": "was revoked"}.get(outcome.outcome, "failed")
+    what = {entries.TIMED_OUT: "timed out", entries.REVOKED: "was revoked"}.get(outcome.outcome, "failed")
     after = _next(one, outcome, decision)
     follows = f"attempt {one.attempt} of {max(most, one.attempt)} {what}, {after}"
     level = "error" if isinstance(decision, End) and decision.hard and not in_flow else "warning"

@@ -66,7 +66,7 @@ class FinishCall:
     def lane(self) -> tuple[str, str, OpenRow] | None:
         """The item that ends, its composite, and the one step that opens for the next item."""
         match self.advance.effects:
-            case (Close(item, "completed", Carried()), Join(path=join, stops=False, each=(opening,))):
+            case (Close(item, statuses.COMPLETED, Carried()), Join(path=join, stops=False, each=(opening,))):
                 return (item, join, opening) if self.advance.opens_plainly(opening) else None
         return None
 

@@ -95,7 +95,7 @@ def open_run(connection: Connection, run_id: str, at_least: int) -> None:
 
 def revive_steps(connection: Connection, run_id: str, revived: Iterable[Revived]) -> None:
     # A flow enters its wait for an event again when it reaches it: it knows the topics.
-    status = case((steps.c.kind == FLOW_WAIT, "pending"), else_="waiting")
+    status = case((steps.c.kind == FLOW_WAIT, statuses.PENDING), else_=statuses.WAITING)
     again = {
         "status": status,
         "completed_at": None,

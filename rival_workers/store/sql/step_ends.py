@@ -46,7 +46,7 @@ def _verb(claim: Claim, end: End | FallBack, of_attempt: str, of_timeout: str) -
 
 def write_end(writer: HistoryWriter, path: str, end: End | FallBack) -> None:
     """A failure that does not fail the step is recorded with its own entry, then with what the step does instead."""
-    if end.status != statuses.FAILED and end.outcome not in ("completed", "failed"):
+    if end.status != statuses.FAILED and end.outcome not in (entries.COMPLETED, entries.FAILED):
         error = end.error if isinstance(end, FallBack) else end.attempt_error or end.error
         writer.add(end.outcome, path, error=error)
     if isinstance(end, FallBack):

@@ -134,7 +134,7 @@ class StepTransitionsSql(LimitedStartsSql):
         step, slots = leave_running(connection, claim, verb, end.status, values, *ATTEMPT_COLUMNS, steps.c.kind)
         if step is None:
             return None
-        failed = end.outcome != "completed"
+        failed = end.outcome != entries.COMPLETED
         if end.outcome == entries.EXPIRED:
             # It may have waited at the gate of a limit, and the whole run with it.
             slots += withdraw(connection, claim.run_id, [claim.path])
@@ -191,7 +191,7 @@ class StepTransitionsSql(LimitedStartsSql):
                 return BudgetSpent(retry.budget or 0)
             record_attempt(connection, claim, step, retry.outcome, retry.error)
             told = HistoryWriter(connection, claim.run_id, _who(claim, step, retry.outcome))
-            if retry.outcome != "failed":
+            if retry.outcome != entries.FAILED:
                 told.add(retry.outcome, claim.path, error=retry.error)
             if retry.fallback is not None:
                 told.add(entries.FELL_BACK, claim.path, fallback=retry.fallback, error=retry.error, state=retry.state)
@@ -227,11 +227,11 @@ class StepTransitionsSql(LimitedStartsSql):
 
     def take_over_step(self, claim: Claim) -> int | None:
         """The executor of the attempt is lost: the step is pending again, and the loss is counted."""
-        return self._start_again(claim, "take_over_step", "taken_over", lost=1)
+        return self._start_again(claim, "take_over_step", entries.TAKEN_OVER, lost=1)
 
     def hand_back_step(self, claim: Claim) -> int | None:
         """The executor cannot finish the attempt: the step is pending again."""
-        return self._start_again(claim, "hand_back_step", "handed_back", lost=0)
+        return self._start_again(claim, "hand_back_step", entries.HANDED_BACK, lost=0)
 
     def _start_again(self, claim: Claim, verb: str, outcome: str, *, lost: int) -> int | None:
         """Without using up an attempt."""
@@ -301,7 +301,7 @@ def _who(claim: Claim, step: Row[Any], outcome: str) -> str | None:
     """The actor: the executor of the attempt, or what ended the attempt."""
     if claim.guard == "timeout_token":
         return TIMER
-    actors: dict[str, str | None] = {"lost": KEEPER, "revoked": REVOKE}
+    actors: dict[str, str | None] = {entries.LOST: KEEPER, entries.REVOKED: REVOKE}
     return actors.get(outcome, step.executor_id)
 
 

@@ -44,7 +44,7 @@ def due_tickets(connection: Connection, options: SweepOptions) -> list[Row[Any]]
         .returning(
             tickets.c.run_id,
             func.nullif(tickets.c.path, "").label("path"),
-            literal("waiting").label("status"),
+            literal(statuses.WAITING).label("status"),
             tickets.c.token,
             literal(0).label("timeout"),
             tickets.c.attempt - 1,

@@ -12,6 +12,7 @@ from typing import Any
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.db.database import Database
+from rival_client.db.database_errors import repeating_conflicts
 from rival_client.errors import NotPossible
 from rival_client.model import statuses
 from rival_client.model.arguments import MAX_INT
@@ -27,16 +28,22 @@ from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, EndStatus
 from rival_workers.engine.policies import Policies
 from rival_workers.store.operator_records import Operated, Order
+from rival_workers.store.sql.operator import OperatorSql
+from rival_workers.store.sql.orphans import OrphansSql
 from rival_workers.store.sql.reopened_runs import policies_of
-from rival_workers.store.sql_store import SqlStore
 
 #: Children that are cancelled before the run continues; if there are more, keepers cancel the rest.
 _ORPHANS_AT_ONCE = 1000
 
 
+@repeating_conflicts
+class OperatorStore(OperatorSql, OrphansSql):
+    """The parts of the store that the verbs need."""
+
+
 class Operator:
     def __init__(self, database: Database, doorbell: Doorbell, settings: Settings) -> None:
-        self._store = SqlStore(database, ring_grace=settings.ring_grace, max_payload=settings.max_payload)
+        self._store = OperatorStore(database, ring_grace=settings.ring_grace, max_payload=settings.max_payload)
         self._doorbell = doorbell
 
     def retry(self, run_id: str, by: str, **how: Any) -> Reopened:

@@ -8,7 +8,9 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from functools import wraps
+from inspect import isfunction
+from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -50,6 +52,23 @@ def repeat_conflicts(operation: Callable[[], T]) -> T:
         except DatabaseBusy:
             time.sleep(random.uniform(0, min(_CONFLICT_PAUSE, 0.01 * 2**tried)))
     return operation()
+
+
+def repeating_conflicts(store: type[T]) -> type[T]:
+    """Each public method is one operation in one transaction: repeat it when it lost against another transaction."""
+    for name in dir(store):
+        method = getattr(store, name)
+        if not name.startswith("_") and isfunction(method):
+            setattr(store, name, _repeated(method))
+    return store
+
+
+def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def operation(*args: Any, **kwargs: Any) -> Any:
+        return repeat_conflicts(lambda: method(*args, **kwargs))
+
+    return operation
 
 
 def translated(url: str | None, error: Exception) -> DatabaseError:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from inspect import isfunction
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client.db.database import Database
-from rival_client.db.database_errors import repeat_conflicts
+from rival_client.db.database_errors import repeating_conflicts
 from rival_client.db.log_tables import logs
 from rival_client.db.run_tables import runs, workflows
 from rival_client.db.types import now
 from rival_client.model.limits import Limit
-from rival_client.model.payload import DEFAULT_LIMIT, serialise
-from rival_client.model.queues import Priority, ServedQueues, level_of
+from rival_client.model.payload import serialise
+from rival_client.model.queues import Priority, level_of
 from rival_client.model.records import LogEntry, WorkflowInfo
 from rival_client.sql.history import record
 from rival_client.sql.limit_rows import register_limit
@@ -37,28 +34,10 @@ from rival_workers.store.sql.flows import FlowsSql
 from rival_workers.store.sql.idempotency import IdempotencySql
 from rival_workers.store.sql.maintenance import MaintenanceSql
 from rival_workers.store.sql.operator import OperatorSql
+from rival_workers.store.sql.orphans import OrphansSql
 from rival_workers.store.sql.retention import RetentionSql
 from rival_workers.store.sql.schedules import SchedulesSql
 from rival_workers.store.sql.sweeps import SweepsSql
-
-AnyStore = TypeVar("AnyStore")
-
-
-def repeating_conflicts(store: type[AnyStore]) -> type[AnyStore]:
-    """Each public method is one operation in one transaction: repeat it when it lost against another transaction."""
-    for name in dir(store):
-        method = getattr(store, name)
-        if not name.startswith("_") and isfunction(method):
-            setattr(store, name, _repeated(method))
-    return store
-
-
-def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def operation(*args: Any, **kwargs: Any) -> Any:
-        return repeat_conflicts(lambda: method(*args, **kwargs))
-
-    return operation
 
 
 @repeating_conflicts
@@ -66,6 +45,7 @@ class SqlStore(
     ClaimsSql,
     ExpirySql,
     MaintenanceSql,
+    OrphansSql,
     ExecutorsSql,
     RetentionSql,
     SweepsSql,
@@ -79,22 +59,6 @@ class SqlStore(
     IdempotencySql,
     GroupCommits,
 ):
-    def __init__(
-        self,
-        database: Database,
-        *,
-        ring_grace: float = 10.0,
-        near: float = 30.0,
-        max_payload: int = DEFAULT_LIMIT,
-        served: ServedQueues | None = None,
-    ) -> None:
-        """`served`: the queues of the worker. It claims no step of another one."""
-        self.database, self.served = database, served or ServedQueues()
-        self.ring_grace, self.near, self.max_payload = ring_grace, near, max_payload
-
-    def close(self) -> None:
-        self.database.dispose()
-
     # -- definitions --------------------------------------------------------------------------------------
 
     def register_workflow(

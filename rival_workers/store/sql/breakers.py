@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, func, select
 
-from rival_client.db.database import Database
 from rival_client.db.failure_tables import breaker_failures, breakers
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after, now
@@ -21,14 +20,13 @@ from rival_client.model.breakers import Breaker, BreakerState
 from rival_client.sql.breakers import NO_PROBE, change_breaker, ensure_breaker, insert_into, lock_breaker
 from rival_client.sql.history import record
 from rival_workers.store.claim_records import BreakerAnswer, Claim
+from rival_workers.store.sql.part import StorePart
 
 #: Parts of the window in which failures are counted together.
 BUCKETS = 10
 
 
-class BreakersSql:
-    database: Database
-
+class BreakersSql(StorePart):
     def ask_breaker(self, breaker: Breaker, claim: Claim, executor: str) -> BreakerAnswer:
         """Before the call. A closed breaker costs one read by primary key."""
         with self.database.autocommit() as connection:

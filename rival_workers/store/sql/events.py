@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, or_, select, true, tuple_, update
 
-from rival_client.db.database import Database
 from rival_client.db.event_tables import deliveries, events, waits
 from rival_client.db.guards import step_can
 from rival_client.db.locks import share_run
@@ -25,6 +24,7 @@ from rival_workers.store.claim_records import ClaimBy, Delivered
 from rival_workers.store.sql.event_waits import Waiting, by_event, fitting_events, hand_over, sending_order
 from rival_workers.store.sql.guards import any_is_past, backed_off, chosen
 from rival_workers.store.sql.locks import lock_topics
+from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sweep_records import DueEvent, SweepOptions
 
 _BATCH = 100
@@ -41,10 +41,7 @@ class TopicsNeeded(Exception):
         self.waits_for = waits_for
 
 
-class EventsSql:
-    database: Database
-    ring_grace: float
-
+class EventsSql(StorePart):
     def deliver_event(self, event_id: str, claim: ClaimBy | None = None) -> Delivered:
         """Make the steps ready that wait for the event. If no step waits, it is kept until it expires. Safe to repeat.
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Select, delete, insert, literal, select, tuple_, update
 
-from rival_client.db.database import Database
 from rival_client.db.fleet_tables import executors
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after, now
@@ -15,12 +14,11 @@ from rival_client.model import history_entries as entries
 from rival_client.sql.history import record
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql.guards import RUNNING, chosen, guard, running_of
+from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sweep_records import ExecutorRow, RunningAttempt
 
 
-class ExecutorsSql:
-    database: Database
-
+class ExecutorsSql(StorePart):
     def add_executor(
         self, executor: str, host: str, pid: int, worker: str, lease: float, queues: Sequence[str] | None = None
     ) -> None:

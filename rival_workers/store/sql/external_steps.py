@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import case, select, update
 
-from rival_client.db.database import Database
 from rival_client.db.locks import share_run
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after, later, now
@@ -21,13 +20,10 @@ from rival_client.sql.wake import suspend_run
 from rival_workers.engine.heartbeat_limits import HeartbeatState
 from rival_workers.store.claim_records import BeatResult, Claim
 from rival_workers.store.sql.guards import after_or_never, earliest, guard, next_look, step_leaves_running
+from rival_workers.store.sql.part import StorePart
 
 
-class ExternalStepsSql:
-    database: Database
-    ring_grace: float
-    near: float
-
+class ExternalStepsSql(StorePart):
     def suspend_external_step(self, claim: Claim, attempt: int, config: StepConfig, state: Json | None) -> int | None:
         """The function has returned, and the step waits for its external system. Returns the new token; None: stale,
         for example because the external system answered first.

@@ -43,15 +43,13 @@ from rival_workers.store.sql.flow_rows import (
     FlowTransaction,
     RingTimes,
 )
-from rival_workers.store.sql.grants import GrantsSql
 from rival_workers.store.sql.locks import lock_topics
+from rival_workers.store.sql.part import StorePart
 
 _ENDED = (statuses.COMPLETED, statuses.SKIPPED, statuses.FAILED)
 
 
-class FlowCommitsSql(GrantsSql):
-    near: float
-
+class FlowCommitsSql(StorePart):
     def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
         """None: the flow has moved on. Safe to repeat: what is over stays as it is, with its order."""
         with self.database.transaction() as connection:

@@ -26,8 +26,8 @@ from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWri
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
 from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, new_state
-from rival_workers.store.sql.grants import GrantsSql
 from rival_workers.store.sql.guards import chosen, leave_running
+from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sql.scopes import below
 
 #: Rows kept by continue_as: the flow's own row, deliveries of broadcast events, and history of the whole run.
@@ -73,9 +73,7 @@ def checkpoint_of(row: Any) -> Checkpoint:
     )
 
 
-class FlowsSql(GrantsSql):
-    near: float
-
+class FlowsSql(StorePart):
     @property
     def ring_times(self) -> RingTimes:
         return RingTimes(self.ring_grace, self.near)

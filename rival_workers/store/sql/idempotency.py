@@ -34,8 +34,8 @@ from rival_client.sql.limit_rows import dialect_of
 from rival_client.sql.wake import suspend_run
 from rival_workers.store.claim_records import Claim, KeyAnswer, KeyClaim
 from rival_workers.store.sql.admission import arrival
-from rival_workers.store.sql.grants import GrantsSql
 from rival_workers.store.sql.guards import guard, leave_running, route_of
+from rival_workers.store.sql.part import StorePart
 
 _STEP = tuple(steps.c[name] for name in ("execution_token", "attempts", "lost", "queue", "priority", "executor_id"))
 _RUN = (runs.c.workflow, runs.c.version, runs.c.priority)
@@ -43,7 +43,7 @@ _RUN = (runs.c.workflow, runs.c.version, runs.c.priority)
 _MORE = 2
 
 
-class IdempotencySql(GrantsSql):
+class IdempotencySql(StorePart):
     def own_key(self, claim: Claim, wanted: KeyClaim) -> KeyAnswer | None:
         """Ask for the key of a running step. Queued: the step waits. None: stale."""
         grants: list[Grant] = []

@@ -19,7 +19,7 @@ from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import EXTERNAL, ITEM
 from rival_client.model.limits import Limit
-from rival_client.model.queues import Route, ServedQueues
+from rival_client.model.queues import Route
 from rival_client.model.timers import EARLY
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED
 from rival_client.sql.gates import Grant
@@ -27,7 +27,6 @@ from rival_client.sql.history import record
 from rival_client.sql.wake import suspend_run, wake_run
 from rival_workers.store.claim_records import Claim, Claimed, NotYet, Queued, Refused, WorkflowVersion
 from rival_workers.store.sql.admission import Admission, Admitted, Applicant, Early, Full, with_gates
-from rival_workers.store.sql.grants import GrantsSql
 from rival_workers.store.sql.guards import (
     FACTS,
     earlier_limit,
@@ -44,6 +43,7 @@ from rival_workers.store.sql.guards import (
     step_starts,
 )
 from rival_workers.store.sql.locks import change_locked
+from rival_workers.store.sql.part import StorePart
 
 _STEP = tuple(
     steps.c[name]
@@ -68,9 +68,7 @@ _RUN = (runs.c.id, runs.c.workflow, runs.c.version, runs.c.input, runs.c.queue, 
 Start = Claimed | NotYet | Queued | WorkflowVersion | None
 
 
-class LimitedStartsSql(GrantsSql):
-    served: ServedQueues
-
+class LimitedStartsSql(StorePart):
     def _claim_limited(
         self,
         claim: Claim,

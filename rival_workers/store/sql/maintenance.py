@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, false, func, literal, or_, select, tuple_, update
 
-from rival_client.db.database import Database
 from rival_client.db.fleet_tables import schedules
 from rival_client.db.limit_tables import tickets
-from rival_client.db.locks import lock_run
 from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import now
-from rival_client.errors import RunNotFound
-from rival_client.model import statuses
-from rival_client.model.queues import Route
 from rival_client.model.run_policies import Rulebook
-from rival_client.sql import orphans as orphan_statements
-from rival_client.sql import runs as run_statements
 from rival_client.sql.fleet_rules import read_rulebook, version_number
 from rival_client.sql.recovery import make_due
-from rival_client.sql.wake import ReadyStep, wake_parent
-from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql.guards import STEP_ROUTE, any_is_past, backed_off, chosen, due_of, earliest
+from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sql.sweeps import due_tickets
-from rival_workers.store.sweep_records import Due, NamedAttempt, SweepOptions
+from rival_workers.store.sweep_records import Due, SweepOptions
 
 _ANYTHING_DUE = select(
     or_(any_is_past(runs.c.ring_at), any_is_past(steps.c.ring_at), any_is_past(tickets.c.ring_at)).label("anything"),
@@ -53,9 +44,7 @@ def _next_look(options: SweepOptions) -> Any:
     return earliest(backed_off(steps.c.rings, options), *limits)
 
 
-class MaintenanceSql:
-    database: Database
-    ring_grace: float
+class MaintenanceSql(StorePart):
     #: The version of the fleet's rules, as `due` has seen it last.
     rules_version: int = 0
 
@@ -164,72 +153,3 @@ class MaintenanceSql:
         """
         with self.database.transaction() as connection:
             return len(make_due(connection, within, limit))
-
-    # -- cancelling ---------------------------------------------------------------------------------------
-
-    def orphans(self, limit: int, after: str = "") -> list[tuple[str, str]]:
-        """(run id, on whose behalf) of children that are still to be cancelled, in the order of their ids."""
-        with self.database.autocommit() as connection:
-            return orphan_statements.list_orphans(connection, limit, after)
-
-    def orphans_of(self, run_id: str, limit: int) -> list[tuple[str, str]]:
-        with self.database.autocommit() as connection:
-            return orphan_statements.orphans_of(connection, run_id, limit)
-
-    def cancel_orphan(self, run_id: str, by: str) -> bool:
-        """False: it had ended already. No run waits for it, so none is woken."""
-        with self.database.transaction() as connection:
-            try:
-                return run_statements.cancel_run(connection, run_id, by)
-            except RunNotFound:
-                orphan_statements.delete_orphan(connection, run_id)
-                return False
-
-    def attempts_named(self, places: Sequence[tuple[str, str]]) -> list[NamedAttempt]:
-        """The unfinished steps at these (run id, path), as they are now."""
-        columns = (
-            steps.c.run_id,
-            steps.c.path,
-            steps.c.execution_token,
-            steps.c.status,
-            steps.c.attempts,
-            steps.c.lost,
-            steps.c.executor_id,
-            runs.c.workflow,
-            runs.c.version,
-            steps.c.kind,
-            *STEP_ROUTE,
-        )
-        open_ = statuses.STEP_OPEN
-        found = (
-            select(*columns)
-            .join(runs, runs.c.id == steps.c.run_id)
-            .where(tuple_(steps.c.run_id, steps.c.path).in_(places), steps.c.status.in_(open_))
-        )
-        with self.database.autocommit() as connection:
-            return [
-                NamedAttempt(
-                    Claim(row.run_id, row.path, row.execution_token),
-                    row.status,
-                    row.attempts,
-                    row.lost,
-                    row.executor_id,
-                    row.workflow,
-                    row.version,
-                    row.kind,
-                    Route(row.queue, row.level),
-                )
-                for row in connection.execute(found)
-            ]
-
-    def cancel_unbegun(self, run_id: str, by: str) -> tuple[bool, ReadyStep | None]:
-        """Cancel a run that is still pending, and wake the flow that waits for it."""
-        with self.database.transaction() as connection:
-            # Most ids name no run; those need no lock.
-            status = connection.scalar(select(runs.c.status).where(runs.c.id == run_id))
-            if status != statuses.PENDING or lock_run(connection, run_id).status != statuses.PENDING:
-                return False, None
-            slots = run_statements.end_as_cancelled(connection, run_id, by)
-            ready = wake_parent(connection, run_id, self.ring_grace)
-            run_statements.conclude_cancel(connection, run_id, by, slots)
-            return True, ready

@@ -14,7 +14,6 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, update
 
-from rival_client.db.database import Database
 from rival_client.db.event_tables import waits
 from rival_client.db.guards import run_can
 from rival_client.db.locks import lock_run
@@ -46,6 +45,7 @@ from rival_workers.store.sql.apply_effects import EffectsSql
 from rival_workers.store.sql.composite_results import Outcome
 from rival_workers.store.sql.locks import change_locked, in_lock_order
 from rival_workers.store.sql.open_rows import OpenRowsSql
+from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sql.reopened_runs import (
     RENEWED_DEADLINE,
     carried_inputs,
@@ -73,12 +73,7 @@ def _operated(run: Any, *outcome: Any, **more: Any) -> Operated:
     return replace(done, route=Route(run.queue, run.priority or 0))
 
 
-class OperatorSql:
-    database: Database
-    ring_grace: float
-    near: float
-    max_payload: int
-
+class OperatorSql(StorePart):
     def retry_run(self, run_id: str, order: Order) -> Operated:
         """With `dry_run` nothing is changed."""
 

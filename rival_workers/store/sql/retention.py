@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
-from rival_client.db.database import Database
 from rival_client.db.event_tables import deliveries, waits
 from rival_client.db.failure_tables import dead_letters
 from rival_client.db.locks import try_lock_runs
@@ -20,11 +19,10 @@ from rival_client.db.run_tables import attempts, labels, runs, steps, workflows
 from rival_client.db.types import after
 from rival_workers.store.sql.events import delete_deliveries
 from rival_workers.store.sql.guards import chosen
+from rival_workers.store.sql.part import StorePart
 
 
-class RetentionSql:
-    database: Database
-
+class RetentionSql(StorePart):
     def retentions(self, default: float) -> list[tuple[str, float]]:
         """Which workflow's ended runs are kept for how many seconds, as its version that was activated last says, or
         else by default. What is kept for ever is left out.

@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, Text, cast, func, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from rival_client.db.database import Database
 from rival_client.db.database_errors import translated
 from rival_client.db.fleet_tables import schedules
 from rival_client.db.types import now
@@ -23,6 +22,7 @@ from rival_client.sql.run_inserts import insert_runs
 from rival_client.sql.schedules import put_schedule, remove_own_schedule
 from rival_client.sql.workflows import current_workflow
 from rival_workers.store.sql.guards import any_is_past
+from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sweep_records import Fired
 
 log = logging.getLogger("rival.schedules")
@@ -46,11 +46,7 @@ _COLUMNS = (
 _AGAIN = 50
 
 
-class SchedulesSql:
-    database: Database
-    ring_grace: float
-    max_payload: int
-
+class SchedulesSql(StorePart):
     def keep_schedule(self, workflow: str, planned: Planned | None) -> None:
         """The workflow's own schedule is this one from now on; None: it has none. Others are left alone."""
         with self.database.transaction() as connection:

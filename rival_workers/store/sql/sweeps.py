@@ -18,8 +18,8 @@ from rival_client.model import statuses
 from rival_client.model.kinds import STEP
 from rival_client.sql.gates import Grant, leave, lock_gates, look_again
 from rival_client.sql.idempotency import sweep_key
-from rival_workers.store.sql.grants import GrantsSql
 from rival_workers.store.sql.guards import backed_off, chosen
+from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sweep_records import SweepOptions
 
 #: Seconds without any start or end after which a gate that nothing uses is deleted.
@@ -65,7 +65,7 @@ def due_tickets(connection: Connection, options: SweepOptions) -> list[Row[Any]]
     return list(rows)
 
 
-class SweepsSql(GrantsSql):
+class SweepsSql(StorePart):
     def sweep_gates(self, limit: int) -> list[Grant]:
         """Look at the gates at which tickets wait: withdraw those whose step does not wait any more, and grant what
         there is room for. Returns what is to be published."""

@@ -16,6 +16,7 @@ import click
 from rival_client.api.client import Rival
 from rival_client.errors import ConfigurationError
 from rival_workers.cli.connection import DIRECTORY, open_rival, resolved
+from rival_workers.cli.entry import install_command
 from rival_workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def beside(settings: WorkerSettings, opens: bool, directory: Path = DIRECTORY / 
 
 def require_extra() -> None:
     if not is_installed():
-        raise ConfigurationError("The dashboard is not installed: pip install 'rival-workflows[workers,dashboard]'.")
+        raise ConfigurationError(f"The dashboard is not installed: {install_command('workers', 'dashboard')}.")
 
 
 # -- proxy ------------------------------------------------------------------------------------------------

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
-INSTALL = "pip install 'rival-workflows[workers]'"
 #: The modules of the extra `workers`; a test compares them with pyproject.toml.
 EXTRA = frozenset({"alembic", "celery", "click", "httpcore", "httpx", "rich", "typing_extensions"})
+
+
+def install_command(*extras: str) -> str:
+    return f"pip install 'rival-workflows[{','.join(extras)}]'"
 
 
 def main() -> None:
@@ -18,4 +21,5 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
             raise
-        sys.exit(f"rival: this command needs the extra `workers` ({error.name} is not installed): {INSTALL}")
+        why = f"this command needs the extra `workers` ({error.name} is not installed)"
+        sys.exit(f"rival: {why}: {install_command('workers')}")

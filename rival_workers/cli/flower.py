@@ -11,6 +11,7 @@ import click
 
 from rival_client.errors import ConfigurationError
 from rival_workers.cli.connection import resolved
+from rival_workers.cli.entry import install_command
 from rival_workers.settings import WorkerSettings
 
 
@@ -20,7 +21,7 @@ from rival_workers.settings import WorkerSettings
 def flower(port: int, address: str) -> None:
     """Watch every attempt in Flower, beside `rival dev` or on RIVAL_BROKER_URL."""
     if importlib.util.find_spec("flower") is None:
-        raise ConfigurationError("Flower is not installed: pip install 'rival-workflows[flower]'.")
+        raise ConfigurationError(f"Flower is not installed: {install_command('flower')}.")
     settings = resolved(WorkerSettings)
     if not settings.broker_url:
         raise ConfigurationError("No broker is given. Start `rival dev` in this folder, or set RIVAL_BROKER_URL.")

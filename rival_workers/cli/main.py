@@ -40,7 +40,7 @@ COMMANDS = {
     "limit": "limits",
     "key": "keys",
     "policy": "policy",
-    "logs": "runs",
+    "logs": "logs",
     "plan": "plan",
     "emit": "events",
     "events": "events",

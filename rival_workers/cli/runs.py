@@ -1,23 +1,17 @@
-"""Runs from a terminal: start, wait, list, read their logs; and the registered workflows."""
+"""Runs from a terminal: start, wait, list; and the registered workflows."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.text import Text
 
-from rival_client.api.client import Rival
 from rival_client.broker.wait_schedule import DEFAULT_TIMEOUT
 from rival_client.model import statuses
-from rival_client.model.records import LogEntry, Run, RunResult, WorkflowInfo
+from rival_client.model.records import Run, RunResult, WorkflowInfo
 from rival_client.model.start_options import RunOptions
-from rival_client.model.statuses import RUN_ACTIVE, RUN_TERMINAL
-from rival_client.sql.logs import LEVELS
-from rival_client.sql.run_reads import read_status
+from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.sql.run_search import RunFilter
 from rival_workers.cli import show as showing
 from rival_workers.cli.completion import complete_runs, complete_workflows
@@ -30,8 +24,6 @@ from rival_workers.cli.output import (
     labels_text,
     one_line,
     print_json,
-    print_json_line,
-    printable,
     run_as_json,
     seconds_text,
     status_text,
@@ -42,13 +34,6 @@ from rival_workers.cli.output import (
 )
 from rival_workers.cli.selection import as_arguments, filter_options
 from rival_workers.cli.start_options import start_options
-from rival_workers.cli.tracebacks import full_option, indented, readable
-
-#: A failure's message already contains these fields.
-_HIDDEN_FIELDS = ("traceback", "location")
-_LEVEL_STYLES = {"debug": "dim", "info": "", "warning": "yellow", "error": "red"}
-#: Seconds between two reads of a log that is followed.
-_POLL_INTERVAL = 0.5
 
 timeout_option = click.option(
     "--timeout",
@@ -162,65 +147,3 @@ def workflows(as_json: bool) -> None:
 def _workflow_row(info: WorkflowInfo) -> tuple[Any, ...]:
     names = one_line(" → ".join(showing.step_names(info)))
     return info.name, info.version, info.step_count, names, one_line(info.description or "")
-
-
-# -- logs -------------------------------------------------------------------------------------------------
-
-
-@click.command()
-@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
-@click.option("--step", metavar="PATH", help="Only this step and the steps inside it.")
-@click.option("--level", type=click.Choice(LEVELS), default="debug", help="Only this level and above.")
-@click.option("--follow", "-f", "follows", is_flag=True, help="Continue until the run has ended.")
-@full_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, for programs.")
-def logs(run_id: str, step: str | None, level: str, follows: bool, full: bool, as_json: bool) -> None:
-    """Print what the steps of RUN logged, oldest first."""
-    out = console()
-    with open_rival() as rival:
-        for entry in follow_logs(rival, run_id, step, level) if follows else read_logs(rival, run_id, step, level):
-            if as_json:
-                print_json_line(entry)
-            else:
-                out.print(_log_line(entry, full))
-
-
-def read_logs(
-    rival: Rival, run_id: str, step: str | None = None, level: str = "debug", after: int | None = None
-) -> Iterator[LogEntry]:
-    """All entries that exist now, page by page."""
-    while page := rival.logs(run_id, step, level, after):
-        yield from page
-        after = page[-1].id
-
-
-def follow_logs(rival: Rival, run_id: str, step: str | None, level: str) -> Iterator[LogEntry]:
-    """All entries until the run has ended. The status is read before the log, so that the last entries are included."""
-    after = None
-    while True:
-        ended = has_ended(rival, run_id)
-        for entry in read_logs(rival, run_id, step, level, after):
-            after = entry.id
-            yield entry
-        if ended:
-            return
-        time.sleep(_POLL_INTERVAL)
-
-
-def has_ended(rival: Rival, run_id: str) -> bool:
-    with rival.database.autocommit() as connection:
-        found = read_status(connection, run_id)
-    return found is None or found[1] in RUN_TERMINAL
-
-
-def _log_line(entry: LogEntry, full: bool) -> Text:
-    step = entry.path if entry.attempt == 1 else f"{entry.path} (attempt {entry.attempt})"
-    fields = "".join(f" {name}={one_line(value)}" for name, value in entry.fields.items() if name not in _HIDDEN_FIELDS)
-    text = Text(f"{time_text(entry.at)} ", style="dim")
-    text.append(f"{entry.level:7} ", style=_LEVEL_STYLES.get(entry.level, ""))
-    text.append(f"{printable(step)} ", style="bold")
-    text.append(printable(entry.message))
-    text.append(printable(fields), style="dim")
-    if traceback := entry.fields.get("traceback"):
-        text.append("\n" + indented(str(traceback) if full else readable(str(traceback))))
-    return text

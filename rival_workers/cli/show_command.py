@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import io
 import time
-from collections.abc import Iterator
 
 import click
 from rich.console import Console
@@ -31,15 +29,10 @@ from rival_workers.cli.output import (
     seconds_text,
     status_text,
 )
-from rival_workers.cli.runs import has_ended, read_logs
+from rival_workers.cli.polling import POLL_INTERVAL, follow_history, read_logs
 from rival_workers.cli.tracebacks import full_option
 from rival_workers.drawing import run_charts
 from rival_workers.engine.plan import Plan
-
-#: Seconds between two reads of a run that is watched.
-_POLL_INTERVAL = 0.5
-#: An entry can become visible after one with a higher id: every so many polls, entries this young are read again.
-_LATE, _LOOK_BACK = dt.timedelta(seconds=10), 4
 
 
 @click.command()
@@ -86,12 +79,12 @@ def _watch(rival: Rival, run_id: str, how: dict[str, bool], as_json: bool) -> in
     state = rival.state(run_id, fold=None if how["every"] else showing.MANY)
     out = console()
     if as_json:
-        for entry in _follow_history(rival, run_id):
+        for entry in follow_history(rival, run_id):
             print_json_line({"run_id": run_id, **dataclasses.asdict(entry)})
     elif out.is_terminal:
         _redraw(rival, out, state, how)
     else:
-        for entry in _follow_history(rival, run_id, slim=True):
+        for entry in follow_history(rival, run_id, slim=True):
             out.print(_line(run_id, entry))
     return 0 if rival.result(run_id).status == statuses.COMPLETED else 1
 
@@ -104,7 +97,7 @@ def _redraw(rival: Rival, out: Console, state: RunState, how: dict[str, bool]) -
             live.update(_drawn(out, state, plan, how), refresh=True)
             if state.is_terminal:
                 return
-            time.sleep(_POLL_INTERVAL)
+            time.sleep(POLL_INTERVAL)
             state = rival.state(state.run_id, fold=None if how["every"] else showing.MANY)
 
 
@@ -114,35 +107,6 @@ def _drawn(out: Console, state: RunState, plan: Plan, how: dict[str, bool]) -> T
     with paper.capture() as captured:
         showing.show_run(paper, state, plan, None, None, None, **how)
     return Text.from_ansi(captured.get().rstrip("\n"))
-
-
-def _follow_history(rival: Rival, run_id: str, *, slim: bool = False) -> Iterator[HistoryEntry]:
-    """All entries until the run has ended. The status is read before them, so that the last entries are included."""
-    seen: dict[int, dt.datetime] = {}
-    polls = 0
-    while True:
-        ended = has_ended(rival, run_id)
-        looks_back = ended or polls % _LOOK_BACK == 0
-        after = _floor(seen) if looks_back else max(seen, default=None)
-        for entry in rival.history(run_id, after=after, slim=slim):
-            if entry.id not in seen:
-                seen[entry.id] = entry.at
-                yield entry
-        if ended:
-            return
-        polls += 1
-        time.sleep(_POLL_INTERVAL)
-
-
-def _floor(seen: dict[int, dt.datetime]) -> int | None:
-    """The newest entry that no entry can precede any more; what is below it is dropped."""
-    newest = max(seen.values(), default=None)
-    if newest is None:
-        return None
-    floor = max((one for one, at in seen.items() if at < newest - _LATE), default=None)
-    for one in [one for one in seen if floor is not None and one < floor]:
-        del seen[one]
-    return floor
 
 
 def _line(run_id: str, entry: HistoryEntry) -> Text:

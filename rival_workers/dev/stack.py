@@ -17,8 +17,7 @@ from rival_workers.dev.stack_files import BROKER, DATABASE, Request, StackPaths,
 __all__ = ["Stack", "StackError", "create_database", "drop_database", "open_stack"]
 
 TIMEOUT = 90.0
-#: A script: importing the supervisor as a module would also import the whole package.
-SUPERVISOR = Path(__file__).with_name("supervisor_entry.py")
+SUPERVISOR = "rival_workers.dev.supervisor"
 
 
 class Stack:
@@ -100,7 +99,7 @@ def _request(paths: StackPaths, needed: list[str]) -> StackState:
 def _launch_supervisor(paths: StackPaths) -> None:
     with paths.supervisor_log.open("wb") as log:
         subprocess.run(
-            [sys.executable, "-P", str(SUPERVISOR), str(paths.directory)],
+            [sys.executable, "-P", "-m", SUPERVISOR, str(paths.directory)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

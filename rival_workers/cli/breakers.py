@@ -77,5 +77,5 @@ def _changed(name: str, what: str, changed: bool, as_json: bool) -> int:
     if as_json:
         print_json({"name": name, what: changed})
     else:
-        click.echo(f"{name} is {what}" if changed else f"there is no open circuit breaker {name}")
+        click.echo(f"{name} is {what}" if changed else f"{name} is not an open circuit breaker")
     return 0 if changed else 1

@@ -173,7 +173,7 @@ def add(name: str, role: Role, password: str, directory: Path) -> None:
 def rm(name: str, directory: Path) -> int:
     """Remove a user. Open sessions end at once."""
     removed = _users(directory).remove(name)
-    click.echo(f"removed {name}" if removed else f"there is no user {name}")
+    click.echo(f"removed {name}" if removed else f"unknown user {name}")
     return 0 if removed else 1
 
 

@@ -48,7 +48,7 @@ def _load(paths: Sequence[str]) -> dict[str, Any]:
     except DefinitionError as error:
         return {"problems": error.problems, "workflows": {}}
     plans = {one.name: [one.plan.model_dump(mode="json"), one.document.dump()] for one in default_registry}
-    nothing = [] if plans else [f"{', '.join(paths)}: there is no workflow (a .py file with a list `steps`)"]
+    nothing = [] if plans else [f"{', '.join(paths)}: no workflow found (give a .py file with a list `steps`)"]
     return {"problems": nothing, "workflows": dict(sorted(plans.items()))}
 
 

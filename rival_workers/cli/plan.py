@@ -109,7 +109,7 @@ def _chosen(stored: Sequence[PlanSource], version: str) -> PlanSource:
     found = [one for one in stored if one.plan.version.startswith(version)]
     if len(found) != 1:
         known = ", ".join(one.label for one in stored)
-        problem = "there is no such version" if not found else "several versions begin with it"
+        problem = "unknown version" if not found else "several versions begin with it"
         raise click.UsageError(f"{version!r}: {problem}; the versions, newest first: {known}")
     return found[0]
 

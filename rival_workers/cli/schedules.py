@@ -173,5 +173,5 @@ def rm(name: str, as_json: bool) -> int:
     if as_json:
         print_json({"name": name, "removed": removed})
     else:
-        click.echo(f"removed {name}" if removed else f"there is no schedule {name}")
+        click.echo(f"removed {name}" if removed else f"unknown schedule {name}")
     return 0 if removed else 1

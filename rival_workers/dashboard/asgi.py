@@ -119,7 +119,7 @@ def _static(files: StaticFiles) -> Endpoint:
     async def static(request: Request) -> Response:
         found = files.file(request.path_params["version"], request.path_params["name"])
         if found is None:
-            return problem_response(Refused(404, "NotFound", "There is no such file in this version."))
+            return problem_response(Refused(404, "NotFound", "This version does not have this file."))
         headers = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
         if "gzip" not in request.headers.get("accept-encoding", ""):
             return Response(found.content, headers=headers, media_type=found.media_type)
@@ -132,7 +132,7 @@ def _shell(files: StaticFiles) -> Endpoint:
     async def shell(request: Request) -> Response:
         page = request.path_params["page"]
         if page == "api" or page.startswith(("api/", "static/")):
-            return problem_response(Refused(404, "NotFound", "There is no such resource in the API."))
+            return problem_response(Refused(404, "NotFound", "The API does not have this resource."))
         base = request.scope.get("root_path", "") + "/"
         return Response(files.shell(base), media_type="text/html; charset=utf-8")
 
@@ -142,7 +142,7 @@ def _shell(files: StaticFiles) -> Endpoint:
 async def _http_error(_: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    detail = {404: "There is no such resource.", 405: "This method does not exist here."}.get(status, str(error))
+    detail = {404: "This resource does not exist.", 405: "This method does not exist here."}.get(status, str(error))
     return problem_response(Refused(status, "NotFound" if status == 404 else "BadRequest", detail, headers=headers))
 
 

@@ -282,7 +282,7 @@ def test_worker_refuses_to_start_with_nothing_to_do(cli: Cli, tmp_path: Path) ->
         "rival: No workflows are given. Use `rival worker --workflows PATH` or set RIVAL_WORKFLOWS."
     )
     cli("worker", "-w", "nothing", code=1).complains(
-        "rival: nothing: there is no workflow (a .py file with a list `steps`)"
+        "rival: nothing: no workflow found (give a .py file with a list `steps`)"
     )
     cli("worker", "-w", "missing.py", code=1).complains("rival: missing.py: this file or directory does not exist")
 

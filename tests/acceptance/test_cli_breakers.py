@@ -18,6 +18,6 @@ def test_a_breaker_is_opened_listed_closed_and_reset(shop: Cli) -> None:
     [one] = shop("breaker", "ls", "--json").json
     assert (one["state"], one["opened"], one["probe_run"]) == ("open", 2, None)
     shop("breaker", "close", "openai").prints("openai is closed")
-    shop("breaker", "close", "openai", code=1).prints("there is no open circuit breaker openai")
+    shop("breaker", "close", "openai", code=1).prints("openai is not an open circuit breaker")
     shop("breaker", "reset", "openai", "--json").prints_json({"name": "openai", "reset": True})
     shop("breaker", "reset", "openai", code=1)

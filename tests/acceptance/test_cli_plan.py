@@ -130,7 +130,7 @@ def test_what_is_not_there_is_said_in_one_line(cli: Cli, register: Register) -> 
     version = register(check)
     for words, told in (
         (("--diff",), "workflow 'order' has only one version: <version>"),
-        (("--version", "zzz"), "'zzz': there is no such version; the versions, newest first: <version>"),
+        (("--version", "zzz"), "'zzz': unknown version; the versions, newest first: <version>"),
         ((version,), "unexpected argument '<version>': versions are for --diff"),
         (("--diff", "1", "2", "3"), "unexpected argument '3': versions are for --diff"),
     ):

@@ -112,7 +112,7 @@ def _begun(call: Call, action: BulkAction, chosen: RunFilter | Sequence[str]) ->
 def _found(call: Call, action_id: str) -> BulkAction:
     found = call.board.bulks.get(action_id)
     if found is None:
-        raise Refused(404, "NotFound", f"There is no bulk action {action_id!r}; a restart drops them.")
+        raise Refused(404, "NotFound", f"Unknown bulk action {action_id!r}: a restart drops them.")
     return found
 
 

@@ -74,7 +74,7 @@ def _plain(value: Any) -> str:
 def remove_rule(call: Call) -> dict[str, Any]:
     name = call.names["rule"]
     if not (name.isascii() and name.isdigit() and len(name) < 10):
-        raise Refused(404, "NotFound", f"There is no rule {name[:40]!r}.")
+        raise Refused(404, "NotFound", f"Unknown rule {name[:40]!r}.")
     number = int(name)
     texts = commands(
         call.base, f"policies/{number}/remove", shell_text("policy rm", name), call_text("remove_policy", number), {}

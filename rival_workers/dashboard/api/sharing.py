@@ -46,7 +46,7 @@ def reveal(call: Call) -> dict[str, Any]:
     try:
         found = at_pointer(value, given.pointer)
     except (LookupError, ValueError, TypeError):
-        raise Refused(404, "NotFound", f"There is no value at {given.pointer!r}.") from None
+        raise Refused(404, "NotFound", f"{given.pointer!r} does not point to a value.") from None
     what = {"of": given.of, "step": given.step, "pointer": given.pointer, "reason": given.reason}
     _audit(call, "reveal", run_id, **what)
     return {"value": found}

@@ -109,7 +109,7 @@ def one_event(call: Call) -> dict[str, Any]:
         event = find_event(connection, event_id)
         received = list_deliveries(connection, event_id, _DELIVERIES)
     if event is None:
-        raise Refused(404, "NotFound", f"There is no event {event_id!r}.")
+        raise Refused(404, "NotFound", f"Unknown event {event_id!r}.")
     deliveries = [{"run": one.run_id, "step": one.path, "at": moment(one.at)} for one in received]
     return {**event_view(event, call.board.veil), "deliveries": deliveries}
 

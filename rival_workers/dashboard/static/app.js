@@ -45,7 +45,7 @@ function Page() {
     at?.load().then((loaded) => { if (!gone) { setModule({ of: at.load, page: loaded.default }); setProblem(null); } }, (error) => !gone && setProblem(error));
     return () => { gone = true; };
   }, [path.value]);
-  if (!at) return html`<main id="main" tabindex="-1"><h1>There is no such page</h1><p><a href="runs">Runs</a></p></main>`;
+  if (!at) return html`<main id="main" tabindex="-1"><h1>Unknown page</h1><p><a href="runs">Runs</a></p></main>`;
   if (problem) return html`<main id="main" tabindex="-1"><h1 class="vh">Rival</h1><${Problem} problem=${{ title: "This page could not be loaded", detail: "The server may have a newer version: load the page again." }} again=${() => location.reload()} /></main>`;
   // The page before this one must not be drawn with the parameters of this one.
   if (module.of !== at.load) return html`<main id="main" tabindex="-1"><${Loading} /></main>`;

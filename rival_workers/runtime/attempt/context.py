@@ -132,7 +132,7 @@ class Steps(Results):
 
 class UnknownStep(RivalError, AttributeError, KeyError):
     def __init__(self, name: str, known: Collection[str]) -> None:
-        super().__init__(f"There is no step {name!r} in this workflow; its steps are {', '.join(known)}.")
+        super().__init__(f"Unknown step {name!r}: the steps of this workflow are {', '.join(known)}.")
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from rival_client import Rival
 from rival_client.db.database import Database
@@ -18,6 +19,10 @@ from rival_workers.store import migrations
 from rival_workers.testing.world import migrated
 from tests.support.workers import ROOT, Workers, worker_env
 from tests.support.zygote import Zygote
+
+# A machine that is busy for a moment does not make a property wrong.
+hypothesis_settings.register_profile("rival", deadline=None)
+hypothesis_settings.load_profile("rival")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

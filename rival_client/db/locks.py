@@ -34,8 +34,6 @@ RUN_LOCK = 726_356
 SHARED_RUN_LOCK_SQL = (
     f"(SELECT pg_advisory_xact_lock_shared(hashtextextended(%(run_id)s::text, {RUN_LOCK})) IS NOT NULL)"
 )
-#: The exclusive lock as a statement: what follows must see what was committed while it was waited for.
-RUN_LOCK_SQL = f"SELECT pg_advisory_xact_lock(hashtextextended(%(run_id)s::text, {RUN_LOCK}))"
 
 
 def share_run(connection: Connection, run_id: str) -> None:

@@ -13,7 +13,6 @@ from rival_client.model import arguments
 
 #: Labels of one run, those of its parents included.
 MAX_LABELS = 20
-MAX_VALUE = 200
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", re.ASCII)
 
 

@@ -4,7 +4,7 @@ they run at most once, in the worker, and are not repeated after a crash.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -39,9 +39,6 @@ class HookEvent:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     #: The workflow and the step, with the option `telemetry_prefix` in front.
     label: str = ""
-
-
-Hook = Callable[[HookEvent], Any]
 
 
 def read_hooks(given: Any, problems: list[str], known: Sequence[str] = HOOKS) -> dict[str, Any]:

@@ -19,8 +19,6 @@ COMPENSATION = "!compensate"
 FALLBACK = "!fallback"
 #: The function that makes the idempotency key of a step, or the key that a wait needs.
 KEY = "!key"
-#: Characters that names cannot have, because paths use them.
-RESERVED = "/[]!"
 
 _NUMBER = re.compile(r"\[\d+\]")
 #: An operator can give any path: `f[]` and a number of thousands of digits are not iterations.

@@ -200,6 +200,14 @@ def test_only_the_job_that_publishes_may_get_a_token() -> None:
     assert release["jobs"]["build"]["needs"] == "ci"
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_checkout_leaves_no_credentials_for_later_steps(path: Path) -> None:
+    jobs = yaml.safe_load(path.read_text())["jobs"].values()
+    checkouts = [step for job in jobs for step in job.get("steps", ()) if "checkout@" in step.get("uses", "")]
+    assert checkouts
+    assert all(step["with"] == {"persist-credentials": False} for step in checkouts)
+
+
 def test_pre_commit_runs_programs_that_make_install_brings() -> None:
     check = [sys.executable, "-m", "pre_commit", "validate-config", str(ROOT / ".pre-commit-config.yaml")]
     assert subprocess.run(check, check=False).returncode == 0

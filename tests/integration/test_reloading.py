@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +72,7 @@ def says(rival: Rival) -> object:
 def test_a_run_in_flight_ends_on_its_version_and_new_ones_take_the_new(
     rival: Rival, workers: Workers, tmp_path: Path, files: Path, pool: str, count: int
 ) -> None:
-    fleet = workers.start(files, count, pool=pool, concurrency=2, reload=True)
+    fleet = workers.start(files, count, pool=pool, concurrency=2, reload=True, log_format="json")
     rival.run("speech", run_id="old")
     wait_until(lambda: (tmp_path / "old.begun").exists(), what="the first step runs")
     write(tmp_path, AFTER, "good day")
@@ -82,6 +84,18 @@ def test_a_run_in_flight_ends_on_its_version_and_new_ones_take_the_new(
     assert result_of(rival, "old") == "hello by the old code"
     assert [step.path for step in rival.state("old").steps] == ["blocks", "speaks"]
     assert rival.state("old").version != rival.state("new").version
+    assert {line for worker in fleet for line in said(worker)} == {LOADED, TAKEN.format(rival.state("new").version)}
+
+
+LOADED = "<files> changed: loaded again"
+TAKEN = "new runs of workflow speech take version {}; open runs keep theirs"
+
+
+def said(worker: WorkerProcess) -> list[str]:
+    """What the worker has logged about its files. It may have seen them between two changes."""
+    lines = [json.loads(line) for line in worker.log.splitlines()]
+    messages = [line["message"] for line in lines if line["logger"] == "rival.reload"]
+    return [re.sub(r"^(shared_words\.py|speech\.py)(, speech\.py)? changed", "<files> changed", one) for one in messages]
 
 
 def wait_for_log(fleet: list[WorkerProcess], said: Callable[[str], bool]) -> None:
@@ -92,22 +106,30 @@ def test_a_file_that_is_broken_while_it_is_changed_leaves_the_version_before(
     rival: Rival, workers: Workers, tmp_path: Path, files: Path
 ) -> None:
     (tmp_path / "released").touch()
-    [worker] = workers.start(files, reload=True)
+    [worker] = workers.start(files, reload=True, log_format="json")
     write(tmp_path, AFTER + "steps.append(7)\n", "good day")
     wait_for_log([worker], lambda log: "cannot be used; the version before stays" in log and "7 is not a step" in log)
     assert result_of(rival, start_new(rival, "before")) == "hello by the old code"
     write(tmp_path, AFTER, "good day")
     wait_for_log([worker], lambda log: "new runs of workflow speech take version" in log)
     assert result_of(rival, start_new(rival, "after")) == "good day by the new code"
+    broken = (
+        f"<files> changed, but cannot be used; the version before stays:\n{files / 'speech.py'}:7: workflow 'speech': "
+        "steps[1]: 7 is not a step: give a function, step(function, …) or {'fn': function, …}"
+    )
+    taken = TAKEN.format(rival.state("after").version)
+    lines = said(worker)
+    assert set(lines) == {broken, LOADED, taken}
+    assert lines[-3:] == [broken, LOADED, taken]
 
 
 def test_new_code_in_the_same_steps_is_used_and_also_in_what_files_share(
     rival: Rival, workers: Workers, tmp_path: Path, files: Path
 ) -> None:
     (tmp_path / "released").touch()
-    [worker] = workers.start(files, reload=True)
+    [worker] = workers.start(files, reload=True, log_format="json")
     for word in ("ciao", "olé!", "hiya"):
         # Of the same length and within one second: neither times nor bytecode must hide it.
         write(tmp_path, BEFORE, word)
         wait_until(lambda said=f"{word} by the old code": says(rival) == said, what=word)  # type: ignore[misc]
-    assert "take version" not in worker.log
+    assert set(said(worker)) == {LOADED}

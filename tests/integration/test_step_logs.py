@@ -97,6 +97,16 @@ create_workflow("parse").step(parse).register()
 """
 
 
+#: From the user's file on.
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "{file}", line 10, in parse
+    return int("x")
+           ^^^^^^^^
+ValueError: invalid literal for int() with base 10: 'x'
+"""
+
+
 @pytest.mark.parametrize("pool", ["threads", "prefork", "solo"])
 def test_failed_attempts_and_runs_are_lines_of_the_workers_log(
     rival: Rival, workers: Workers, tmp_path: Path, pool: str
@@ -113,10 +123,15 @@ def test_failed_attempts_and_runs_are_lines_of_the_workers_log(
         ("rival.steps", f"attempt 2 of 2 failed, no retry: StepError: try 2, {place}"),
         ("rival.runs", f"failed at step flaky: StepError: try 2, {place}"),
     ]
-    [step, _] = _told(worker.log, parse)
-    assert step[1].endswith(f"invalid literal for int() with base 10: 'x' ({file}:10 in parse)")
+    error = f"ValueError: invalid literal for int() with base 10: 'x' ({file}:10 in parse)"
+    assert _told(worker.log, parse) == [
+        ("rival.steps", f"attempt 1 of 1 failed, no retry: {error}"),
+        ("rival.runs", f"failed at step parse: {error}"),
+    ]
     [entry] = rival.logs(parse)
-    assert entry.fields["traceback"].count("File ") == 1
+    assert (entry.level, entry.path, entry.attempt) == ("error", "parse", 1)
+    assert entry.message == f"attempt 1 of 1 failed, no retry: {error}"
+    assert entry.fields == {"location": f"{file}:10 in parse", "traceback": TRACEBACK.format(file=file)}
     assert "hunter2" not in worker.log
 
 

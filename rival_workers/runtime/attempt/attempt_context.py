@@ -162,9 +162,6 @@ class FailureSeen:
     error: dict[str, Any] | None
 
 
-NO_FAILURE = FailureSeen(None, None)
-
-
 def _failure(attempt: Attempt, view: View, read_run: ReadRun) -> FailureSeen:
     """A step's handler receives the failure of that step; a workflow's handler, that of the step that has failed the
     run. A compensation receives the failure of the scope that is being compensated.

@@ -6,22 +6,21 @@ rows that no worker has claimed. This module does not know what a message causes
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import math
 import threading
 import time
 import uuid
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import kombu
 import redis
 
 from rival_client.broker.message import AnyMessage, celery_body, celery_headers, redis_envelope
+from rival_client.broker.outages import Cooldown, Missed
 from rival_client.broker.redis_connection import REDIS_BOUNDS, Sender, is_redis
 from rival_client.errors import ConfigurationError
 from rival_client.model.masking import masked, without_secrets
@@ -36,8 +35,6 @@ EPOCH_KEY = "rival:epoch:"
 #: messages are in the list that has the name of the queue. A Celery app without settings of its own reads list 3.
 LIST_NUMBERS = {-1: -1, 0: 0, 1: 3}
 _SEPARATOR = "\x06\x16"
-#: After a failed publish, the broker is left alone for this long: a dead one must not slow every commit.
-BREAKER_SECONDS = 1.0
 
 
 class Doorbell(Protocol):
@@ -60,40 +57,6 @@ class Doorbell(Protocol):
     def close(self) -> None: ...
 
 
-class Breaker:
-    """Skips the broker for a moment after a failure, so that one dead broker costs one wait, not one per commit."""
-
-    def __init__(self, seconds: float = BREAKER_SECONDS) -> None:
-        self._seconds = seconds
-        self._closed_from = 0.0
-
-    def allows(self) -> bool:
-        return time.monotonic() >= self._closed_from
-
-    def failed(self) -> None:
-        self._closed_from = time.monotonic() + self._seconds
-
-
-class Missed:
-    """Messages that could not be published, kept until the broker is back. Bounded: the keeper finds the other rows."""
-
-    LIMIT = 1000
-
-    def __init__(self) -> None:
-        self._messages: deque[AnyMessage] = deque(maxlen=self.LIMIT)
-
-    def keep(self, messages: Sequence[AnyMessage]) -> None:
-        # Without the countdown, which has elapsed in part: a worker publishes a message that is early again, for later.
-        self._messages.extend(replace(message, countdown=0.0) for message in messages)
-
-    def take(self) -> list[AnyMessage]:
-        taken: list[AnyMessage] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                taken.append(self._messages.popleft())
-        return taken
-
-
 class RedisDoorbell:
     """One pipeline for any number of messages: the publish of kombu costs several times as much per message. A few
     messages are sent without waiting for the reply, which the next publish reads.
@@ -110,11 +73,11 @@ class RedisDoorbell:
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
         # Whether a reply has come cannot be seen from outside of an encrypted connection.
         self._sender = None if url.startswith("rediss") else Sender[AnyMessage](self._redis)
-        self._breaker = Breaker()
+        self._cooldown = Cooldown()
         self._missed = Missed()
 
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
-        if not self._breaker.allows():
+        if not self._cooldown.allows():
             self._missed.keep(messages)
             return False
         messages = [*self._missed.take(), *messages]
@@ -126,13 +89,8 @@ class RedisDoorbell:
             for start in range(0, max(len(messages), 1), self.BATCH):
                 self._send(messages[start : start + self.BATCH], changed if start == 0 else ())
         except redis.RedisError as error:
-            self._breaker.failed()
-            self._missed.keep(messages)
-            log.warning(
-                "the broker at %s did not take a message (%s); the keeper publishes it later",
-                masked(self._url),
-                type(error).__name__,
-            )
+            self._cooldown.failed()
+            self._missed.keep(messages, self._url, error)
             return False
         return True
 
@@ -165,7 +123,7 @@ class RedisDoorbell:
         return f"{name}{_SEPARATOR}{number}" if number else name
 
     def backlog(self, queue: str | None = None) -> int | None:
-        if not self._breaker.allows():
+        if not self._cooldown.allows():
             return None
         pipe = self._redis.pipeline(transaction=False)
         for level in LIST_NUMBERS if self.has_priorities else (0,):
@@ -173,26 +131,26 @@ class RedisDoorbell:
         try:
             return sum(map(int, pipe.execute()))
         except redis.RedisError:
-            self._breaker.failed()
+            self._cooldown.failed()
             return None
 
     def oldest(self, route: Route = USUAL_ROUTE) -> float:
-        if not self._breaker.allows():
+        if not self._cooldown.allows():
             return 0.0
         try:
             envelope = self._redis.lindex(self._list(route), -1)
         except redis.RedisError:
-            self._breaker.failed()
+            self._cooldown.failed()
             return 0.0
         return 0.0 if envelope is None else _age(envelope)
 
     def check_epoch(self) -> bool:
-        if not self._breaker.allows():
+        if not self._cooldown.allows():
             return False
         try:
             marker_was_gone = self._redis.set(self._epoch, uuid.uuid4().hex, nx=True)
         except redis.RedisError:
-            self._breaker.failed()
+            self._cooldown.failed()
             return False
         return _catch_up(self, self._missed, bool(marker_was_gone))
 
@@ -211,13 +169,13 @@ class KombuDoorbell:
         self._url, self._queue = url, queue
         self._connection = kombu.Connection(url, connect_timeout=2, transport_options=transport_options or {})
         self._lock = threading.Lock()
-        self._breaker = Breaker()
+        self._cooldown = Cooldown()
         self._missed = Missed()
 
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         if not messages:
             return True
-        if not self._breaker.allows():
+        if not self._cooldown.allows():
             self._missed.keep(messages)
             return False
         messages = [*self._missed.take(), *messages]
@@ -226,13 +184,8 @@ class KombuDoorbell:
                 self._publish(messages)
         except Exception as error:
             # The transports of kombu raise their own errors. After any of them the keeper looks at the row.
-            self._breaker.failed()
-            self._missed.keep(messages)
-            log.warning(
-                "the broker at %s did not take a message (%s); the keeper publishes it later",
-                masked(self._url),
-                type(error).__name__,
-            )
+            self._cooldown.failed()
+            self._missed.keep(messages, self._url, error)
             return False
         return True
 
@@ -261,7 +214,7 @@ class KombuDoorbell:
 
     def check_epoch(self) -> bool:
         """Only what this process knows: these brokers keep no marker."""
-        return self._breaker.allows() and _catch_up(self, self._missed, False)
+        return self._cooldown.allows() and _catch_up(self, self._missed, False)
 
     def close(self) -> None:
         self._connection.release()

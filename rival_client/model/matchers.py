@@ -137,6 +137,20 @@ def matcher_problems(data: Mapping[str, Any], depth: int = 0) -> list[str]:
     return problems + _inner_problems(data.get("all", ()), depth)
 
 
+def read_matcher(given: Any, problems: list[str]) -> Matcher | None:
+    """A matcher as users write it: one of the functions, the name of a step, or data. None: it is something else."""
+    match given:
+        case Matcher():
+            return given
+        case str():
+            return Matcher(name=given)
+        case Mapping():
+            found = matcher_problems(given)
+            problems += found
+            return Matcher() if found else load_matcher(given)
+    return None
+
+
 def _inner_problems(inner: object, depth: int) -> list[str]:
     if not isinstance(inner, list | tuple) or not all(isinstance(one, Mapping) for one in inner):
         return ["all: give a list of matchers"]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rival_client.errors import InvalidArgument, did_you_mean
 from rival_client.model.arguments import shown
 from rival_client.model.kinds import FLOW, FOR_EACH, LOOP
-from rival_client.model.matchers import Matcher, load_matcher, matcher_problems
+from rival_client.model.matchers import Matcher, read_matcher
 from rival_client.model.policy_options import RULE_OPTIONS, checked_options
 from rival_client.model.policy_rules import Rule, load_rule
 from rival_client.model.step_config import STRUCTURAL
@@ -115,15 +115,9 @@ def _rule(where: str, one: Any, problems: list[str]) -> Rule:
 
 
 def _matcher(given: Any, problems: list[str]) -> Matcher:
-    match given:
-        case Matcher():
-            return given
-        case str():
-            return Matcher(name=given)
-        case Mapping():
-            found = matcher_problems(given)
-            problems += found
-            return Matcher() if found else load_matcher(given)
+    matcher = read_matcher(given, problems)
+    if matcher is not None:
+        return matcher
     name = getattr(given, "__name__", "external_api")
     problems.append(_NO_FUNCTION.format(name=name) if callable(given) else f"{shown(given)} is not a matcher")
     return Matcher()

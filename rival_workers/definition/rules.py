@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.model.matchers import Matcher, Node, load_matcher, matcher_problems
+from rival_client.model.matchers import Matcher, Node, read_matcher
 from rival_client.model.policy_options import RULE_OPTIONS, checked_options
 from rival_client.model.policy_rules import Rule
 from rival_client.model.step_config import fields_of
@@ -102,15 +102,9 @@ def _read(number: int, one: Any, predicates: dict[str, Predicate], problems: lis
 
 
 def _matcher(given: Any, number: int, predicates: dict[str, Predicate], problems: list[str]) -> Matcher:
-    match given:
-        case Matcher():
-            return given
-        case str():
-            return Matcher(name=given)
-        case Mapping():
-            found = matcher_problems(given)
-            problems += found
-            return Matcher() if found else load_matcher(given)
+    matcher = read_matcher(given, problems)
+    if matcher is not None:
+        return matcher
     if not callable(given):
         problems.append(f"{given!r} is not a matcher: {_ADVICE}")
         return Matcher()

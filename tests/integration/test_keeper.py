@@ -15,8 +15,9 @@ import redis
 from sqlalchemy import func, select, text
 
 from rival_client import DatabaseUnavailable, Rival
-from rival_client.broker.doorbell import EPOCH_KEY, Missed, open_doorbell
+from rival_client.broker.doorbell import EPOCH_KEY, open_doorbell
 from rival_client.broker.message import StepMessage
+from rival_client.broker.outages import Missed
 from rival_client.db.log_tables import history, logs
 from rival_client.db.run_tables import runs, steps
 from rival_client.model.statuses import RUN_TERMINAL
@@ -220,7 +221,7 @@ def test_rings_that_a_frozen_broker_did_not_take_are_rung_when_it_is_back(tmp_pa
     doorbell.publish([StepMessage("held", None, 0, "w", "v")])
     doorbell.publish([StepMessage("skipped", "a", 1, "w", "v", countdown=5)])
     broker.thaw()
-    time.sleep(1.1)  # the breaker's second
+    time.sleep(1.1)  # the second of the cooldown
     assert not doorbell.check_epoch(), "a broker that was frozen has not forgotten: what is queued is not rung again"
     assert set(queue.messages()) == {("held", None, 0), ("skipped", "a", 1)}
     doorbell.close()
@@ -240,7 +241,7 @@ def test_a_broker_that_was_frozen_is_not_rung_all_that_waits_again(tmp_path: Pat
         _age(rival, 11)
         process.keeper.run_once()
         broker.thaw()
-    time.sleep(1.1)  # the breaker's second
+    time.sleep(1.1)  # the second of the cooldown
     assert not process.keeper.run_once().broker_lost_data
     assert 3000 <= len(queue) <= 3000 + Missed.LIMIT
     process.close()

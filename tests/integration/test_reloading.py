@@ -95,7 +95,9 @@ def said(worker: WorkerProcess) -> list[str]:
     """What the worker has logged about its files. It may have seen them between two changes."""
     lines = [json.loads(line) for line in worker.log.splitlines()]
     messages = [line["message"] for line in lines if line["logger"] == "rival.reload"]
-    return [re.sub(r"^(shared_words\.py|speech\.py)(, speech\.py)? changed", "<files> changed", one) for one in messages]
+    return [
+        re.sub(r"^(shared_words\.py|speech\.py)(, speech\.py)? changed", "<files> changed", one) for one in messages
+    ]
 
 
 def wait_for_log(fleet: list[WorkerProcess], said: Callable[[str], bool]) -> None:

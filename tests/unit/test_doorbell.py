@@ -15,8 +15,9 @@ from kombu.message import Message
 from kombu.transport.virtual import Channel
 from kombu.transport.virtual import Message as VirtualMessage
 
-from rival_client.broker.doorbell import Breaker, SilentDoorbell, open_doorbell
+from rival_client.broker.doorbell import SilentDoorbell, open_doorbell
 from rival_client.broker.message import StepMessage, attempt_id, celery_body, celery_headers, redis_envelope, step_label
+from rival_client.broker.outages import Cooldown
 from rival_client.broker.redis_connection import is_redis
 from rival_workers.runtime.celery.app import Tasks, make_app
 from rival_workers.settings import WorkerSettings
@@ -146,12 +147,12 @@ def test_every_attempt_has_a_task_id_of_its_own_and_every_step_one_label() -> No
     assert step_label("order", "batches[3]/pack") == "order.pack"
 
 
-def test_the_breaker_leaves_a_failed_broker_alone_for_a_moment() -> None:
-    breaker = Breaker(seconds=60)
-    assert breaker.allows()
-    breaker.failed()
-    assert not breaker.allows()
-    soon = Breaker(seconds=0)
+def test_the_cooldown_leaves_a_failed_broker_alone_for_a_moment() -> None:
+    cooldown = Cooldown(seconds=60)
+    assert cooldown.allows()
+    cooldown.failed()
+    assert not cooldown.allows()
+    soon = Cooldown(seconds=0)
     soon.failed()
     assert soon.allows()
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from celery import Celery
 
-from rival_client.broker.doorbell import Breaker
 from rival_client.broker.message import attempt_id, step_label
+from rival_client.broker.outages import Cooldown
 from rival_workers.runtime.attempt.telemetry import Report, no_report
 
 Send = Callable[..., None]
@@ -73,10 +73,10 @@ class AttemptEvents:
 
     def __init__(self, sink: ConsumerEvents | ChildEvents) -> None:
         self._sink = sink
-        self._breaker = Breaker(BREAK_SECONDS)
+        self._cooldown = Cooldown(BREAK_SECONDS)
 
     def attempt(self, workflow: str, run_id: str, path: str, attempt: int, lost: int) -> Report:
-        if not self._sink.wanted or not self._breaker.allows():
+        if not self._sink.wanted or not self._cooldown.allows():
             return no_report
         task_id = attempt_id(run_id, path, attempt, lost)
         started = time.monotonic()
@@ -99,10 +99,10 @@ class AttemptEvents:
         return report
 
     def _send(self, kind: str, **fields: Any) -> None:
-        if not self._breaker.allows():
+        if not self._cooldown.allows():
             return
         try:
             self._sink.send(kind, **fields)
         except Exception:
             # Events are only for monitoring: an error here must not affect the attempt.
-            self._breaker.failed()
+            self._cooldown.failed()

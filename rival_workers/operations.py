@@ -31,13 +31,14 @@ from rival_workers.store.operator_records import Operated, Order
 from rival_workers.store.sql.operator import OperatorSql
 from rival_workers.store.sql.orphans import OrphansSql
 from rival_workers.store.sql.reopened_runs import policies_of
+from rival_workers.store.sql.settled_steps import SettledStepsSql
 
 #: Children that are cancelled before the run continues; if there are more, keepers cancel the rest.
 _ORPHANS_AT_ONCE = 1000
 
 
 @repeating_conflicts
-class OperatorStore(OperatorSql, OrphansSql):
+class OperatorStore(SettledStepsSql, OperatorSql, OrphansSql):
     """The parts of the store that the verbs need."""
 
 

@@ -37,6 +37,7 @@ from rival_workers.store.sql.operator import OperatorSql
 from rival_workers.store.sql.orphans import OrphansSql
 from rival_workers.store.sql.retention import RetentionSql
 from rival_workers.store.sql.schedules import SchedulesSql
+from rival_workers.store.sql.settled_steps import SettledStepsSql
 from rival_workers.store.sql.sweeps import SweepsSql
 
 
@@ -53,6 +54,7 @@ class SqlStore(
     FlowsSql,
     FlowCommitsSql,
     ExternalStepsSql,
+    SettledStepsSql,
     OperatorSql,
     SchedulesSql,
     BreakersSql,

@@ -1,5 +1,5 @@
 """Limits of the code's shape: sizes of functions and files, formatting exceptions, modules split for no reason, names
-that two modules share. Migrations are exempt: they are never edited.
+that two modules share. The versions of migrations are exempt: they are never edited.
 
 A limit only goes down. Where it is above its target, the comment behind it names the target: lower it with the code.
 """
@@ -33,9 +33,9 @@ class Limits:
 
 FUNCTIONS = Limits(median=5, most=13, longest=40)
 #: Merging modules that have a single importer makes files longer: median and most were 97 and 209 before.
-FILES = Limits(median=130, most=240, longest=333)
+FILES = Limits(median=126, most=232, longest=333)
 FORMATTED_BY_HAND = 20
-SINGLE_IMPORTERS = 63  # target: 30
+SINGLE_IMPORTERS = 56  # target: 30
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Sized:
 @cache
 def sources() -> dict[Path, str]:
     paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-    return {path.relative_to(ROOT): path.read_text() for path in paths if "migrations" not in path.parts}
+    return {path.relative_to(ROOT): path.read_text() for path in paths if "versions" not in path.parts}
 
 
 @cache

@@ -1,5 +1,4 @@
-"""Verbs of operators, in portable SQL: reopen a run (retry, rewind), or settle a step (skip, set_result). Each takes
-the exclusive lock of the run first.
+"""Verbs of operators that reopen a run (retry, rewind), in portable SQL. Each takes the lock of the run first, alone.
 
 Undone rows are deleted and inserted again. The token of the run is raised above all tokens of the deleted rows, and new
 rows take theirs from it, so a late result of an undone attempt is stale.
@@ -27,22 +26,17 @@ from rival_client.model.transitions import run_sources
 from rival_client.sql.dead_letters import remove_redriven
 from rival_client.sql.gates import slots_of, withdraw
 from rival_client.sql.history import HistoryWriter, record
-from rival_client.sql.orphans import leave_awaited, leave_started_by
-from rival_client.sql.wake import wake_run
-from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import Advance, OpenRow
-from rival_workers.engine.paths import is_compensation
+from rival_client.sql.orphans import leave_started_by
+from rival_workers.engine.effects import OpenRow
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies
 from rival_workers.engine.retry import retry
 from rival_workers.engine.rewind import rewind
 from rival_workers.engine.rewind_records import NotPossible as NotPlanned
 from rival_workers.engine.rewind_records import RewindPlan, Row
-from rival_workers.store.claim_records import Claim, FinishResult
+from rival_workers.store.claim_records import FinishResult
 from rival_workers.store.operator_records import Operated, Order
 from rival_workers.store.sql import refusals
-from rival_workers.store.sql.apply_effects import EffectsSql
-from rival_workers.store.sql.composite_results import Outcome
 from rival_workers.store.sql.locks import change_locked, in_lock_order
 from rival_workers.store.sql.open_rows import OpenRowsSql
 from rival_workers.store.sql.part import StorePart
@@ -59,8 +53,6 @@ from rival_workers.store.sql.reopened_runs import (
     revive_steps,
     rows_of,
 )
-from rival_workers.store.sql.scopes import below
-from rival_workers.store.sql.settled_steps import open_step, settle_row
 
 #: The verbs that open a run again by themselves.
 _REOPENING = ("retry", "rewind")
@@ -68,7 +60,7 @@ _REOPENING = ("retry", "rewind")
 UNIQUE_VIOLATION = "23505"
 
 
-def _operated(run: Any, *outcome: Any, **more: Any) -> Operated:
+def operated(run: Any, *outcome: Any, **more: Any) -> Operated:
     done = Operated(run.workflow, run.version, *outcome, **more)
     return replace(done, route=Route(run.queue, run.priority or 0))
 
@@ -90,21 +82,6 @@ class OperatorSql(StorePart):
 
         return self._alone(run_id, order.verb, once)
 
-    def settle_step(
-        self, run_id: str, order: Order, end: End, advance: Callable[[Plan, str, End, str], Advance]
-    ) -> Operated:
-        """An open step ends as the operator says; one that has stopped its run is opened again for that. With
-        `dry_run` all of it is rolled back.
-        """
-
-        def once(connection: Connection, alone: bool) -> Operated:
-            done = self._settle(connection, run_id, order, end, advance)
-            if order.dry_run:
-                connection.rollback()
-            return done
-
-        return self._alone(run_id, order.verb, once)
-
     def _alone(self, run_id: str, verb: str, once: Callable[[Connection, bool], Operated]) -> Operated:
         """With the exclusive lock of the run. That does not keep a start from taking the singleton place of the run at
         the same moment: then the unique index refuses what opens the run."""
@@ -118,8 +95,6 @@ class OperatorSql(StorePart):
                 # NotPossible, unless that run has ended since.
                 refuse_taken_place(connection, run_id, verb)
 
-    # -- retry, rewind ------------------------------------------------------------------------------------
-
     def _reopen(
         self, connection: Connection, run_id: str, order: Order, choose: Callable[[Plan, list[Row]], RewindPlan]
     ) -> Operated:
@@ -129,22 +104,22 @@ class OperatorSql(StorePart):
         rows = rows_of(connection, run_id)
         if not rows and order.verb == "retry":
             return self._begin_again(connection, run, order)
-        with _refused(order.verb, run_id):
+        with refused(order.verb, run_id):
             policies = policies_of(connection, run)
             cut = choose(policies.plan, rows)
         refuse_taken_place(connection, run_id, order.verb)
         children = children_of(connection, run_id, cut.deleted)
         retried = () if order.children_retried else children_to_retry(connection, run, cut.deleted)
         if order.dry_run or retried:
-            return _operated(run, cut=cut, children=children, retried_children=retried)
+            return operated(run, cut=cut, children=children, retried_children=retried)
         finished = self._apply(connection, policies, run_id, cut, order)
-        return _operated(run, finished, cut, children=children)
+        return operated(run, finished, cut, children=children)
 
     def _begin_again(self, connection: Connection, run: Any, order: Order) -> Operated:
         """Reopen a run that was cancelled before it began."""
         refuse_taken_place(connection, run.id, order.verb)
         if order.dry_run:
-            return _operated(run)
+            return operated(run)
         again = (
             update(runs)
             .where(runs.c.id == run.id, runs.c.token == run.token, run_can("retry_run"))
@@ -163,7 +138,7 @@ class OperatorSql(StorePart):
         )
         change_locked(connection, again, f"run {run.id!r}")
         record(connection, run.id, None, entries.RETRY_RUN, by=order.by, reason=order.reason)
-        return _operated(run, begin=run.token + 1)
+        return operated(run, begin=run.token + 1)
 
     def _apply(
         self, connection: Connection, policies: Policies, run_id: str, cut: RewindPlan, order: Order
@@ -199,67 +174,13 @@ class OperatorSql(StorePart):
             opening.open(row)
         return opening.conclude()
 
-    # -- skip, set_result ---------------------------------------------------------------------------------
-
-    def _settle(
-        self,
-        connection: Connection,
-        run_id: str,
-        order: Order,
-        end: End,
-        advance: Callable[[Plan, str, End, str], Advance],
-    ) -> Operated:
-        run = lock_run(connection, run_id, order.if_entry)
-        policies, path = policies_of(connection, run), order.step or ""
-        if run.status == statuses.PENDING:
-            raise NotPossible(order.verb, run_id, refusals.not_begun(order.verb, path))
-        reopened = self._reopened_for(connection, run, policies, order)
-        step = open_step(connection, run_id, path, order.verb)
-        settle_row(connection, Claim(run_id, path, step.execution_token), end)
-        slots = [*(step.slots or ()), *withdraw(connection, run_id, [path])]
-        connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
-        # The whole run may have waited with the step.
-        wake_run(connection, run_id)
-        limits = (
-            self.ring_grace,
-            self.near,
-            HistoryWriter(connection, run_id, order.by),
-            policies.at,
-            policies.recorded,
-        )
-        following = EffectsSql(connection, run_id, None, *limits, max_payload=self.max_payload, alone=True)
-        following.slots = slots
-        following.ended_keys[path] = end.shared
-        following.writer.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
-        # What a flow was waiting for.
-        leave_awaited(connection, run_id, below(path))
-        following.cancel(path, below(path))
-        following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)
-        following.opened += [one for one in reopened.opened if one.path != path]
-        following.apply(advance(policies.plan, path, end, step.kind).effects)
-        return _operated(run, following.conclude())
-
-    def _reopened_for(self, connection: Connection, run: Any, policies: Policies, order: Order) -> FinishResult:
-        """A run that has stopped at the step is opened again, and the step with it."""
-        if run.status not in run_sources("retry_run"):
-            return FinishResult()
-        refuse_taken_place(connection, run.id, order.verb)
-        with _refused(order.verb, run.id):
-            cut = retry(policies.plan, rows_of(connection, run.id))
-        stopped = [one.path for one in cut.opens]
-        if order.step not in stopped:
-            undone = any(is_compensation(path) for path in cut.deleted)
-            why = refusals.compensated if undone else refusals.stopped_elsewhere
-            raise NotPossible(order.verb, run.id, why(order.verb, run.status, order.step or "", stopped))
-        return self._apply(connection, policies, run.id, cut, order)
-
 
 def _delayed(opens: Sequence[OpenRow], delay: float) -> list[OpenRow]:
     return [replace(one, delay=delay) if delay and one.starts_at_once else one for one in opens]
 
 
 @contextmanager
-def _refused(verb: str, run_id: str) -> Iterator[None]:
+def refused(verb: str, run_id: str) -> Iterator[None]:
     try:
         yield
     except NotPlanned as why:

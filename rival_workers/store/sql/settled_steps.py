@@ -1,23 +1,112 @@
-"""The step that an operator settles (skip, set_result): which one it may be, and its row."""
+"""Verbs of operators that settle a step (skip, set_result), in portable SQL: which one it may be, its row, and what
+follows from its end.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, delete, select, update
 
+from rival_client.db.event_tables import waits
+from rival_client.db.locks import lock_run
 from rival_client.db.run_tables import steps
 from rival_client.db.types import now
 from rival_client.errors import NotPossible
+from rival_client.model import statuses
 from rival_client.model.kinds import FLOW, SETTLEABLE
-from rival_client.model.transitions import step_sources
+from rival_client.model.transitions import run_sources, step_sources
+from rival_client.sql.gates import withdraw
+from rival_client.sql.history import HistoryWriter
+from rival_client.sql.orphans import leave_awaited
+from rival_client.sql.wake import wake_run
 from rival_workers.engine.decisions import End
+from rival_workers.engine.effects import Advance
+from rival_workers.engine.paths import is_compensation
+from rival_workers.engine.plan import Plan
+from rival_workers.engine.policies import Policies
+from rival_workers.engine.retry import retry
 from rival_workers.engine.rewind_records import Row
-from rival_workers.store.claim_records import Claim
+from rival_workers.store.claim_records import Claim, FinishResult
+from rival_workers.store.operator_records import Operated, Order
 from rival_workers.store.sql import refusals
+from rival_workers.store.sql.apply_effects import EffectsSql
+from rival_workers.store.sql.composite_results import Outcome
 from rival_workers.store.sql.guards import guard
 from rival_workers.store.sql.locks import change_locked
-from rival_workers.store.sql.reopened_runs import rows_of
+from rival_workers.store.sql.operator import OperatorSql, operated, refused
+from rival_workers.store.sql.reopened_runs import policies_of, refuse_taken_place, rows_of
+from rival_workers.store.sql.scopes import below
+
+
+class SettledStepsSql(OperatorSql):
+    def settle_step(
+        self, run_id: str, order: Order, end: End, advance: Callable[[Plan, str, End, str], Advance]
+    ) -> Operated:
+        """An open step ends as the operator says; one that has stopped its run is opened again for that. With
+        `dry_run` all of it is rolled back.
+        """
+
+        def once(connection: Connection, alone: bool) -> Operated:
+            done = self._settle(connection, run_id, order, end, advance)
+            if order.dry_run:
+                connection.rollback()
+            return done
+
+        return self._alone(run_id, order.verb, once)
+
+    def _settle(
+        self,
+        connection: Connection,
+        run_id: str,
+        order: Order,
+        end: End,
+        advance: Callable[[Plan, str, End, str], Advance],
+    ) -> Operated:
+        run = lock_run(connection, run_id, order.if_entry)
+        policies, path = policies_of(connection, run), order.step or ""
+        if run.status == statuses.PENDING:
+            raise NotPossible(order.verb, run_id, refusals.not_begun(order.verb, path))
+        reopened = self._reopened_for(connection, run, policies, order)
+        step = open_step(connection, run_id, path, order.verb)
+        settle_row(connection, Claim(run_id, path, step.execution_token), end)
+        slots = [*(step.slots or ()), *withdraw(connection, run_id, [path])]
+        connection.execute(delete(waits).where(waits.c.run_id == run_id, below(path, waits)))
+        # The whole run may have waited with the step.
+        wake_run(connection, run_id)
+        limits = (
+            self.ring_grace,
+            self.near,
+            HistoryWriter(connection, run_id, order.by),
+            policies.at,
+            policies.recorded,
+        )
+        following = EffectsSql(connection, run_id, None, *limits, max_payload=self.max_payload, alone=True)
+        following.slots = slots
+        following.ended_keys[path] = end.shared
+        following.writer.add(order.verb, path, reason=order.reason, was=step.status, result=end.result)
+        # What a flow was waiting for.
+        leave_awaited(connection, run_id, below(path))
+        following.cancel(path, below(path))
+        following.outcome = Outcome(end.result or Outcome().result, None, path, end.items)
+        following.opened += [one for one in reopened.opened if one.path != path]
+        following.apply(advance(policies.plan, path, end, step.kind).effects)
+        return operated(run, following.conclude())
+
+    def _reopened_for(self, connection: Connection, run: Any, policies: Policies, order: Order) -> FinishResult:
+        """A run that has stopped at the step is opened again, and the step with it."""
+        if run.status not in run_sources("retry_run"):
+            return FinishResult()
+        refuse_taken_place(connection, run.id, order.verb)
+        with refused(order.verb, run.id):
+            cut = retry(policies.plan, rows_of(connection, run.id))
+        stopped = [one.path for one in cut.opens]
+        if order.step not in stopped:
+            undone = any(is_compensation(path) for path in cut.deleted)
+            why = refusals.compensated if undone else refusals.stopped_elsewhere
+            raise NotPossible(order.verb, run.id, why(order.verb, run.status, order.step or "", stopped))
+        return self._apply(connection, policies, run.id, cut, order)
 
 
 def open_step(connection: Connection, run_id: str, path: str, verb: str) -> Any:

@@ -119,7 +119,7 @@ def test_logs_are_followed_until_the_run_has_ended(cli: Cli, tmp_path: Path) -> 
         """
         <time> info  long begun
         <time> warning long done password=***
-        <time> warning flaky attempt 1 of 2 failed, next attempt in 0.01 s: StepError: blunt axe (<folder>/followed.py:13 in flaky)
+        <time> warning flaky attempt 1 of 2 failed, next attempt in 0.01 s: StepError: blunt axe (followed.py:13 in flaky)
           Traceback (most recent call last):
             File "<folder>/followed.py", line 13, in flaky
               raise StepError("blunt axe", behavior="retry")
@@ -140,4 +140,20 @@ def _assert_metrics(cli: Cli) -> None:
     assert flaky["queue_time"] >= 0
     assert (flaky["last_error"]["type"], flaky["last_error"]["attempt"]) == ("StepError", 1)
     assert dt.datetime.fromisoformat(flaky["last_error"]["at"]) <= dt.datetime.fromisoformat(flaky["completed_at"])
-    cli("show", "a").prints("""?""")
+    cli("show", "a").prints(
+        """
+        run  a
+        …
+
+        step  status  attempts  queued  took
+        long  completed  1…
+        flaky  completed  2…(attempt 1: StepError)
+
+        step  attempt  outcome  took  error
+        long  1  completed…
+        flaky  1  failed…StepError: blunt axe
+        flaky  2  completed…
+
+        …
+        """
+    )

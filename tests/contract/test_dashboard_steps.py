@@ -144,3 +144,7 @@ def test_a_bulk_action_does_exactly_what_its_preview_has_shown(site: Site) -> No
     assert site.inline.rival.state("later").status == "suspended"
     assert site.inline.rival.state("r0").status == "cancelled"
     assert [one["id"] for one in site.get("bulk")["items"]] == [done["id"], shown["id"]]
+    [entry] = site.get("audit")["items"]
+    assert (entry["what"], entry["about"]) == ("bulk", f"bulk:{done['id']}")
+    kept = {name: entry["detail"][name] for name in ("verb", "changed", "refused", "of")}
+    assert kept == {"verb": "cancel", "changed": 2, "refused": 1, "of": 3}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome
+from rival_client.sql.audit import write_audit
 from rival_client.sql.run_search import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.api.session import ADMINS_BULK, OPERATORS_BULK
@@ -94,19 +95,34 @@ def _begun(call: Call, action: BulkAction, chosen: RunFilter | Sequence[str]) ->
 
     def act(on_outcome: Callable[[BulkOutcome], None]) -> Bulk:
         order = action.order
-        return call.board.rival.bulk(
-            action.verb,  # type: ignore[arg-type]
-            chosen,
-            step=order["step"],
-            value=order["result"],
-            reason=order["reason"],
-            limit=order["limit"],
-            dry_run=action.dry_run,
-            by=action.by,
-            on_outcome=on_outcome,
-        )
+        try:
+            return call.board.rival.bulk(
+                action.verb,  # type: ignore[arg-type]
+                chosen,
+                step=order["step"],
+                value=order["result"],
+                reason=order["reason"],
+                limit=order["limit"],
+                dry_run=action.dry_run,
+                by=action.by,
+                on_outcome=on_outcome,
+            )
+        finally:
+            if not action.dry_run:
+                _audit(call, action)
 
     return Answer(call.board.bulks.begin(action, act).view(outcomes=True), 202)
+
+
+def _audit(call: Call, action: BulkAction) -> None:
+    """Its page goes with this process; this stays, and the history of each run has its part."""
+    changed = len(action.run_ids)
+    # Without values of users, which nothing would hide there.
+    chosen = {name: one for name, one in (action.order["filter"] or {}).items() if name not in ("input", "result")}
+    about = {"verb": action.verb, "filter": chosen or None, "reason": action.order["reason"]}
+    counts = {"changed": changed, "refused": len(action.outcomes) - changed, "of": action.total}
+    with call.board.rival.database.transaction() as connection:
+        write_audit(connection, action.by, "bulk", f"bulk:{action.id}", **about, **counts)
 
 
 def _found(call: Call, action_id: str) -> BulkAction:

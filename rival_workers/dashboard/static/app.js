@@ -130,6 +130,8 @@ function Root() {
 
 /** The link that `rival dashboard` prints has the token in its fragment: exchange it for a cookie and forget it. */
 async function start() {
+  // The page's module comes while the server is asked who is here.
+  found(place.peek().path)?.load().catch(() => {});
   const token = new URLSearchParams(place.peek().hash).get("token");
   if (token) {
     history.replaceState(null, "", location.pathname + location.search);

@@ -7,7 +7,8 @@ export function Modal({ title, close, children, cls = "" }) {
     const back = document.activeElement;
     box.current.showModal();
     box.current.querySelector("input, select, textarea")?.focus();
-    return () => back?.focus?.();
+    // After the dialogue has left the document: until then, nothing outside it can have the focus.
+    return () => queueMicrotask(() => back?.focus?.());
   }, []);
   return html`<dialog ref=${box} class=${`modal ${cls}`} aria-label=${title} onClose=${close} onCancel=${close}
     onPointerDown=${(event) => event.target === box.current && close()}>

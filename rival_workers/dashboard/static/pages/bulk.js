@@ -9,7 +9,7 @@ import { count, idFromUrl, plural, time } from "../format.js";
 function List() {
   const { value, problem, again } = useLoad(() => get("bulk"), []);
   useEffect(() => { document.title = "Bulk actions · Rival"; footKeys.value = []; }, []);
-  return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Bulk actions</h1><p class="facts"><span>of this server since it started</span></p></div></header>${problem && html`<${Problem} problem=${problem} again=${again} />`}
+  return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>Bulk actions</h1><p class="facts"><span>of this server since it started; the <a href="audit">audit</a> keeps who did what to how many</span></p></div></header>${problem && html`<${Problem} problem=${problem} again=${again} />`}
     ${value && html`<section class="panel" aria-label="Bulk actions"><table><thead><tr><th>Action</th><th>Verb</th><th>State</th><th class="num">Runs</th><th class="num">Refused</th><th>By</th><th class="num">Began</th></tr></thead><tbody>${value.items.map((one) => html`<tr key=${one.id}><td><a class="m" href=${to.bulk(one.id)}>${one.id}</a></td><td>${one.verb}${one.dry_run ? ", preview" : ""}</td><td>${one.state}</td><td class="num">${count(one.ended)} of ${count(one.total)}</td><td class="num">${count(one.refused)}</td><td>${one.by}</td><td class="num i2">${time(one.started_at)}</td></tr>`)}
       ${value.items.length === 0 && html`<tr><td colspan="7" class="i3"><p>None yet. Choose runs on the <a href="runs">runs page</a>.</p></td></tr>`}</tbody></table></section>`}</main>`;
 }

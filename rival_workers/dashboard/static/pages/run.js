@@ -19,6 +19,9 @@ const LOADERS = {
   family: () => import("../run/family.js"), data: () => import("../run/data.js"), compare: () => import("../run/compare.js"), travel: () => import("../run/travel.js"),
 };
 
+/** Modules of the first tab come beside the run, not after it. */
+if (!new URLSearchParams(location.search).has("tab")) for (const name of ["graph", "inspector", "travel"]) LOADERS[name]().catch(() => {});
+
 /** The run with its steps: fetched, changed at once by what the stream says, and fetched again when it is quiet. */
 function useRun(id, at) {
   const [data, setData] = useState(null);

@@ -51,6 +51,7 @@ class Site:
         assert link.startswith("http"), "the site did not start"
         self.url, _, token = link.partition("#token=")
         self._states: dict[str, Any] = {}
+        self._is_large = False
         self.api = self.client()
         self.post("session", token=token)
 
@@ -83,7 +84,10 @@ class Site:
         return str(self.get(f"runs/{run_id}")["run"]["status"])
 
     def enlarge(self) -> None:
-        """Adds `big-items` and `big-flow`, runs of ten thousand steps."""
+        """Adds `big-items` and `big-flow`, runs of ten thousand steps, once."""
+        if self._is_large:
+            return
+        self._is_large = True
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -99,8 +103,9 @@ class Site:
         return self._process.stdout.readline().strip()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
+    """Of the whole session: tests of other folders may come in between, and it takes seconds to start."""
     command = [sys.executable, "-m", "tests.browser.site"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         found = Site(process)

@@ -24,7 +24,7 @@ CASE WHEN :'key_source'::text IS NULL THEN ''
         SELECT CASE WHEN strpos(document::text, '\u') > 0 THEN NULL ELSE (
             SELECT CASE WHEN kind IS NULL OR kind = 'null' THEN ''
                         WHEN kind IN ('string', 'boolean') AND char_length(value) <= 500 THEN value
-                        WHEN kind = 'number' AND value ~ '^(0|-?[1-9][0-9]{,16})$' THEN value END
+                        WHEN kind = 'number' AND value ~ '^(0|-?[1-9][0-9]{0,16})$' THEN value END
             FROM (SELECT json_typeof(document #> :'key_path'::text[]) AS kind,
                          document #>> :'key_path'::text[] AS value) AS found) END
         FROM (SELECT CASE :'key_source' WHEN 'labels' THEN run.labels ELSE run.input END AS document) AS source) END

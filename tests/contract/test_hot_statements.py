@@ -13,17 +13,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Connection, Engine, event, text
 from starlette.testclient import TestClient
 
 from rival_client import Rival
 from rival_client.db.database import Database
 from rival_client.db.prepared import Statement
+from rival_client.model.idempotency import KeyName
 from rival_client.model.records import LogEntry
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.sql import fleet_reads, live_reads, run_counts, run_rows, step_pages, workflow_reads
 from rival_client.sql.events import INSERT_EVENT, list_events
 from rival_client.sql.history import read_history, read_newest
+from rival_client.sql.idempotency import drop_key, list_keys, waited_for
 from rival_client.sql.run_inserts import INSERT_RUN, INSERT_RUNS
 from rival_client.sql.run_reads import READ_RESULT, READ_STATUS
 from rival_client.sql.run_search import Cursor, RunFilter, list_runs, run_ids
@@ -35,7 +37,7 @@ from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Sessions
 from rival_workers.dev.stack import Stack, create_database, drop_database
-from rival_workers.store.claim_records import Claim
+from rival_workers.store.claim_records import Claim, KeyClaim
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.sql_store import SqlStore
 from rival_workers.store.sweep_records import SweepOptions
@@ -45,6 +47,10 @@ from tests.support.inline import Clock
 #: A million for a check of what the lists of the dashboard promise: RIVAL_CROWD=1000000.
 MANY = int(os.environ.get("RIVAL_CROWD", "50000"))
 CROWD = f"generate_series(1, {MANY}) AS n"
+TICKETS = f"""
+INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, workflow, version, created_at)
+SELECT 'old-' || n, 'a', 2, -(n % 1000), n, n, 'w', 'v', now() FROM {CROWD}
+"""
 FINISHED = (
     f"""
 INSERT INTO rival_runs (id, workflow, version, status, token, input, result, created_at, started_at, completed_at)
@@ -61,6 +67,14 @@ INSERT INTO rival_labels (run_id, name, value, created_at)
 SELECT 'old-' || n, label.name, label.value, now() - n * interval '1 second'
 FROM {CROWD}, LATERAL (VALUES ('tenant', 't' || n % 100), ('tier', 'gold')) AS label (name, value)
 """,
+    f"""
+INSERT INTO rival_idempotency_keys (digest, key, workflow, step, run_id, path, holder, fingerprint, ttl, result,
+                                    created_at, completed_at, expires_at)
+SELECT 'digest-' || n, 'k' || n, 'w', 'a', 'old-' || n, 'a', 'a', 'f', 86400, '1', now(), now(),
+       now() + interval '1 day'
+FROM {CROWD}
+""",
+    TICKETS,
     "VACUUM ANALYZE",
 )
 SLEEPING = (
@@ -77,6 +91,14 @@ INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, 
 SELECT 'old-' || n, path, 'flow', 'waiting', 1, 2, 2, 'e' || n % 50, at, at, now(), now()
 FROM {CROWD}, (VALUES ('a', now() + interval '1 year'), ('a/sleep', NULL)) AS step (path, at)
 """,
+    "ALTER TABLE rival_idempotency_keys SET (autovacuum_enabled = false)",
+    "ALTER TABLE rival_tickets SET (autovacuum_enabled = false)",
+    # Each run owns a key, and waits for another one.
+    f"""
+INSERT INTO rival_idempotency_keys (digest, key, workflow, step, run_id, path, holder, fingerprint, ttl, created_at)
+SELECT 'digest-' || n, 'k' || n, 'w', 'a', 'old-' || n, 'a', 'a', 'f', 86400, now() FROM {CROWD}
+""",
+    TICKETS,
     "ALTER TABLE rival_labels SET (autovacuum_enabled = false)",
     f"""
 INSERT INTO rival_labels (run_id, name, value, created_at)
@@ -93,6 +115,10 @@ def crowded(stack: Stack, template: str, request: pytest.FixtureRequest) -> Iter
     stage = Stage(store, Clock())
     stage.begin("running")
     stage.begin("pending", executor=None)
+    stage.retried("again")
+    answer = store.own_key(stage.begin("owner"), OTHER)
+    assert answer is not None
+    assert answer.state == "owned"
     stage.add_run("new")
     stage.store.add_executor("e1", "host", 1, "w", 60)
     with store.database.autocommit() as connection:
@@ -111,7 +137,7 @@ def full_scans(plan: Any) -> list[str]:
     return found + full_scans([plan[key] for key in ("Plan",) if key in plan] + plan.get("Plans", []))
 
 
-BIG = {"rival_runs", "rival_steps", "rival_labels"}
+BIG = {"rival_runs", "rival_steps", "rival_labels", "rival_idempotency_keys", "rival_tickets"}
 
 
 IN_FILES = [
@@ -168,6 +194,15 @@ def generic_plan(cursor: Any, statement: str) -> Any:
 
 LOOK = SweepOptions(limit=100, backoff=10.0, backoff_max=600.0)
 HELD = Claim("running", "a", 1)
+#: The run `owner` has it.
+OTHER = KeyClaim(KeyName("other"), "a", "f", 60.0)
+
+
+def with_connection(stage: Stage, act: Callable[[Connection], object]) -> object:
+    with stage.database.transaction() as connection:
+        return act(connection)
+
+
 OPERATIONS: dict[str, Callable[[Stage], object]] = {
     "begin_run": lambda s: s.store.begin_run("new", 0, GOES_ON, claim_for="e1"),
     "claim_step": lambda s: s.store.claim_step(Claim("pending", "a", 0), 60.0, "e1"),
@@ -201,6 +236,17 @@ OPERATIONS: dict[str, Callable[[Stage], object]] = {
         "running", [LogEntry(dt.datetime.now(dt.UTC), "info", "a", 1, "", {})]
     ),
     "cancel_run": lambda s: s.cancel("running"),
+    "own_key, a new one": lambda s: s.store.own_key(HELD, KeyClaim(KeyName("new"), "a", "f", 60.0)),
+    "own_key, another attempt": lambda s: s.store.own_key(
+        Claim("again", "a", 3), KeyClaim(KeyName("new"), "a", "f", 60.0)
+    ),
+    "own_key of another step": lambda s: s.store.own_key(HELD, OTHER),
+    "finish_step of an owner": lambda s: s.store.finish_step(Claim("owner", "a", 1), DONE, COMPLETES, claim_for=None),
+    "drop a key": lambda s: with_connection(s, lambda own: drop_key(own, KeyName("unknown"), "me")),
+    "why a step waits for a key": lambda s: with_connection(s, lambda own: waited_for(own, "old-7", 10)),
+    "list_keys": lambda s: with_connection(s, lambda own: list_keys(own, 100)),
+    "delete_expired_keys": lambda s: s.store.delete_expired_keys(500),
+    "sweep_gates": lambda s: s.store.sweep_gates(500),
     "read_state": lambda s: s.run("running"),
 }
 

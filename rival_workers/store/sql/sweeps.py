@@ -6,7 +6,7 @@ and is rolled back then, waits until the sweep finds it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, select, true, tuple_, update
@@ -104,10 +104,12 @@ class SweepsSql(StorePart):
 
     def _delete_idle(self, limit: int) -> None:
         # A granted ticket has a slot: it counts as used.
-        waited = select(literal(1)).where(tickets.c.gate == gates.c.id, tickets.c.granted_at.is_(None)).exists()
+        # Not with NOT EXISTS: Postgres would read all tickets for it.
+        waits_here = (tickets.c.gate == gates.c.id, tickets.c.granted_at.is_(None))
+        waited = select(tickets.c.gate).where(*waits_here).limit(1).scalar_subquery()
         idle = (
             select(gates.c.id)
-            .where(gates.c.touched_at < after(-IDLE), gates.c.used == 0, ~waited)
+            .where(gates.c.touched_at < after(-IDLE), gates.c.used == 0, waited.is_(None))
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
@@ -128,25 +130,33 @@ def _withdraw_stale(
     connection: Connection, which: ColumnElement[bool], order: ColumnElement[Any], grace: float
 ) -> list[Grant]:
     """Of the first of these tickets, those whose row has moved on, or has gone. Not of all: very many may wait."""
-    head = select(tickets.c.run_id, tickets.c.path).where(which).order_by(order).limit(_HEAD).subquery()
-    key = tuple_(tickets.c.run_id, tickets.c.path)
-    waits = select(literal(1)).where(
+    head = connection.execute(select(tickets.c.run_id, tickets.c.path).where(which).order_by(order).limit(_HEAD)).all()
+    if not head:
+        return []
+    # Scalar subqueries, and not NOT EXISTS: Postgres would read all steps and all tickets for it.
+    waits = select(steps.c.path).where(
         steps.c.run_id == tickets.c.run_id,
         steps.c.path == tickets.c.path,
         steps.c.status == statuses.WAITING,
         steps.c.execution_token == tickets.c.token,
     )
-    begins = select(literal(1)).where(
+    begins = select(runs.c.id).where(
         runs.c.id == tickets.c.run_id,
         tickets.c.path == "",
         runs.c.status == statuses.PENDING,
         runs.c.token == tickets.c.token,
     )
-    stale = (
-        select(tickets.c.run_id, tickets.c.path)
-        .where(key.in_(select(head)), which, ~waits.exists(), ~begins.exists())
-        .with_for_update(skip_locked=True)
-    )
-    gone = connection.execute(delete(tickets).where(key.in_(chosen(stale))).returning(tickets.c.slot))
+    moved_on = (waits.scalar_subquery().is_(None), begins.scalar_subquery().is_(None))
+    stale = select(tickets.c.run_id, tickets.c.path).where(*_among(head), which, *moved_on)
+    found = connection.execute(stale.with_for_update(skip_locked=True)).all()
+    if not found:
+        return []
+    gone = connection.execute(delete(tickets).where(*_among(found)).returning(tickets.c.slot))
     slots = [row.slot for row in gone if row.slot is not None]
     return leave(connection, slots, grace)
+
+
+def _among(found: Iterable[Any]) -> tuple[ColumnElement[bool], ...]:
+    """The tickets of these rows, by their primary key."""
+    named = [(row.run_id, row.path) for row in found]
+    return tickets.c.run_id.in_({run_id for run_id, _ in named}), tuple_(tickets.c.run_id, tickets.c.path).in_(named)

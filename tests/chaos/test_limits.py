@@ -3,8 +3,10 @@ is effective everywhere within a second."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from sqlalchemy import select, text, union
 
 from rival_client import Rival
 from rival_client.db.run_tables import attempts, steps
+from rival_client.errors import RivalError
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, wait_for_all
 from tests.support.limits import assert_gates_are_consistent
 from tests.support.workers import Workers, wait_until
@@ -22,6 +25,20 @@ name = "limited"
 steps = [step(work, name="first", concurrency_limit=limit("five", 5)),
          step(work, name="second", concurrency_limit=limit("each", 2, key="input.key")),
          step(work, name="third", concurrency_limit=limit("five", 5))]
+"""
+REPEATED = """
+from rival_workers import flow, limit
+
+@flow("again", register=False)
+def again(ctx, input):
+    ctx.step(time.sleep, 0.05)
+    if input["left"]:
+        ctx.continue_as({**input, "left": input["left"] - 1})
+    return "done"
+
+name = "repeated"
+three = limit("three", 3)
+steps = [step(work, name="first", concurrency_limit=three), step(again, concurrency_limit=three)]
 """
 PACED = """
 from rival_workers import rate
@@ -73,6 +90,41 @@ def test_workers_that_are_killed_again_and_again_never_exceed_a_limit_and_leave_
     wait_for_all(rival, run_ids)
     both = intervals(rival, "first") + intervals(rival, "third")
     assert most_at_once(both) <= 5
+    assert_gates_are_consistent(rival.database, at_rest=True)
+    with rival.database.autocommit() as connection:
+        assert connection.scalar(text("SELECT sum(used) FROM rival_gates")) == 0
+        assert connection.scalar(text("SELECT count(*) FROM rival_tickets")) == 0
+    assert_nothing_is_stuck(rival)
+
+
+@pytest.mark.slow
+def test_flows_that_start_over_operators_and_killed_workers_never_exceed_a_limit(
+    rival: Rival, workers: Workers, ledger: Ledger
+) -> None:
+    """Takeovers, rewinds, pauses, retries and continue_as at the same time: at the end no slot is in use."""
+    file = ledger.workflow(REPEATED)
+    fleet = workers.start(file, 2, concurrency=4, lease=2)
+    run_ids = start(rival, "repeated", 24, seconds=0.05, left=2)
+    chance = random.Random(1717)
+    for number in range(60):
+        run_id = chance.choice(run_ids)
+        # Suppressed: it is not in a status in which this is possible.
+        with suppress(RivalError):
+            match chance.choice(["pause", "rewind", "cancel"]):
+                case "pause":
+                    rival.pause(run_id)
+                    rival.resume(run_id)
+                case "rewind":
+                    rival.rewind(run_id, chance.choice(["first", "again"]))
+                case "cancel":
+                    rival.cancel(run_id)
+                    rival.retry(run_id)
+        assert_gates_are_consistent(rival.database)
+        if number in (20, 40):
+            fleet[number // 20 - 1].kill()
+            fleet += workers.start(file, 1, concurrency=4, lease=2)
+    wait_for_all(rival, run_ids)
+    assert most_at_once(intervals(rival, "first") + intervals(rival, "again")) <= 3
     assert_gates_are_consistent(rival.database, at_rest=True)
     with rival.database.autocommit() as connection:
         assert connection.scalar(text("SELECT sum(used) FROM rival_gates")) == 0

@@ -15,7 +15,8 @@ from sqlalchemy.exc import NoResultFound
 
 from rival_client.db.limit_tables import limits
 from rival_client.errors import RivalError
-from rival_workers import limit, step
+from rival_client.model.payload import Json
+from rival_workers import flow, limit, step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim
 from tests.contract.stage import ERROR
@@ -32,7 +33,8 @@ def work(run: Any) -> str:
 
 
 class Limits(RuleBasedStateMachine):
-    """Up to eight runs of one workflow, whose first step has a limit for each key and whose second one a global one."""
+    """Up to eight runs of one workflow: its first step has a limit for each key, its second one a global one, which the
+    flow at its end shares."""
 
     def __init__(self, slots: Slots) -> None:
         super().__init__()
@@ -55,7 +57,7 @@ class Limits(RuleBasedStateMachine):
 
     def held(self, run_id: str) -> Claim | None:
         """The attempt of the run that is running."""
-        for path in ("work", "then"):
+        for path in ("work", "then", "again"):
             with suppress(NoResultFound):
                 row = self.slots.step(run_id, path)
                 if row["status"] == "running":
@@ -70,7 +72,7 @@ class Limits(RuleBasedStateMachine):
             self.begun.append(run_id)
             self.slots.claim(run_id)
 
-    @rule(number=RUNS, path=st.sampled_from(["work", "work", "then"]))
+    @rule(number=RUNS, path=st.sampled_from(["work", "work", "then", "again"]))
     def message(self, number: int, path: str) -> None:
         """A message for the step arrives, whether it may start or not."""
 
@@ -112,7 +114,19 @@ class Limits(RuleBasedStateMachine):
     def operate(self, number: int, verb: str) -> None:
         self.on_run(number, getattr(self.rival, verb))
 
-    @rule(number=RUNS, path=st.sampled_from(["work", "then"]))
+    @rule(number=RUNS)
+    def continue_as(self, number: int) -> None:
+        """The flow starts over: it gives its slot back, and takes one again."""
+
+        def start_over(run_id: str) -> None:
+            claim = self.held(run_id)
+            if claim is not None and claim.path == "again":
+                assert self.slots.store.continue_flow(claim, Json("[1]"), None) == claim.token + 1
+                assert self.slots.step(run_id, "again")["slots"] is None
+
+        self.on_run(number, start_over)
+
+    @rule(number=RUNS, path=st.sampled_from(["work", "then", "again"]))
     def rewind(self, number: int, path: str) -> None:
         self.on_run(number, lambda run_id: self.rival.rewind(run_id, path))
 
@@ -151,6 +165,7 @@ def test_limits_hold_whatever_is_done_in_whatever_order(inline: Inline) -> None:
         "w",
         step(work, concurrency_limit=each, max_attempts=100),
         step(work, name="then", concurrency_limit=everything, max_attempts=100),
+        step(flow("again", register=False)(lambda ctx: None), concurrency_limit=everything, max_attempts=100),
     )
     checked = settings(
         max_examples=examples(8),

@@ -19,7 +19,8 @@ from sqlalchemy import select, text
 from rival_client.db.database import libpq_url
 from rival_client.db.run_tables import runs, steps
 from rival_client.errors import RivalError
-from rival_workers import limit, step
+from rival_client.model.payload import Json
+from rival_workers import flow, limit, step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim, Claimed, Queued
 from tests.contract.stage import ERROR
@@ -27,7 +28,8 @@ from tests.support.inline import Inline
 from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
 from tests.support.locks import until_blocked
 
-RUNS, THREADS, SECONDS = 40, 6, 3.0
+#: Each thread carries out so many operations.
+RUNS, THREADS, OPERATIONS = 40, 6, 30
 
 
 @pytest.fixture
@@ -48,24 +50,21 @@ def deadlocks(slots: Slots) -> int:
 
 
 class Load:
-    """Random operations on the runs of one workflow, until the time is up."""
+    """Random operations on the runs of one workflow."""
 
-    def __init__(self, slots: Slots, seed: int, changed: Sequence[str] = ()) -> None:
-        """`changed`: limits whose maximum changes meanwhile."""
-        self.slots, self.random, self.changed = slots, random.Random(seed), changed
-        self.until = time.monotonic() + SECONDS
+    def __init__(self, slots: Slots, seed: int, changed: Sequence[str] = (), *, is_flow: bool = False) -> None:
+        """`changed`: limits whose maximum changes meanwhile. `is_flow`: the step is one, which can start over."""
+        self.slots, self.random, self.changed, self.is_flow = slots, random.Random(seed), changed, is_flow
 
-    def run(self) -> int:
-        done = 0
-        while time.monotonic() < self.until:
+    def run(self) -> None:
+        for _ in range(OPERATIONS):
             others = [self.lose, self.retry, self.cancel, self.pause, self.roll_back]
             others += [self.change] if self.changed else []
+            others += [self.continue_as, self.sleep] if self.is_flow else []
             act = self.random.choice([self.claim] * 6 + [self.finish] * 4 + others)
             # Suppressed: it is not in a status in which this is possible.
             with suppress(RivalError, AssertionError, KeyError):
                 act(f"r{self.random.randrange(RUNS)}")
-            done += 1
-        return done
 
     def row(self, run_id: str) -> Any:
         with self.slots.database.autocommit() as connection:
@@ -91,6 +90,12 @@ class Load:
 
     def retry(self, run_id: str) -> None:
         self.slots.store.retry_step(self.held(run_id), Retry(0.0, ERROR), rung=True)
+
+    def continue_as(self, run_id: str) -> None:
+        self.slots.store.continue_flow(self.held(run_id), Json("[1]"), None)
+
+    def sleep(self, run_id: str) -> None:
+        self.slots.store.suspend_step(self.held(run_id), None, 0.0)
 
     def cancel(self, run_id: str) -> None:
         self.slots.inline.rival.cancel(run_id)
@@ -119,13 +124,21 @@ class Load:
 
 @pytest.mark.parametrize(
     "limits",
-    [[limit("one", 1)], [limit("few", 3)], [limit("wide", 20)], [limit("two", 2), limit("each", 1, key="input.k")]],
-    ids=["one", "few", "sharded", "several"],
+    [
+        [limit("one", 1)],
+        [limit("few", 3)],
+        [limit("wide", 20)],
+        [limit("two", 2), limit("each", 1, key="input.k")],
+        [limit("flows", 3)],
+    ],
+    ids=["one", "few", "sharded", "several", "flow"],
 )
 @pytest.mark.parametrize("changes", [False, True], ids=["fixed", "changing"])
 def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limits: Any, changes: bool) -> None:
     changed = [one.name for one in limits] if changes else []
-    slots.inline.define("w", step(work, concurrency_limit=limits, max_attempts=1000))
+    is_flow = limits[0].name == "flows"
+    function = flow("work", register=False)(lambda ctx: ctx.run.run_id) if is_flow else work
+    slots.inline.define("w", step(function, concurrency_limit=limits, max_attempts=1000))
     for n in range(RUNS):
         slots.start(f"r{n}", {"k": n % 5})
     before = deadlocks(slots)
@@ -137,12 +150,12 @@ def test_random_load_never_exceeds_a_limit_and_loses_nothing(slots: Slots, limit
 
     with ThreadPoolExecutor(THREADS + 1) as pool:
         watching = pool.submit(watch)
-        done = [pool.submit(Load(slots, seed, changed).run) for seed in range(THREADS)]
+        done = [pool.submit(Load(slots, seed, changed, is_flow=is_flow).run) for seed in range(THREADS)]
         wait(done)
         stop.set()
-        counts = [one.result() for one in done]
+        for one in done:
+            one.result()
         watching.result()
-    assert sum(counts) > 50
     slots.store.sweep_gates(500)
     assert_gates_are_consistent(slots.database, at_rest=True, drains=changes)
     assert deadlocks(slots) == before

@@ -10,6 +10,8 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from rival_client.errors import DatabaseError
+from rival_client.model.idempotency import KeyName
+from rival_client.model.limit_options import limit
 from rival_client.model.payload import Json
 from rival_client.model.records import LogEntry
 from rival_client.model.statuses import STEP_STATUSES, STEP_TERMINAL
@@ -26,13 +28,15 @@ from rival_workers.engine.interpreter import first
 from rival_workers.engine.nodes import StepNode
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
-from rival_workers.store.claim_records import BeginResult, Claim, Claimed, FinishResult, NotYet
+from rival_workers.store.claim_records import BeginResult, Claim, Claimed, FinishResult, KeyClaim, NotYet, Queued
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import COMPLETES, DONE, ERROR, FAILED, FAILS, GOES_ON, PLAN, SKIPPED, SOON, TIMED, Stage
 
 EXPIRED = End("failed", error=ERROR, hard=True, outcome="expired")
 ASLEEP = CheckpointWrite(CheckpointRef("a/sleep", "sleep", 0), "waiting", delay=60.0)
 FALLEN = FallBack(ERROR, {"function": "f"})
+FULL = limit("full", 1)
+OWNED = KeyClaim(KeyName("k"), "a", "same input", 60.0)
 LOOK = SweepOptions(limit=100, backoff=10.0, backoff_max=35.0)
 
 
@@ -59,6 +63,8 @@ def apply(stage: Stage, verb: str, claim: Claim) -> bool:
         "suspend_step": lambda: store.suspend_step(claim, ASLEEP, 60.0) is not None,
         "beat_step": lambda: store.beat_step(claim, StepConfig(), Json("0.5")),
         "apply_policy": lambda: store.apply_policy(claim, 60.0, '{"fields":{}}'),
+        "queue_step": lambda: isinstance(store.claim_step(claim, None, "e2", limits=[FULL]), Queued),
+        "queue_running": lambda: (answer := store.own_key(claim, OWNED)) is not None and answer.state == "queued",
         "park_step": lambda: store.park_step(claim, "unknown here", 15.0),
     }[verb]()
     return bool(found)
@@ -71,15 +77,24 @@ def right_token(stage: Stage, verb: str, run_id: str = "r") -> Claim:
 
 #: Those that a message can bring about; the others are part of one of them.
 ELSEWHERE = ("token", "child", "completion_token", "lock")
-#: Instead of a claim, if a limit is full or another step has the key: see test_limits.py and test_idempotency.py.
-IF_FULL = ("queue_step", "queue_running")
-VERBS = [
-    verb for verb, transition in STEP_TRANSITIONS.items() if transition.guard not in ELSEWHERE and verb not in IF_FULL
-]
+VERBS = [verb for verb, transition in STEP_TRANSITIONS.items() if transition.guard not in ELSEWHERE]
+#: How many of the two tokens a verb moves; the others move both.
+MOVES = {"park_step": (0, 0), "beat_step": (0, 0), "apply_policy": (0, 0), "queue_step": (1, 0)}
+
+
+def fill(stage: Stage) -> None:
+    """Another run has the only slot of the limit FULL, and the key OWNED."""
+    holder = stage.begin("holder", executor=None)
+    claimed = stage.store.claim_step(holder, None, "e1", limits=[FULL])
+    assert isinstance(claimed, Claimed)
+    answer = stage.store.own_key(replace(holder, token=claimed.token), OWNED)
+    assert answer is not None
+    assert answer.state == "owned"
 
 
 @pytest.mark.parametrize("status", STEP_STATUSES)
 def test_a_verb_with_the_right_token_is_allowed_exactly_where_the_table_says(stage: Stage, status: str) -> None:
+    fill(stage)
     for verb in VERBS:
         stage.bring(status, verb)
         before, row = stage.everything(), stage.step("a", verb)
@@ -90,14 +105,15 @@ def test_a_verb_with_the_right_token_is_allowed_exactly_where_the_table_says(sta
             assert stage.everything() == before, verb
             continue
         after = stage.step("a", verb)
-        moved = 0 if verb in ("park_step", "beat_step", "apply_policy") else 1
+        execution, timeout = MOVES.get(verb, (1, 1))
         assert after["status"] in transition.targets
-        assert after["execution_token"] == row["execution_token"] + moved
-        assert after["timeout_token"] == row["timeout_token"] + moved
+        assert (verb, after["execution_token"]) == (verb, row["execution_token"] + execution)
+        assert (verb, after["timeout_token"]) == (verb, row["timeout_token"] + timeout)
 
 
 @pytest.mark.parametrize("status", STEP_STATUSES)
 def test_a_verb_with_a_stale_token_changes_nothing_at_all(stage: Stage, status: str) -> None:
+    fill(stage)
     stage.bring(status)
     before = stage.everything()
     for verb in VERBS:

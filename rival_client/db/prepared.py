@@ -56,19 +56,28 @@ class Statement:
         found = {f"${number}": name for number, name in enumerate(self.parameters, 1)}
         return {found[number]: kind for number, kind in re.findall(r"(\$\d+)::(\w+)\[\]", self.sql)}
 
+    @cached_property
+    def _encoders(self) -> list[tuple[str, Callable[[Any], bytes | None]]]:
+        types = self.column_types
+        return [(name, _ARRAYS[types[name]] if name in types else _bytes) for name in self.parameters]
+
+    @cached_property
+    def _formats(self) -> list[int]:
+        return [pq.Format.BINARY if name in self.column_types else pq.Format.TEXT for name in self.parameters]
+
     def columns(self, given: Mapping[str, GroupValue]) -> tuple[list[bytes | None], list[int]]:
         """Arrays travel in the binary format, in which nothing needs to be escaped; all else as text."""
-        types = self.column_types
-        values = [
-            _ARRAYS[types[name]](given[name]) if name in types else _bytes(given[name])  # type: ignore[arg-type]
-            for name in self.parameters
-        ]
-        return values, [pq.Format.BINARY if name in types else pq.Format.TEXT for name in self.parameters]
+        return [encode(given[name]) for name, encode in self._encoders], self._formats
+
+
+#: A plan is kept: one that was made while a table was empty must not read it from end to end later.
+_BY_INDEX = "SET enable_seqscan = off"
 
 
 class PreparedPool:
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, settings: str = _BY_INDEX) -> None:
+        """`settings`: executed first on each connection."""
+        self._url, self._settings = url, settings
         #: Idle connections, the one used last at the end.
         self._idle: deque[_Line] = deque()
         self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
@@ -134,8 +143,7 @@ class PreparedPool:
         connection = psycopg.connect(
             libpq_url(self._url), autocommit=True, application_name="rival-hot", **LIBPQ_OPTIONS
         )
-        # A plan is kept: one that was made while a table was empty must not read it from end to end later.
-        connection.execute("SET enable_seqscan = off")
+        connection.execute(self._settings)
         self._all.add(connection)
         return _Line(connection, connection.pgconn, set())
 
@@ -169,6 +177,9 @@ class _Line:
         for statement, _, _ in calls:
             self.prepare(statement)
         pgconn = self.pgconn
+        if len(calls) == 1:
+            [(statement, values, formats)] = calls
+            return [pgconn.exec_prepared(statement.name, values, formats)]
         pgconn.enter_pipeline_mode()
         for statement, values, formats in calls:
             pgconn.send_query_prepared(statement.name, values, formats)
@@ -221,22 +232,28 @@ _NULL = _LENGTH(-1)
 _TEXT_OID, _INT_OID, _FLOAT_OID = 25, 23, 701
 
 
-def _array(oid: int, elements: Sequence[bytes]) -> bytes:
+def _array(oid: int, size: int, parts: Sequence[bytes]) -> bytes:
     """The header has the dimensions, whether there can be NULLs, the element type, the size and the first index."""
-    return b"".join((_HEADER(1, 1, oid, len(elements), 1), *elements))
+    return b"".join((_HEADER(1, 1, oid, size, 1), *parts))
 
 
 def _text_array(values: Sequence[str | None]) -> bytes:
-    encoded = [None if value is None else value.encode() for value in values]
-    return _array(_TEXT_OID, [_NULL if one is None else _LENGTH(len(one)) + one for one in encoded])
+    parts: list[bytes] = []
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        else:
+            encoded = value.encode()
+            parts += (_LENGTH(len(encoded)), encoded)
+    return _array(_TEXT_OID, len(values), parts)
 
 
 def _int_array(values: Sequence[int]) -> bytes:
-    return _array(_INT_OID, [_INT(4, value) for value in values])
+    return _array(_INT_OID, len(values), [_INT(4, value) for value in values])
 
 
 def _float_array(values: Sequence[float | None]) -> bytes:
-    return _array(_FLOAT_OID, [_NULL if value is None else _FLOAT(8, value) for value in values])
+    return _array(_FLOAT_OID, len(values), [_NULL if value is None else _FLOAT(8, value) for value in values])
 
 
 #: By the type of the elements.

@@ -264,6 +264,19 @@ class Advance:
         [only, *more] = self.effects
         return only if not more and isinstance(only, OpenRow) and self.opens_plainly(only) else None
 
+    @cached_property
+    def claims_next(self) -> bool:
+        """The commit can claim that step for the executor: it has no limits."""
+        return self.next_leaf is not None and not self.config_of(self.next_leaf.path).limits
+
+    @cached_property
+    def next_values(self) -> tuple[str | None, str | None, float | None, str | None]:
+        """Path, kind, time limit and policy of that step."""
+        leaf = self.next_leaf
+        if leaf is None:
+            return None, None, None, None
+        return leaf.path, leaf.kind, self.config_of(leaf.path).limit, self.policy_of(leaf.path)
+
     def opens_plainly(self, opening: OpenRow) -> bool:
         """It starts at once, and its row has no options of its own: what the fast statements open."""
         return opening.starts_at_once and self.config_of(opening.path).opens_plainly

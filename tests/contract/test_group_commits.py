@@ -38,6 +38,7 @@ def store(postgres_url: str) -> Iterator[PostgresStore]:
     opened = PostgresStore(database_at(postgres_url))
     yield opened
     opened._prepared.close()
+    opened._groups.close()
 
 
 @pytest.fixture
@@ -224,13 +225,13 @@ def test_an_answer_that_is_lost_is_an_error_of_the_whole_group(
 ) -> None:
     for run_id in ("r1", "r2"):
         rows.begin(run_id)
-    real = store._prepared.fetch_groups
+    real = store._groups.fetch_groups
 
     def lost(calls: Any) -> Any:
         real(calls)
         raise DatabaseUnavailable("the answer was lost")
 
-    monkeypatch.setattr(store._prepared, "fetch_groups", lost)
+    monkeypatch.setattr(store._groups, "fetch_groups", lost)
     with pytest.raises(DatabaseUnavailable):
         in_a_group(store, finish("r1"), finish("r2"))
     assert store.token_of("r1", "a") == ("completed", 2, "e1")

@@ -13,6 +13,7 @@ from rival_client import Rival
 from rival_client.db.database import Clock, Database
 from rival_client.db.prepared import PreparedPool
 from rival_workers.store import DEFAULT_POOL, Store, open_store
+from rival_workers.store.postgres.groups import GROUP_SETTINGS
 from rival_workers.store.postgres.store import PostgresStore
 
 
@@ -30,9 +31,11 @@ class SharedDatabase:
     def __init__(self, url: str) -> None:
         self.database = Database(url, pool_size=DEFAULT_POOL)
         self.pool = SharedPreparedPool(url)
+        self.groups = SharedPreparedPool(url, GROUP_SETTINGS)
 
     def close(self) -> None:
         self.pool.close_for_good()
+        self.groups.close_for_good()
         self.database.dispose()
 
 
@@ -70,7 +73,10 @@ def store_at(url: str, *, clock: Clock = time.time, **options: Any) -> Store:
 
 
 def with_shared_pool(user: User) -> User:
-    """Replaces the pool that a store or client has made, which connects when it is first used."""
+    """Replaces the pools that a store or client has made, which connect when they are first used."""
     if user.database.url in _shared:
-        user._prepared = _shared[user.database.url].pool
+        shared = _shared[user.database.url]
+        user._prepared = shared.pool
+        if isinstance(user, PostgresStore):
+            user._groups = shared.groups
     return user

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rival_client.db.prepared import GroupValue, Row, Statement
+from rival_client.db.prepared import GroupValue, PreparedPool, Row, Statement
 from rival_client.errors import DatabaseBusy, DatabaseRefused
 from rival_client.model.payload import load
 from rival_workers.engine.decisions import End
@@ -15,25 +15,27 @@ from rival_workers.store.claim_records import BeginResult, FinishResult
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
 from rival_workers.store.postgres.claims import facts_of
 from rival_workers.store.postgres.statements import load_statements
-from rival_workers.store.postgres.steps import BEGIN_RUN, FINISH_STEP, BeginCall, FinishCall, PostgresSteps
+from rival_workers.store.postgres.steps import PostgresSteps, has_succeeded
 
 STATEMENTS = load_statements("groups.sql")
-SETTINGS = STATEMENTS["rival_group_settings"]
+GROUP_SETTINGS = STATEMENTS["rival_group_settings"].sql
 BEGIN_RUNS, FINISH_STEPS = STATEMENTS["rival_begin_runs"], STATEMENTS["rival_finish_steps"]
-
-_AND_CLAIM, _AND_COMPLETE = FINISH_STEP[0], FINISH_STEP[2]
 
 Columns = dict[str, GroupValue]
 
 
 class PostgresGroups(PostgresSteps):
+    #: Connections with the settings that the plans of groups need.
+    _groups: PreparedPool
+
     def can_group(self, commit: Commit) -> bool:
-        if isinstance(commit, BeginRun):
-            return not commit.limits and BEGIN_RUN.applies(self._begin_call(commit))
-        if not isinstance(commit.end, End) or commit.claim_for is None:
+        advance = commit.advance
+        if self._in_place(commit.claim_for) is None:
             return False
-        call = self._finish_call(commit)
-        return _AND_COMPLETE.applies(call) or _AND_CLAIM.applies(call)
+        if isinstance(commit, BeginRun):
+            return advance.claims_next and not commit.limits
+        follows = advance.claims_next or advance.completes_run
+        return follows and isinstance(commit.end, End) and has_succeeded(commit.claim, commit.end)
 
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
         """Only commits that `can_group` has accepted."""
@@ -42,73 +44,59 @@ class PostgresGroups(PostgresSteps):
         own.sort(key=lambda number: _run_of(commits[number]))
         begins = [number for number in own if isinstance(commits[number], BeginRun)]
         ends = [number for number in own if isinstance(commits[number], FinishStep)]
-        calls: list[tuple[Statement, Columns]] = [(SETTINGS, {})]
+        calls: list[tuple[Statement, Columns]] = []
         if begins:
-            calls.append((BEGIN_RUNS, _begin_columns([self._begin_call(commits[n]) for n in begins], executor)))
+            calls.append((BEGIN_RUNS, _begin_columns([commits[number] for number in begins], executor)))
         if ends:
-            calls.append((FINISH_STEPS, _finish_columns([self._finish_call(commits[n]) for n in ends], executor)))
+            calls.append((FINISH_STEPS, _finish_columns([commits[number] for number in ends], executor)))
         answers: list[Any] = [ALONE] * len(commits)
         try:
-            results = self._prepared.fetch_groups(calls)
+            results = self._groups.fetch_groups(calls)
         except (DatabaseBusy, DatabaseRefused):
             # A row is locked, or has a value that cannot be stored. Nothing was committed, and each finds out alone.
             return answers
         if begins:
-            _read_begun(results[1], begins, commits, answers)
+            _read_begun(results[0], begins, commits, answers)
         if ends:
             _read_finished(results[-1], ends, commits, answers)
         return answers
-
-    def _begin_call(self, commit: Any) -> BeginCall:
-        claim_for = self._in_place(commit.claim_for)
-        return BeginCall(commit.run_id, commit.token, commit.advance, claim_for, commit.of, commit.without)
-
-    def _finish_call(self, commit: Any) -> FinishCall:
-        claim_for = self._in_place(commit.claim_for)
-        return FinishCall(commit.claim, commit.end, commit.advance, claim_for, self.ring_grace)
 
 
 def _run_of(commit: Commit) -> str:
     return commit.run_id if isinstance(commit, BeginRun) else commit.claim.run_id
 
 
-def _begin_columns(calls: Sequence[BeginCall], executor: str | None) -> Columns:
+def _begin_columns(commits: Sequence[Any], executor: str | None) -> Columns:
     return {
-        "run_ids": [call.run_id for call in calls],
-        "tokens": [call.token for call in calls],
-        "workflows": [None if call.of is None else call.of.workflow for call in calls],
-        "versions": [None if call.of is None else call.of.version for call in calls],
-        "withouts": [call.without for call in calls],
+        "run_ids": [commit.run_id for commit in commits],
+        "tokens": [commit.token for commit in commits],
+        "workflows": [None if commit.of is None else commit.of.workflow for commit in commits],
+        "versions": [None if commit.of is None else commit.of.version for commit in commits],
+        "withouts": [commit.without for commit in commits],
         "executor": executor,
-        **_next_columns(calls),
+        **_next_columns(commits),
     }
 
 
-def _finish_columns(calls: Sequence[FinishCall], executor: str | None) -> Columns:
+def _finish_columns(commits: Sequence[Any], executor: str | None) -> Columns:
+    claims, ends = [commit.claim for commit in commits], [commit.end for commit in commits]
     return {
-        "run_ids": [call.claim.run_id for call in calls],
-        "paths": [call.claim.path for call in calls],
-        "tokens": [call.claim.token for call in calls],
-        "statuses": [call.end.status for call in calls],
-        "results": [call.end.result for call in calls],
-        "states": [call.end.state for call in calls],
-        "outcomes": [call.end.outcome for call in calls],
+        "run_ids": [claim.run_id for claim in claims],
+        "paths": [claim.path for claim in claims],
+        "tokens": [claim.token for claim in claims],
+        "statuses": [end.status for end in ends],
+        "results": [end.result for end in ends],
+        "states": [end.state for end in ends],
+        "outcomes": [end.outcome for end in ends],
         "executor": executor,
-        **_next_columns(calls),
+        **_next_columns(commits),
     }
 
 
-def _next_columns(calls: Sequence[BeginCall] | Sequence[FinishCall]) -> Columns:
+def _next_columns(commits: Sequence[Commit]) -> Columns:
     """Of the step that each goes on with; nothing if its run ends."""
-    advances = [call.advance for call in calls]
-    leaves = [advance.next_leaf for advance in advances]
-    both = list(zip(advances, leaves, strict=True))
-    return {
-        "next_paths": [None if leaf is None else leaf.path for leaf in leaves],
-        "next_kinds": [None if leaf is None else leaf.kind for leaf in leaves],
-        "timeouts": [None if leaf is None else advance.config_of(leaf.path).limit for advance, leaf in both],
-        "policies": [None if leaf is None else advance.policy_of(leaf.path) for advance, leaf in both],
-    }
+    paths, kinds, timeouts, policies = zip(*(commit.advance.next_values for commit in commits), strict=True)
+    return {"next_paths": paths, "next_kinds": kinds, "timeouts": timeouts, "policies": policies}
 
 
 def _read_begun(rows: Sequence[Row], begins: Sequence[int], commits: Sequence[Any], answers: list[Any]) -> None:

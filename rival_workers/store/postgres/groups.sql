@@ -7,12 +7,15 @@
 -- (status = '…') IS TRUE keeps the planner from the partial indexes of unfinished rows, which would read all of them.
 
 -- name: rival_group_settings
--- Precedes the others in their transaction. The plan must not depend on how many rows the tables had when it was made:
--- by index and nested loop it is right for any. A group does not wait for a row that another transaction has locked: its
--- commits are made alone then.
-SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_hashjoin', 'off', true),
-       set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
-       set_config('jit', 'off', true), set_config('lock_timeout', '100ms', true);
+-- Of the connections that groups use. The plan must not depend on how many rows the tables had when it was made: by index
+-- and nested loop it is right for any.
+SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_hashjoin', 'off', false),
+       set_config('enable_mergejoin', 'off', false), set_config('enable_seqscan', 'off', false),
+       set_config('jit', 'off', false);
+
+-- part: without_waiting
+-- A group does not wait for a row that another transaction has locked: its commits are made alone then.
+set_config('lock_timeout', '100ms', true) IS NOT NULL
 
 -- name: rival_begin_runs
 -- joins: begin_run
@@ -22,6 +25,7 @@ WITH given AS (
                          :'policies'::text[])
         WITH ORDINALITY AS given (run_id, token, workflow, version, without, next_path, next_kind, timeout, policy,
                                   number)
+    WHERE :{without_waiting}
 ), run AS (
     UPDATE rival_runs run
     SET status = 'running', started_at = now(), token = run.token + 1, ring_at = deadline_at, rings = 0, parked = NULL
@@ -67,7 +71,7 @@ WITH given AS MATERIALIZED (
                          :'next_kinds'::text[], :'timeouts'::float8[], :'policies'::text[])
         WITH ORDINALITY AS given (run_id, path, token, status, result, state, outcome, next_path, next_kind, timeout,
                                   policy, number)
-    WHERE pg_try_advisory_xact_lock_shared(hashtextextended(given.run_id, 726356))
+    WHERE :{without_waiting} AND pg_try_advisory_xact_lock_shared(hashtextextended(given.run_id, 726356))
 ), done AS (
     UPDATE rival_steps step
     SET status = given.status, result = given.result::json, state = given.state::json, error = NULL,

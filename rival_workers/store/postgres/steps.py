@@ -55,12 +55,7 @@ class FinishCall:
 
     @property
     def succeeded(self) -> bool:
-        """A failed attempt is recorded with its error, also if its step has not failed, a handler's result is not the
-        result of the run, and others may wait for a step with an idempotency key.
-        """
-        by_attempt = self.claim.guard == "execution_token"
-        has_succeeded = self.end.outcome == statuses.COMPLETED and self.end.status != statuses.FAILED
-        return by_attempt and has_succeeded and not is_handler(self.claim.path) and not self.end.keyed
+        return has_succeeded(self.claim, self.end)
 
     @property
     def lane(self) -> tuple[str, str, OpenRow] | None:
@@ -69,6 +64,15 @@ class FinishCall:
             case (Close(item, statuses.COMPLETED, Carried()), Join(path=join, stops=False, each=(opening,))):
                 return (item, join, opening) if self.advance.opens_plainly(opening) else None
         return None
+
+
+def has_succeeded(claim: Claim, end: End) -> bool:
+    """A failed attempt is recorded with its error, also if its step has not failed, a handler's result is not the
+    result of the run, and others may wait for a step with an idempotency key.
+    """
+    if claim.guard != "execution_token" or end.outcome != statuses.COMPLETED or end.status == statuses.FAILED:
+        return False
+    return not end.keyed and not is_handler(claim.path)
 
 
 def _at_once(advance: Advance, opening: OpenRow | None) -> bool:

@@ -15,7 +15,7 @@ from rival_workers.store.postgres.flows import (
     RECORD_CHECKPOINT,
     PostgresFlows,
 )
-from rival_workers.store.postgres.groups import PostgresGroups
+from rival_workers.store.postgres.groups import GROUP_SETTINGS, PostgresGroups
 from rival_workers.store.postgres.limited_claims import LIMITED, PostgresLimits
 from rival_workers.store.postgres.limited_finishes import FINISH_LIMITED, LOOK_AGAIN
 from rival_workers.store.postgres.statements import FastPath, array_of
@@ -43,8 +43,10 @@ class PostgresStore(PostgresLimits, PostgresGroups, PostgresFlows, PostgresEvent
     def __init__(self, database: Database, **options: Any) -> None:
         super().__init__(database, **options)
         self._prepared = PreparedPool(database.url)
+        self._groups = PreparedPool(database.url, GROUP_SETTINGS)
         self._queues, self._found_full = array_of(self.served.names), set()
 
     def close(self) -> None:
         self._prepared.close()
+        self._groups.close()
         super().close()

@@ -49,6 +49,8 @@ class RunningAttempts:
         #: The attempts of each message that is being handled.
         self._messages: set[_Message] = set()
         self._claims_in_flight: set[object] = set()
+        #: Called when the database was away, so that a message was taken and not handled.
+        self.when_dropped: Callable[[], None] = lambda: None
         #: Rows that do not run here, each with the claims in flight that may be theirs.
         self._suspects: dict[Claim, set[object]] = {}
 
@@ -105,10 +107,12 @@ class _Message:
             self._running._messages.add(self)
         self._running.enter(self)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._running.leave()
         with self._running._lock:
             self._running._messages.discard(self)
+        if kind is not None and issubclass(kind, DatabaseError):
+            self._running.when_dropped()
 
 
 class _ClaimInFlight:

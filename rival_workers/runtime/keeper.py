@@ -86,6 +86,11 @@ class Keeper:
     def _lose_contact(self) -> None:
         """The database may have refused heartbeats as well: for one lease from now, the keeper takes nothing over."""
         self._steady_since = None
+        self.look_for_taken()
+
+    def look_for_taken(self) -> None:
+        """Messages were taken that could not be handled: publish them again, before their grace period is over."""
+        self._overdue.taken_until = self.clock()
 
     # -- one round ----------------------------------------------------------------------------------------
 
@@ -147,7 +152,7 @@ class Keeper:
         dead = self._store.dead_executors()
         if dead and self._take_over_all(partial(self._store.lost_attempts, dead), done):
             self._store.forget_executors(dead)
-            self._overdue.death_seen_at = now
+            self.look_for_taken()
         self._overdue.ring_taken(now)
 
     def _take_over_all(self, read: Callable[[int, Place | None], list[RunningAttempt]], done: Round) -> bool:

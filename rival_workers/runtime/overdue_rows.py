@@ -57,8 +57,9 @@ class OverdueRows:
         self._store, self._doorbell, self._transitions = store, doorbell, transitions
         self._failing, self._stop = failing, stop
         self._look = SweepOptions(BATCH, backoff=grace, backoff_max=BACKOFF_MAX)
-        #: When an executor was found dead, until the messages that it had taken are found.
-        self.death_seen_at: float | None = None
+        #: When an executor was found dead, or the database was away, until the messages are found that were taken and
+        #: not handled.
+        self.taken_until: float | None = None
 
     def ring_all(self, within: float) -> None:
         """Make rows due that would be due within so many seconds, in bounded batches."""
@@ -66,15 +67,16 @@ class OverdueRows:
             pass
 
     def ring_taken(self, now: float) -> None:
-        """After a death, make rows due whose messages the dead executor had taken and not begun: those published
-        before the oldest one in the queue. Until no message in the queue is older than the death."""
-        if self.death_seen_at is None:
+        """Make rows due whose messages were taken and not handled: those published before the oldest one in the queue.
+        Until all messages in the queue are younger than the death or the outage."""
+        taken_until = self.taken_until
+        if taken_until is None:
             return
         oldest = self._doorbell.oldest()
         waited = oldest + CLOCK_MARGIN if oldest > 0 else _ON_ITS_WAY
         self.ring_all(self._look.backoff - waited)
-        if waited <= now - self.death_seen_at:
-            self.death_seen_at = None
+        if waited <= now - taken_until and self.taken_until == taken_until:
+            self.taken_until = None
 
     def publish_steps(self, done: Round) -> None:
         while not self._stop.is_set():

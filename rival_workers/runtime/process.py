@@ -68,6 +68,7 @@ class Process:
         self.executor.known_workflows = registry.by_name
         self.coordinator = Coordinator(settings, self.store, registry, self.doorbell, self.executor, observer)
         self.keeper = Keeper(settings, self.store, self.doorbell, self.coordinator.transitions)
+        self.executor.running.when_dropped = self.keeper.look_for_taken
         self.rules = FleetRules(self.store)
         self.coordinator.transitions.options.book = self.rules.current
         self.keeper.rules = self.rules

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
+from rival_client.errors import DatabaseUnavailable
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.recovery import Recovery, recover
 from rival_workers import flow, step, wait_event_step
@@ -142,3 +145,27 @@ def test_a_message_older_than_the_oldest_in_the_queue_was_taken(inline: Inline) 
     inline.doorbell.age = 3.0
     die_with_a_message(inline, 9)
     assert [message.run_id for message in inline.doorbell.messages] == ["r"]
+
+
+def test_a_message_that_was_taken_during_an_outage_is_published_before_the_grace_period_is_over(
+    inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline.define("w", step(lambda: 1, name="a"))
+    inline.rival.run("w", run_id="r")
+    [message] = inline.doorbell.take()
+    with monkeypatch.context() as outage:
+        outage.setattr(type(inline.store), "begin_run", _is_away)
+        with pytest.raises(DatabaseUnavailable):
+            inline.deliver(message)
+    inline.time_passes(2)
+    inline.keeper._steady_since = -1e9
+    # The first round finds that the message is not in the queue, after it has looked for due rows.
+    inline.keeper.run_once()
+    inline.keeper.run_once()
+    assert [message.run_id for message in inline.doorbell.messages] == ["r"]
+    inline.drain()
+    assert inline.rival.result("r").status == "completed"
+
+
+def _is_away(*_: object, **__: object) -> None:
+    raise DatabaseUnavailable("the database is away")

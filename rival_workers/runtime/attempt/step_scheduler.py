@@ -189,7 +189,8 @@ class StepScheduler:
         except StopIteration:
             return False
         except DatabaseError as error:
-            log.error("a run of %s was not started, the keeper publishes its message again: %s", *run.workflow, error)
+            not_started = "a run of %s version %s was not started, the keeper publishes its message again: %s"
+            log.error(not_started, *run.workflow, error)
             return False
         except BaseException:
             log.exception("a run of %s version %s has left without an outcome", *run.workflow)

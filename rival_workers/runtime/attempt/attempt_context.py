@@ -218,7 +218,11 @@ def _given_input(attempt: Attempt, view: View) -> Any:
 
 def _input(attempt: Attempt, view: View, read_item: Callable[[str], Any]) -> Any:
     claimed, definition = attempt.claimed, attempt.definition
-    carried = read_item(claimed.path) if claimed.kind == FLOW else None
+    carried = None
+    if attempt.continued is not None:
+        carried = load(attempt.continued.input)
+    elif claimed.kind == FLOW:
+        carried = read_item(claimed.path)
     value = _given_input(attempt, view) if carried is None else carried
     call = definition.call_at(claimed.path)
     try:

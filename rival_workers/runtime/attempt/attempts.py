@@ -13,6 +13,7 @@ from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import OpenRow
 from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.position import Position
+from rival_workers.runtime.flow.signals import Continued
 from rival_workers.store.claim_records import BeginResult, Claim, Claimed, RunFacts
 
 
@@ -35,6 +36,8 @@ class Attempt:
     ended: dict[str, Ended] = field(default_factory=dict)
     #: When the deadline of the run passes, by the monotonic clock of this process.
     expires: float | None = None
+    #: Of the continue_as that the attempt follows directly.
+    continued: Continued | None = None
 
     @property
     def claim(self) -> Claim:

@@ -124,7 +124,7 @@ class AttemptPipeline(Claiming, StepCalls):
         try:
             outcome = self._outcome(attempt)
         except Again as again:
-            return Verdict("suspended"), self._continued_flow(attempt, again.token, deadline)
+            return Verdict("suspended"), self._continued_flow(attempt, again, deadline)
         except (Suspend, Postponed):
             return Verdict("suspended"), None
         except OutOfReach as lost:
@@ -168,15 +168,16 @@ class AttemptPipeline(Claiming, StepCalls):
         is_external = attempt.claimed.kind == EXTERNAL
         return self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
 
-    def _continued_flow(self, attempt: Attempt, token: int, deadline: float) -> Attempt | None:
+    def _continued_flow(self, attempt: Attempt, again: Again, deadline: float) -> Attempt | None:
         """After continue_as: claim the flow again here, or publish a message when the continuation budget is spent."""
-        claim, definition = replace(attempt.claim, token=token), attempt.definition
+        claim, definition = replace(attempt.claim, token=again.token), attempt.definition
         if not self._may_continue(deadline):
-            self.doorbell.publish([attempt.position.message(token)])
+            self.doorbell.publish([attempt.position.message(again.token)])
             return None
-        again = self._claim(definition, claim, ended=attempt.ended)
+        # The token shows that no attempt has been in between.
+        claimed = self._claim(definition, claim, ended=attempt.ended)
         failpoint("after_claim_commit")
-        return again if isinstance(again, Attempt) else None
+        return replace(claimed, continued=again.continued) if isinstance(claimed, Attempt) else None
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> Commits[Ran]:
         """Writes to the run's log before the commit, and to the worker's log only if the commit succeeds."""

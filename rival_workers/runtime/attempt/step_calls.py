@@ -95,6 +95,7 @@ class StepCalls:
             self.settings,
             self.transitions.failures,
             self._hooks.of_checkpoints(attempt),
+            attempt.continued,
         )
         kind = AsyncFlowContext if _is_async(its_call.injection.function) else FlowContext
         policies = FlowPolicies(attempt.position.policies, attempt.claimed.path, its_call.predicates)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from rival_client.broker.doorbell import Doorbell
 from rival_client.errors import DatabaseError
 from rival_client.model import statuses
-from rival_client.model.payload import Json, dump, serialise
+from rival_client.model.payload import Json, dump, load, serialise
 from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import is_near
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
@@ -20,7 +20,7 @@ from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.flow.pending_operations import ChildOperation, EventOperation, Operation, SleepOperation
-from rival_workers.runtime.flow.signals import Again, Moved, OutOfReach, Suspend
+from rival_workers.runtime.flow.signals import Again, Continued, Moved, OutOfReach, Suspend
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FailureLog, FlowFailures
 from rival_workers.settings import WorkerSettings
@@ -51,12 +51,15 @@ class FlowCommits:
         settings: WorkerSettings,
         failures: FailureLog,
         checkpointed: Callable[[CheckpointWrite, StepConfig], None] | None = None,
+        continued: Continued | None = None,
     ) -> None:
-        """`checkpointed`: called after the commit of the end of a step."""
+        """`checkpointed`: called after the commit of the end of a step. `continued`: the attempt follows a continue_as
+        directly, so its flow has no checkpoints."""
         self._position, self._store, self._doorbell = position, store, doorbell
         self._outage, self._limits, self._settings = outage, limits, settings
         self.max_payload, self.clock = settings.max_payload, limits.clock
         self.run_id = position.claim.run_id
+        self._continued = continued
         #: An earlier attempt may have stored checkpoints.
         self.was_claimed_before = position.claim.token > 1
         self.failures = FlowFailures(failures, position.workflow, self.run_id, outage.keep)
@@ -66,8 +69,8 @@ class FlowCommits:
     def checkpoints(self, state: Callable[[], Mapping[str, Any]]) -> list[Checkpoint]:
         """Those of earlier attempts. `state` returns the flow's state, which each commit stores if it has changed."""
         claim = self._position.claim
-        stored = StoredFlow()
-        if self.was_claimed_before:
+        stored = StoredFlow(state=None if self._continued is None else load(self._continued.state))
+        if self.was_claimed_before and self._continued is None:
             stored = self._kept(lambda: self._store.read_checkpoints(claim.run_id, claim.path))
         what = f"the state of step {claim.path!r} of run {claim.run_id!r}"
         self.state = FlowState(state, what, self.max_payload, stored.state)
@@ -144,8 +147,9 @@ class FlowCommits:
         token = self._kept(lambda: self._store.continue_flow(self._position.claim, its_input, state))
         if token is None:
             raise Moved
+        self.state.is_stored(state)
         failpoint("after_continue_commit")
-        raise Again(token)
+        raise Again(token, Continued(its_input, self.state.stored))
 
     def limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> AbstractContextManager[None]:
         """Call `when_over` if the block exceeds the time limits of the step."""
@@ -214,14 +218,14 @@ class FlowState:
     ) -> None:
         """`read` returns the flow's current state. `what`: its name in errors. `stored`: by earlier attempts."""
         self._read, self._what, self._limit = read, what, limit
-        self._stored = Json(serialise(stored)) if stored else _EMPTY
+        self.stored = Json(serialise(stored)) if stored else _EMPTY
 
     def unstored(self) -> Json | None:
         """Its JSON; None: it has not changed. InvalidPayload when it is not JSON."""
         state = self._read()
         text = dump(dict(state), what=self._what, limit=self._limit) if state else _EMPTY
-        return None if text == self._stored else text
+        return None if text == self.stored else text
 
     def is_stored(self, state: Json | None) -> None:
         """The state that `unstored` returned is committed."""
-        self._stored = state or self._stored
+        self.stored = state or self.stored

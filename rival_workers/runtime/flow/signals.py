@@ -5,7 +5,9 @@ comes from. Signals are not Exceptions, so that `except Exception` in a flow doe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from rival_client.model.payload import Json
 from rival_workers.errors import StepFailed
 
 
@@ -13,12 +15,20 @@ class Suspend(BaseException):
     """The flow waits; its commit has succeeded."""
 
 
+@dataclass(frozen=True)
+class Continued:
+    """What the commit of continue_as has stored: an attempt that follows it directly need not read it."""
+
+    input: Json
+    state: Json
+
+
 class Again(Suspend):
     """The flow starts over, under this token; the same worker may continue with it."""
 
-    def __init__(self, token: int) -> None:
+    def __init__(self, token: int, continued: Continued) -> None:
         super().__init__(token)
-        self.token = token
+        self.token, self.continued = token, continued
 
 
 class Moved(BaseException):

@@ -88,10 +88,17 @@ class Site:
         if self._is_large:
             return
         self._is_large = True
+        self._order("enlarge")
+
+    def start_many(self, number: int) -> None:
+        """`paged-000` and so on, all at once."""
+        self._order(str(number))
+
+    def _order(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
-        assert self._line() == "enlarged"
+        assert self._line() == "done"
 
     def close(self) -> None:
         self.api.close()

@@ -1,7 +1,8 @@
 """A dashboard that a browser can open: library mode with a worker, and the server of `rival dashboard` beside it.
 
-`python -m tests.browser.site` prints its link, adds runs of thousands of steps for each line of its input, and ends
-when its input is closed. It is a process of its own: a process has one embedded Rival, and other tests open theirs.
+`python -m tests.browser.site` prints its link, and ends when its input is closed. A line `enlarge` adds runs of
+thousands of steps, a number so many runs. It is a process of its own: a process has one embedded Rival, and other tests
+open theirs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from rival_client import Rival
 from rival_workers import embedded
 from rival_workers.dashboard.launch import Launch
 from rival_workers.dashboard.roles import ROLES
@@ -33,9 +35,14 @@ def main() -> None:
         with launch.opened(rival) as server, server.in_background():
             shop.seed(rival)
             print(server.link, flush=True)
-            for _ in sys.stdin:
-                enlarge(rival)
-                print("enlarged", flush=True)
+            for line in sys.stdin:
+                enlarge(rival) if line.strip() == "enlarge" else start_many(rival, int(line))
+                print("done", flush=True)
+
+
+def start_many(rival: Rival, number: int) -> None:
+    inputs = [{"seconds": 0}] * number
+    rival.run_many("slow_steps", inputs, run_ids=[f"paged-{one:03}" for one in range(number)])
 
 
 if __name__ == "__main__":

@@ -138,8 +138,7 @@ FIRST_PAGE = """() => [
 
 
 def test_pages_do_not_overlap_while_runs_come(open_page: OpenPage, site: Site) -> None:
-    for number in range(53):
-        site.start("slow_steps", f"paged-{number:03}", seconds=0)
+    site.start_many(53)
     wait_for_status(site, "paged-052", "completed")
     page = open_page("runs?workflow=slow_steps")
     ids = "all => all.map(one => one.dataset.run)"

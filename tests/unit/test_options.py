@@ -26,7 +26,8 @@ KNOWN: dict[type, set[str]] = {
     options.CompositeOptions: set(options_for("function")),
     options.WaitOptions: set(options_for("function")) - {"timeout", "on_timeout"},
     options.FlowStepOptions: {*options_for("flow_step"), "name"},
-    options.PolicyOptions: ALL - REACTIONS - {"name", "tags"},
+    # `hooks` are functions beside the policy: they are not options of a step.
+    options.PolicyOptions: ALL - REACTIONS - {"name", "tags"} | {"hooks"},
 }
 
 

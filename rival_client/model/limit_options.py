@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from rival_client.model.arguments import MAX_NAME
 from rival_client.model.limits import Limit, OnFull, problem_of_key
 
+#: Where the key is, or a function that makes it; it can have the parameters of the step's function.
+Key = str | Callable[..., Any] | None
 #: The options of a step that are limits.
 LIMITS = ("concurrency_limit", "rate_limit")
 
@@ -19,14 +21,15 @@ def limit(
     name: str | int,
     max: int | None = None,
     *,
-    key: str | None = None,
+    key: Key = None,
     fair: str | None = None,
     on_full: OnFull = "wait",
     max_waiting: int | None = None,
 ) -> Limit:
     """So many attempts at once, in the whole fleet: `limit("openai", 50)`, or without a name `limit(5)`.
 
-    With `key="input.tenant"`: so many for each tenant. A limit with a name is shared by all steps that name it.
+    With `key="input.tenant"`: so many for each tenant; a function can make the key, too. A limit with a name is shared
+    by all steps that name it.
     """
     its_name, its_max = _named(name, max)
     return _limit(name=its_name, max=its_max, key=key, fair=fair, on_full=on_full, max_waiting=max_waiting)
@@ -38,7 +41,7 @@ def rate(
     *,
     per: float | dt.timedelta,
     burst: int = 0,
-    key: str | None = None,
+    key: Key = None,
     fair: str | None = None,
     on_full: OnFull = "wait",
     max_waiting: int | None = None,
@@ -58,9 +61,9 @@ def _named(name: Any, max: Any) -> tuple[Any, Any]:
     return (None, name) if max is None else (name, max)
 
 
-def _limit(**fields: Any) -> Limit:
+def _limit(*, key: Any = None, **fields: Any) -> Limit:
     try:
-        found = Limit(**fields)
+        found = Limit.by(key, **fields) if callable(key) else Limit(key=key, **fields)
     except ValidationError as error:
         raise ValueError("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())) from None
     if problems := problems_of(found):
@@ -73,7 +76,7 @@ def problems_of(one: Limit) -> list[str]:
     found = [
         f"{field}: {problem}"
         for field, place in (("key", one.key), ("fair", one.fair))
-        if place is not None and (problem := problem_of_key(place))
+        if place is not None and not (field == "key" and one.function) and (problem := problem_of_key(place))
     ]
     if one.name is not None and (not one.name or len(one.name) > MAX_NAME or "\x00" in one.name):
         found.append(f"name: {one.name!r} is not a name: give 1 to {MAX_NAME} characters")
@@ -100,7 +103,9 @@ def read_run_limits(concurrency_limit: Any, rate_limit: Any, problems: list[str]
     for limit in found:
         if limit.on_full != "wait" or limit.max_waiting is not None:
             problems.append("a limit of whole runs has no on_full and no max_waiting: a run waits to begin")
-        if any(place is not None and place.startswith("item") for place in (limit.key, limit.fair)):
+        if limit.function is not None:
+            problems.append("a limit of whole runs cannot have a function as its key: give input.…, labels.… or run.id")
+        elif any(place is not None and place.startswith("item") for place in (limit.key, limit.fair)):
             problems.append("a limit of whole runs cannot have an item as its key: give input.…, labels.… or run.id")
     return found
 
@@ -133,3 +138,9 @@ def _of_fields(option: str, fields: dict[str, Any], problems: list[str]) -> Limi
     except (TypeError, ValueError) as error:
         problems.append(f"option {option}: {error}")
         return None
+
+
+def functions_of(value: Any) -> list[Limit]:
+    """Of the value of an option, the limits whose keys functions make."""
+    given = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return [one for one in given if isinstance(one, Limit) and one.function is not None]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 OnFull = Literal["wait", "skip", "fail"]
 MAX_LIMIT = 1_000_000
@@ -27,6 +27,8 @@ LEVEL = 60.0
 #: How many starts of a rate are called in advance: those of so many seconds, and at least so many.
 CALLED_SECONDS, CALLED_LEAST = 0.25, 2
 _MAX_KEY = 500
+#: A function of the definition makes the key, and is found at `charge!by:tenant_of`: its place is this and its name.
+BY_FUNCTION = "!by:"
 
 
 class Limit(BaseModel):
@@ -37,8 +39,10 @@ class Limit(BaseModel):
     max: int = Field(ge=1, le=MAX_LIMIT)
     #: None: named after the workflow and the step.
     name: str | None = None
-    #: Where its key is: `input.tenant`. None: one gate for all.
+    #: Where its key is: `input.tenant`, or the function that makes it. None: one gate for all.
     key: str | None = None
+    #: The key that the function has made for one step.
+    made: str | None = Field(default=None, exclude=True)
     #: Where the group is between which it is fair.
     fair: str | None = None
     per: float | None = Field(default=None, gt=0)
@@ -47,6 +51,30 @@ class Limit(BaseModel):
     on_full: OnFull = "wait"
     #: So many wait at one gate; a step that comes then fails.
     max_waiting: int | None = Field(default=None, ge=0)
+
+    #: As the definition gives it. It is not data: what is stored has its name.
+    _function: Callable[..., Any] | None = PrivateAttr(default=None)
+
+    @classmethod
+    def by(cls, function: Callable[..., Any], **fields: Any) -> Limit:
+        found = cls(key=BY_FUNCTION + getattr(function, "__name__", type(function).__name__), **fields)
+        found._function = function
+        return found
+
+    @property
+    def function(self) -> Callable[..., Any] | None:
+        return self._function
+
+    @property
+    def needs_function(self) -> bool:
+        """Its key is not known before its function was called."""
+        return self.made is None and self.key is not None and self.key.startswith(BY_FUNCTION)
+
+    def key_for(self, values: Mapping[str, Any]) -> str:
+        return value_at(self.key, values) if self.made is None else self.made
+
+    def with_key(self, value: Any) -> Limit:
+        return self.model_copy(update={"made": _as_text(value)})
 
     @property
     def is_rate(self) -> bool:
@@ -67,7 +95,7 @@ class Limit(BaseModel):
             return self
         what = f"{workflow}/{place}" if place else workflow
         kind = "!rate" if self.is_rate else ""
-        by = f"[{self.key}]" if self.key else ""
+        by = f"[{self.key.removeprefix(BY_FUNCTION)}]" if self.key else ""
         return self.model_copy(update={"name": what + kind + by})
 
 

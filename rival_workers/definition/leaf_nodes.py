@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
+from rival_client.model.limit_options import LIMITS, functions_of
 from rival_client.model.matchers import Node
 from rival_client.model.policy_rules import overridden
 from rival_workers.definition.function_calls import Call
@@ -63,7 +64,7 @@ class LeafBuilder(Collector):
         place = scope.prefix + str(name)
         node = Node(str(name), "step", place, function=spec.function)
         config = self._options(node, spec.options, found)
-        spec = self._with_given(spec, node, "fallback", "idempotency_key")
+        spec = self._with_given(spec, node, "fallback", "idempotency_key", *LIMITS)
         common = self._called(spec, spec.function, name, scope, found)
         if common["fallback"] and place in self.returns:
             self.returns[place + FALLBACK] = self.returns[place]
@@ -80,7 +81,7 @@ class LeafBuilder(Collector):
             found.append(
                 "a flow can only fall back to value(…): it handles other failures by itself, with try and except"
             )
-        spec = self._with_given(spec, node, "idempotency_key")
+        spec = self._with_given(spec, node, "idempotency_key", *LIMITS)
         common = {**self._called(spec, flow.function, name, scope, found)}
         common.pop("fallback")
         if place in self.calls:
@@ -102,6 +103,7 @@ class LeafBuilder(Collector):
         if callable(key := spec.options.get("idempotency_key")):
             makes_key = checked_injection(key, scope.allowed, f"{name}'s idempotency_key", problems)
             self.calls |= {} if makes_key is None else {scope.prefix + str(name) + KEY: Call(makes_key)}
+        self._limit_keys(scope.prefix + str(name), spec, scope, problems)
         if not is_name(name):
             self.incomplete = True
             problems.append(f"step name {name!r}: use letters, digits, _ and -; give one with step(…, name=…)")
@@ -110,6 +112,15 @@ class LeafBuilder(Collector):
         if called is not None:
             self._add(scope.prefix + str(name), called)
         return {"name": str(name), **reactions}
+
+    def _limit_keys(self, place: str, spec: StepSpec, scope: Scope, problems: list[str]) -> None:
+        """The functions that make the keys of its limits."""
+        for limit in (one for option in LIMITS for one in functions_of(spec.options.get(option))):
+            role = f"{place}{limit.key}"
+            if role in self.calls and self.calls[role].injection.function is not limit.function:
+                problems.append("two limits have keys by functions of the same name: give the functions other names")
+            makes_key = checked_injection(limit.function, scope.allowed, f"{place}'s limit key", problems)
+            self.calls |= {} if makes_key is None else {role: Call(makes_key)}
 
     def _sleep(self, sleep: Sleep, scope: Scope) -> AnyNode | None:
         for problem in sleep.problems:

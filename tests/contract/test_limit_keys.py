@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import update
 
 from rival_client.db.limit_tables import gates
-from rival_workers import delay_step, for_each, limit, rate, step
+from rival_workers import DefinitionError, delay_step, for_each, limit, rate, step
+from rival_workers.definition.define import define_workflow
 from rival_workers.store.claim_records import Claimed, NotYet, Queued
 from tests.support.inline import Inline
 from tests.support.limits import Slots, assert_gates_are_consistent
@@ -59,6 +60,80 @@ def test_a_key_can_be_a_label_or_the_run(slots: Slots) -> None:
         slots.inline.rival.run("w", None, run_id=name, labels={"tenant": tenant})
     slots.inline.drain()
     assert {"acme", "other", "1", "2", "3"} <= slots.used.keys()
+
+
+def region_of(input: Any) -> Any:
+    return {"berlin": "eu", "paris": "eu"}.get(input["city"], input["city"].upper())
+
+
+def test_a_function_can_make_the_key(inline: Inline) -> None:
+    """Also one of a rule, beside another limit; it can read what the step's function can."""
+    seen: list[dict[str, int]] = []
+
+    def note() -> None:
+        seen.append({key: used for key, used in Slots(inline).used.items() if used})
+
+    rules = [("ruled", {"rate_limit": rate(100, per=60, key=lambda steps: steps["owned"].result)})]
+    owned = step(lambda: note() or "done", name="owned", concurrency_limit=[limit(1, key=region_of), limit("all", 5)])
+    inline.define("w", owned, step(note, name="ruled"), policies=rules)
+    for n, city in enumerate(("berlin", "rome")):
+        inline.rival.run("w", {"city": city}, run_id=f"r{n}")
+    inline.drain()
+    assert {one.status for one in inline.rival.runs()} == {"completed"}
+    assert {"eu": 1, "all": 1} in seen
+    assert {"ROME": 1, "all": 1} in seen
+    assert set(Slots(inline).used) == {"eu", "ROME", "all", "done"}
+    assert [one.name for one in inline.rival.limits()] == ["all", "w/owned[region_of]", "w/ruled!rate[<lambda>]"]
+
+
+def test_steps_whose_functions_make_the_same_key_wait_for_one_another(inline: Inline) -> None:
+    waited: list[str] = []
+
+    def work(run: Any) -> None:
+        if run.run_id == "a":
+            for run_id, city in (("b", "paris"), ("c", "rome")):
+                inline.rival.run("w", {"city": city}, run_id=run_id)
+            inline.drain()
+            waited.extend(inline.rival.state(run_id).steps[0].status for run_id in "bc")
+
+    inline.define("w", step(work, concurrency_limit=limit(1, key=region_of)))
+    inline.rival.run("w", {"city": "berlin"}, run_id="a")
+    inline.drain()
+    assert waited == ["waiting", "completed"]
+    assert {one.status for one in inline.rival.runs()} == {"completed"}
+    assert_gates_are_consistent(inline.store.database, at_rest=True)
+
+
+def test_what_a_function_that_makes_a_key_raises_is_the_failure_of_the_step(inline: Inline) -> None:
+    calls: list[str] = []
+
+    def broken(ctx: Any) -> str:
+        calls.append("key")
+        if len(calls) == 1:
+            raise ValueError("no region")
+        return "eu"
+
+    for name, retries in (("once", 0), ("twice", 1)):
+        calls.clear()
+        work = step(lambda: calls.append("step"), name="s", concurrency_limit=limit(1, key=broken), max_retries=retries)
+        inline.define(name, step(work, backoff="none"))
+        inline.rival.run(name, None, run_id=name)
+        inline.drain()
+    failed, retried = inline.rival.state("once"), inline.rival.state("twice")
+    assert failed.error is not None
+    assert (failed.status, failed.error["type"], failed.steps[0].attempts) == ("failed", "ValueError", 1)
+    assert (retried.status, retried.steps[0].attempts, calls) == ("completed", 2, ["key", "key", "step"])
+    assert_gates_are_consistent(inline.store.database, at_rest=True)
+
+
+def test_a_function_is_a_key_of_steps_only() -> None:
+    with pytest.raises(DefinitionError, match="a limit of whole runs cannot have a function as its key"):
+        define_workflow("w", [work], concurrency_limit=limit(1, key=region_of))
+    both = [limit("a", 1, key=lambda: 1), limit("b", 1, key=lambda: 2)]
+    with pytest.raises(DefinitionError, match="functions of the same name"):
+        define_workflow("w", [step(work, concurrency_limit=both)])
+    with pytest.raises(DefinitionError, match=r"limit key: .*unknown"):
+        define_workflow("w", [step(work, concurrency_limit=limit(1, key=lambda unknown, other: 1))])
 
 
 def test_items_of_a_for_each_can_be_the_key(slots: Slots) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rival_client.model.run_policies import Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.engine.decisions import End, FallBack
+from rival_workers.engine.decisions import End, Failure, FallBack
 from rival_workers.engine.effects import OpenRow
 from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.position import Position
@@ -38,6 +38,8 @@ class Attempt:
     expires: float | None = None
     #: Of the continue_as that the attempt follows directly.
     continued: Continued | None = None
+    #: A function that makes the key of one of its limits has failed: its own function is not called.
+    failed: Failure | None = None
 
     @property
     def claim(self) -> Claim:

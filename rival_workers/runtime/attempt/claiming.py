@@ -10,19 +10,24 @@ from dataclasses import replace
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, MissingTables
+from rival_client.model.limits import Limit
 from rival_client.model.timers import is_near
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.engine.decisions import Failure
 from rival_workers.engine.policies import Policies
 from rival_workers.engine.step_limits import limits_at
 from rival_workers.runtime.attempt.attempts import Attempt, attempt_of
 from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import error_record
+from rival_workers.runtime.attempt.outage import OutageRetry
+from rival_workers.runtime.attempt.special_outcomes import KeyGuard
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
+from rival_workers.runtime.flow.signals import OutOfReach
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.claim_records import Claim, Claimed, NotYet, WorkflowVersion
 from rival_workers.store.interface import Store
@@ -42,6 +47,8 @@ class Claiming:
     executor: Executor
     limits: TimeLimits
     transitions: StepTransitions
+    _outage: OutageRetry
+    _keys: KeyGuard
 
     def _added(self, attempt: Attempt) -> Attempt:
         """Call it before the claim stops being in flight: see `RunningAttempts`."""
@@ -70,14 +77,45 @@ class Claiming:
         policies = definition.policies.over(None, book, None)
         config, policy = policies.at(claim.path), policies.recorded(claim.path)
         limits = limits_at(definition.name, claim.path, config)
+        failed: Failure | None = None
+        if any(one.needs_function for one in limits):
+            keyed = self._keyed(definition, claim, limits, of, ended)
+            if keyed is None:
+                return None
+            # A step whose key cannot be made is claimed to fail.
+            limits, failed = ((), keyed) if isinstance(keyed, Failure) else (keyed, None)
         with self.executor.claiming():
             claimed = self.store.claim_step(claim, config.limit, self.executor.id, of=of, limits=limits, policy=policy)
             if isinstance(claimed, Claimed):
-                return self._ruled(self._added(attempt_of(claimed, definition, book, ended)), policies, bool(limits))
+                attempt = attempt_of(claimed, definition, book, ended)
+                if failed is not None:
+                    failed = replace(failed, error={**failed.error, "attempt": claimed.attempt})
+                    attempt = replace(attempt, failed=failed)
+                return self._ruled(self._added(attempt), policies, bool(limits))
         if isinstance(claimed, NotYet):
             step = (*claim.where, claim.token, definition.name, definition.version)
             self._come_again(StepMessage(*step, route=claimed.route), claimed)
         return claimed if isinstance(claimed, WorkflowVersion) else None
+
+    def _keyed(
+        self,
+        definition: WorkflowDefinition,
+        claim: Claim,
+        limits: tuple[Limit, ...],
+        of: WorkflowVersion | None,
+        ended: dict[str, Ended] | None,
+    ) -> tuple[Limit, ...] | Failure | None:
+        """The limits, with the keys that functions of the definition make, or the failure of one of them. User code:
+        no transaction is open. None: the step cannot start, so no function is called."""
+        start = self._outage.keep(lambda: self.store.read_start(claim, of))
+        if start is None:
+            return None
+        its_input, facts = start
+        claimed = Claimed(*claim.where, claim.token, 0, 1, 0, its_input, facts=facts)
+        try:
+            return self._keys.limits(attempt_of(claimed, definition, self.transitions.options.book(), ended), limits)
+        except OutOfReach as lost:
+            raise lost.__cause__ or lost from None
 
     def _ruled(self, attempt: Attempt, known: Policies, is_limited: bool = False) -> Attempt:
         """The claim has shown which rules the run has: if they change the options, the row gets them, too. `known`:

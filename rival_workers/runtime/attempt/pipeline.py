@@ -148,6 +148,8 @@ class AttemptPipeline(Claiming, StepCalls):
     def _outcome(self, attempt: Attempt) -> Success | Failure:
         if attempt.claimed.refused is not None:
             return refused_outcome(attempt.claimed.refused, attempt.claimed.attempt)
+        if attempt.failed is not None:
+            return attempt.failed
         try:
             if attempt.position.config.idempotency_key is not None:
                 return self._keys.call(attempt, self._guarded)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rival_client.model.breakers import Breaker
 from rival_client.model.idempotency import IdempotencyKey, KeyName, checked_key, fingerprint
+from rival_client.model.limits import Limit
 from rival_client.model.payload import NULL, Json, dump, load, serialise
 from rival_client.model.records import Step
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED, RETRY
@@ -110,16 +111,26 @@ class KeyGuard:
         try:
             if option.template is not None:
                 return option.filled(values)
-            made = self._made(attempt)
+            made = self._made(attempt, KEY)
             if made is None or isinstance(made, Failure):
                 return made
             return checked_key(made)
         except ValueError as error:
             return failure(error, attempt.claimed.attempt)
 
-    def _made(self, attempt: Attempt) -> Any:
+    def limits(self, attempt: Attempt, limits: Sequence[Limit]) -> tuple[Limit, ...] | Failure:
+        """With the keys that the functions of the definition make. The step is not claimed yet."""
+        found: list[Limit] = []
+        for limit in limits:
+            made = self._made(attempt, limit.key or "") if limit.needs_function else None
+            if isinstance(made, Failure):
+                return made
+            found.append(limit.with_key(made) if limit.needs_function else limit)
+        return tuple(found)
+
+    def _made(self, attempt: Attempt, role: str) -> Any:
         """What the function of the definition returns."""
-        its_call = attempt.definition.call_at(attempt.claimed.path + KEY)
+        its_call = attempt.definition.call_at(attempt.claimed.path + role)
         assert its_call is not None, "rules with functions are part of the definition"
         context = AttemptContext(attempt, self._process)
         try:

@@ -24,7 +24,7 @@ LIMIT_STATEMENTS = load_statements("limits.sql")
 
 def the_limit(limits: Sequence[Limit]) -> Limit | None:
     """The limit of a step, if the statements can take a slot of it."""
-    if len(limits) != 1 or limits[0].is_rate:
+    if len(limits) != 1 or limits[0].is_rate or limits[0].needs_function or limits[0].made is not None:
         return None
     source, *fields = (limits[0].key or "").split(".")
     # A negative number would count from the end of a list.

@@ -62,7 +62,7 @@ class Applicant:
         return [
             Wanted(
                 limit,
-                value_at(limit.key, values),
+                limit.key_for(values),
                 None if limit.fair is None else value_at(limit.fair, values),
                 home_shard(self.run_id, self.path, limit.shards),
             )

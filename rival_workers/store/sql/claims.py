@@ -26,7 +26,7 @@ from rival_client.sql import run_reads
 from rival_client.sql.gates import unqueue
 from rival_client.sql.history import record
 from rival_client.sql.wake import wake_run
-from rival_workers.store.claim_records import Claim, Claimed, NotYet, Queued, WorkflowVersion
+from rival_workers.store.claim_records import Claim, Claimed, NotYet, Queued, RunFacts, WorkflowVersion
 from rival_workers.store.sql.guards import (
     FACTS,
     RUNNING,
@@ -186,6 +186,13 @@ class ClaimsSql(LimitedStartsSql):
         with self.database.autocommit() as connection:
             row = connection.execute(select(runs.c.failed_step, runs.c.error).where(runs.c.id == run_id)).one()
         return row.failed_step, row.error
+
+    def read_start(self, claim: Claim, of: WorkflowVersion | None) -> tuple[Any, RunFacts] | None:
+        """The input of the run, and what its attempts know of it, before a claim. None: a claim would be stale."""
+        startable = select(steps.c.path).where(guard(claim, "claim_step"), run_goes_on(claim.run_id, of)).exists()
+        with self.database.autocommit() as connection:
+            row = connection.execute(select(runs.c.input, *FACTS).where(runs.c.id == claim.run_id, startable)).first()
+        return None if row is None else (row.input, facts_of(row))
 
     def token_of(self, run_id: str, path: str) -> tuple[str, int, str | None] | None:
         """(status, execution token, executor): what there is to know after a commit whose answer was lost."""

@@ -140,4 +140,28 @@ def _assert_metrics(cli: Cli) -> None:
     assert flaky["queue_time"] >= 0
     assert (flaky["last_error"]["type"], flaky["last_error"]["attempt"]) == ("StepError", 1)
     assert dt.datetime.fromisoformat(flaky["last_error"]["at"]) <= dt.datetime.fromisoformat(flaky["completed_at"])
-    assert "(attempt 1: StepError)" in cli("show", "a").out
+    cli("show", "a").prints(
+        """
+        run  a
+        workflow  followed (version <version>)
+        status  completed
+        created  <time>
+        took  <duration>
+        input  {"go": "<folder>/go"}
+        result  null
+
+        step  status  attempts  queued  took
+        long  completed  1  <duration>  <duration>
+        flaky  completed  2  <duration>  <duration>  (attempt 1: StepError)
+
+        step  attempt  outcome  took  error
+        flaky  1  failed  <duration>  StepError: blunt axe
+        flaky  2  completed  <duration>
+
+        flaky, attempt 1:
+          Traceback (most recent call last):
+            File "<folder>/followed.py", line 13, in flaky
+              raise StepError("blunt axe", behavior="retry")
+          rival_workers.errors.StepError: blunt axe
+        """
+    )

@@ -25,7 +25,14 @@ from rival_client.sql.history import HistoryWriter, record
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
-from rival_workers.store.sql.flow_rows import FlowTransaction, RingTimes, leave, lock_leaves, new_state
+from rival_workers.store.sql.flow_rows import (
+    CHECKPOINT_COLUMNS,
+    FlowTransaction,
+    RingTimes,
+    leave,
+    lock_leaves,
+    new_state,
+)
 from rival_workers.store.sql.guards import chosen, leave_running
 from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sql.scopes import below
@@ -38,22 +45,7 @@ _STAYS: dict[Table, ColumnElement[bool]] = {
 }
 
 _STARTED = (runs.c.token, runs.c.workflow, runs.c.version, runs.c.due_at, runs.c.queue, runs.c.priority)
-_COLUMNS = (
-    steps.c.path,
-    steps.c.kind,
-    steps.c.status,
-    steps.c.opened,
-    steps.c.attempts,
-    steps.c.result,
-    steps.c.error,
-    steps.c.due_at,
-    steps.c.end_order,
-    steps.c.completed_at,
-    steps.c.item,
-    steps.c.state,
-    steps.c.begun_after,
-    now().label("now"),
-)
+_COLUMNS = (*CHECKPOINT_COLUMNS, steps.c.state, now().label("now"))
 
 
 def checkpoint_of(row: Any) -> Checkpoint:

@@ -107,8 +107,10 @@ def test_every_attempt_is_seen_under_its_own_name_with_its_true_state(
         second = onlooker.state.tasks[f"{run_id}:chop_tree:2"]
         assert second.args == f"(run={run_id!r}, step='chop_tree', attempt=2)"
         assert (second.retries, second.root_id) == (1, run_id)
-        assert onlooker.state.tasks[f"{run_id}:stack_wood:1"].exception == "ValueError: it fell over"
-        assert onlooker.state.tasks[f"{run_id}:chop_tree:1"].exception == "StepError: blunt axe"
+        for task, error in (("chop_tree:1", "StepError: blunt axe"), ("stack_wood:1", "ValueError: it fell over")):
+            # Celery itself reports the end of an attempt that has a message of its own.
+            reported = error if budget else f"AttemptFailed({error!r})"
+            assert onlooker.state.tasks[f"{run_id}:{task}"].exception == reported
 
 
 @pytest.mark.slow

@@ -82,6 +82,16 @@ def expected(run_id: str) -> dict[str, tuple[str, str]]:
     }
 
 
+#: Celery itself reports the end of an attempt that has a message of its own. Its pools differ in how they show a retry.
+AS_CELERY_REPORTS = {
+    "threads": [
+        "Retry(Retry(...), AttemptFailed('StepError: blunt axe'), None)",
+        "AttemptFailed('ValueError: it fell over')",
+    ],
+    "prefork": ["AttemptFailed('StepError: blunt axe')", "AttemptFailed('ValueError: it fell over')"],
+}
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "tree_processing.py"
@@ -107,10 +117,9 @@ def test_every_attempt_is_seen_under_its_own_name_with_its_true_state(
         second = onlooker.state.tasks[f"{run_id}:chop_tree:2"]
         assert second.args == f"(run={run_id!r}, step='chop_tree', attempt=2)"
         assert (second.retries, second.root_id) == (1, run_id)
-        for task, error in (("chop_tree:1", "StepError: blunt axe"), ("stack_wood:1", "ValueError: it fell over")):
-            # Celery itself reports the end of an attempt that has a message of its own.
-            reported = error if budget else f"AttemptFailed({error!r})"
-            assert onlooker.state.tasks[f"{run_id}:{task}"].exception == reported
+        tasks = onlooker.state.tasks
+        failed = [tasks[f"{run_id}:{task}"].exception for task in ("chop_tree:1", "stack_wood:1")]
+        assert failed == (["StepError: blunt axe", "ValueError: it fell over"] if budget else AS_CELERY_REPORTS[pool])
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -93,7 +94,7 @@ class Explaining:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "t" if value else "f"
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return str(value) if isinstance(value, str | Decimal) else json.dumps(value, default=str)
 
 
 def rows_read(plan: Any, tables: set[str]) -> float:

@@ -87,9 +87,9 @@ def test_backoffs_of_hours_pass_at_once(lab: Lab) -> None:
 
 
 def test_ten_steps_with_hours_of_backoff_take_under_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this process's own time, in which nothing sleeps: how busy the machine is does not matter."""
+    """Of this thread's own time, in which nothing sleeps: how busy the machine is does not matter."""
     monkeypatch.setattr(time, "sleep", Mock(side_effect=AssertionError("nothing sleeps")))
-    began = time.process_time()
+    began = time.thread_time()
     with Lab() as lab:
         steps = [
             step(charge, name=f"s{n}", max_attempts=3, backoff="exponential", base_delay=HOUR, max_delay=9 * HOUR)
@@ -101,7 +101,7 @@ def test_ten_steps_with_hours_of_backoff_take_under_a_second(monkeypatch: pytest
         run = lab.run("patient")
         run.assert_completed()
         assert run.seconds == 30 * HOUR
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_a_lab_opens_in_a_few_milliseconds() -> None:

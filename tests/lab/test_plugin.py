@@ -16,7 +16,8 @@ import sys
 
 def test_nothing():
     loaded = {name for name in sys.modules if name.startswith(("rival_workers", "rival_client", "sqlalchemy"))}
-    assert loaded == {"rival_workers", "rival_workers.testing", "rival_workers.testing.pytest_plugin"}
+    names = {"rival_client", "rival_client.late_names"}
+    assert loaded == {"rival_workers", "rival_workers.testing", "rival_workers.testing.pytest_plugin", *names}
 """
 
 

@@ -62,7 +62,19 @@ def test_pages_follow_one_another(site: Site) -> None:
     third = site.get("runs", limit=3, after=second["next"])
     assert [row["id"] for page in (first, second, third) for row in page["items"]] == ids[::-1]
     assert third["next"] is None
-    assert site.get("runs", count_newer_than="r2")["newer"] == {"count": 4, "more": False}
+
+
+def test_a_page_that_begins_with_a_run_counts_the_newer_ones(site: Site) -> None:
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    for n in range(7):
+        run(site, "ok", {}, f"r{n}")
+    page = site.get("runs", limit=2, first="r2")
+    assert [row["id"] for row in page["items"]] == ["r2", "r1"]
+    assert page["newer"] == {"count": 4, "more": False}
+    assert [row["id"] for row in site.get("runs", limit=2, after=page["next"])["items"]] == ["r0"]
+    from_the_top = site.get("runs", limit=1, first="gone")
+    assert [row["id"] for row in from_the_top["items"]] == ["r6"]
+    assert from_the_top["newer"] is None
 
 
 def test_filters_are_those_of_the_command(site: Site) -> None:

@@ -360,7 +360,7 @@ LISTS: list[dict[str, str]] = [
     {"labels": '{"tenant": "t1"}'},
     {"since": "1h", "error": "no"},
     {"q": "old-1"},
-    {"count_newer_than": "old-40000"},
+    {"first": "old-40000"},
 ]
 #: No index finds them: they are looked for in windows of runs, for two seconds.
 SEARCHES = [

@@ -67,7 +67,8 @@ class RunListQuery(RunQuery):
     q: str | None = Field(default=None, max_length=2000)
     after: str | None = None
     limit: int = Field(default=50, ge=1, le=200)
-    count_newer_than: str | None = None
+    #: The page begins with this run; those that are newer are only counted.
+    first: str | None = None
 
 
 def moment_of(name: str, text: str | None, sign: int = -1) -> dt.datetime | None:

@@ -30,11 +30,15 @@ def list_runs(call: Call) -> dict[str, Any]:
     query: RunListQuery = call.query
     chosen = query.chosen()
     behind = Cursor.read(query.after) if query.after else None
+    newer = None
     with call.board.database.snapshot() as connection:
         if query.q:
             return _search(call.board, connection, query.q.strip(), query.limit)
+        first = run_rows.rows_by_id(connection, [query.first]) if query.first else []
+        for run in first:
+            behind = Cursor(run.created_at, run.id + _LOWEST)
+            newer = count_view(count_newer(connection, chosen, run.created_at, run.id))
         found, following, searched_to = _searched(connection, chosen, behind, query.limit)
-        newer = _newer(connection, chosen, query.count_newer_than)
         items = views_of(call.board, connection, found)
     return _page(items, following, searched_to=moment(searched_to), newer=newer)
 
@@ -52,13 +56,6 @@ def views_of(board: Board, connection: Any, found: Sequence[RunRow]) -> list[dic
         | {"usual": usual[row.workflow]}
         for row in found
     ]
-
-
-def _newer(connection: Any, chosen: RunFilter, run_id: str | None) -> dict[str, Any] | None:
-    first = run_rows.rows_by_id(connection, [run_id]) if run_id else []
-    if not first:
-        return None
-    return count_view(count_newer(connection, chosen, first[0].created_at, first[0].id))
 
 
 # -- search -----------------------------------------------------------------------------------------------

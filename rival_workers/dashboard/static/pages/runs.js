@@ -160,15 +160,24 @@ function useRuns(asked, after) {
   const [newer, setNewer] = useState(0);
   const rows = useRef(null);
   const key = JSON.stringify(asked) + after;
-  const load = async () => {
+  const asking = useRef(0);
+  const read = async (more) => {
+    const mine = ++asking.current;
+    // An answer that is late belongs to a page that the reader has left.
+    const keep = (made) => { if (mine === asking.current) made(); };
     try {
-      const answer = await get("runs", { ...asked, after, limit: 50 });
-      rows.current = answer.items;
-      setNewer(0);
-      setState({ rows: answer.items, next: answer.next, searched: answer.searched_to, open: answer.open, problem: null });
-    } catch (problem) { setState((old) => ({ ...old, problem })); }
+      const answer = await get("runs", { ...asked, after, limit: 50, ...more });
+      keep(() => {
+        rows.current = answer.items;
+        setNewer(answer.newer?.count ?? 0);
+        setState({ rows: answer.items, next: answer.next, searched: answer.searched_to, open: answer.open, problem: null });
+      });
+    } catch (problem) { keep(() => setState((old) => ({ ...old, problem }))); }
   };
-  useEffect(() => { load(); }, [key]);
+  const load = () => read();
+  // Events were missed: the same rows as they are now. Newer ones wait until the reader lets them in.
+  const again = () => read(after || asked.q || !rows.current?.length ? {} : { first: rows.current[0].id });
+  useEffect(() => { rows.current = null; load(); }, [key]);
   const ids = (state.rows ?? []).map((run) => idInUrl(run.id)).join(",");
   useEffect(() => {
     const filter = new URLSearchParams(Object.keys(asked).length ? asked : { status: ALL }).toString();
@@ -178,17 +187,15 @@ function useRuns(asked, after) {
       if (at > 0 && rows.current?.length === 0) load();
       else setNewer(at < 0 ? newest.length : at);
     };
-    // A run that came between the list and the stream is in neither: count once more.
-    const late = after || asked.q || !rows.current?.length ? 0 : setTimeout(() => get("runs", { ...asked, limit: 1, count_newer_than: rows.current[0].id }, { quiet: true }).then((answer) => answer.newer?.count && setNewer(answer.newer.count), () => {}), 1500);
     const stop = watch({ counts: 1, ...(ids ? { rows: ids } : {}), ...(after || asked.q ? {} : { list: filter }) }, {
-      again: load,
+      again,
       hear(name, data) {
         if (name === "counts") counts.value = data;
         else if (name === "run") setState((old) => ({ ...old, rows: old.rows?.map((run) => (run.id === data.run.id ? { ...run, ...data.run } : run)) ?? null }));
         else if (name === "list" && data.list === filter && rows.current) seen(data.newest);
       },
     });
-    return () => { clearTimeout(late); stop(); };
+    return stop;
   }, [key, ids]);
   return { ...state, newer, load };
 }

@@ -16,7 +16,7 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: help install demo dev flower test pytest chromium screenshots test-fast chaos lint format bench bench-quick bench-compare dist clean
+.PHONY: help install demo dev flower test test-all pytest chromium screenshots test-fast chaos lint format bench bench-quick bench-compare dist clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,10 +41,15 @@ dev: install ## Keep Postgres, Redis and workers up for WORKFLOWS (default: exam
 flower: install ## Watch every attempt in Flower, beside `make dev`
 	@$(BIN)/rival flower
 
-test: lint pytest ## Run everything: linters, types, all tests
+test: lint pytest ## Run linters, types, and all tests but those that take long
 
-pytest: install chromium ## Run all tests, without the linters
-	@$(BIN)/pytest -n 3 --dist worksteal
+test-all: ## The same with the tests that take long, and four times as many random examples
+	@RIVAL_EFFORT=4 $(MAKE) lint pytest SELECT=
+
+# What pytest is told to run.
+SELECT ?= -m 'not long'
+pytest: install chromium ## Run the tests without the linters
+	@$(BIN)/pytest -n 3 --dist worksteal $(SELECT)
 
 # As root where apt is: elsewhere tests/browser use the Chromium or Chrome that there is, or are skipped.
 chromium:

@@ -16,6 +16,7 @@ import pytest
 from rival_client import __version__
 from tests.acceptance.conftest import Cli, family, processes_in, stop
 from tests.support.workers import wait_until
+from tests.support.effort import long_but_first
 
 
 def test_the_installed_command_is_there() -> None:
@@ -29,7 +30,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "pool"), [(signal.SIGINT, "threads"), (signal.SIGTERM, "prefork")])
+@pytest.mark.parametrize(("number", "pool"), long_but_first((signal.SIGTERM, "prefork"), (signal.SIGINT, "threads")))
 def test_worker_runs_steps_and_stops_cleanly(cli: Cli, number: int, pool: str) -> None:
     worker = cli.start("worker", "-w", "flows.py", "--pool", pool, "-p", "2", "-c", "2", log="worker.log")
     cli.wait_for("worker.log", "is ready", 2)
@@ -155,7 +156,7 @@ def test_data_survives_a_restart_of_dev_and_a_kill_leaves_nothing(bare: Cli) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", long_but_first(signal.SIGTERM, signal.SIGINT))
 @pytest.mark.parametrize("options", [("-w", "flows.py", "-p", "1"), ()], ids=["with workers", "servers alone"])
 def test_dev_in_the_background_stops_by_a_signal(bare: Cli, number: int, options: tuple[str, ...]) -> None:
     """A shell without job control starts background jobs with SIGINT ignored."""

@@ -125,6 +125,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_running(bare: Cli) -> None:
     assert processes_in(bare.directory) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_kept_demo_serves_its_dashboard_and_runs_workflows_until_it_is_stopped(bare: Cli) -> None:
     running = bare.start("demo", "--keep", "--json", log="demo.log")
@@ -142,6 +143,7 @@ def test_a_kept_demo_serves_its_dashboard_and_runs_workflows_until_it_is_stopped
     assert processes_in(bare.directory) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_without_the_dashboard_no_link_is_printed(bare: Cli) -> None:
     answer = bare("demo", "--no-dashboard")

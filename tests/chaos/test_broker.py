@@ -12,6 +12,7 @@ from rival_client import Rival
 from rival_workers.dev.broker_server import BrokerServer
 from tests.support.chaos import Ledger, Producer, assert_chain_is_right, mixed_fleet, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
+from tests.support.effort import long_but_first
 
 Harm = Callable[[BrokerServer], None]
 
@@ -27,7 +28,7 @@ def restart(broker: BrokerServer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("harm", [empty, restart])
+@pytest.mark.parametrize("harm", long_but_first(empty, restart))
 def test_a_broker_that_forgets_everything_loses_no_run(
     own_broker: BrokerServer, rival: Rival, workers: Workers, ledger: Ledger, harm: Harm
 ) -> None:
@@ -43,6 +44,7 @@ def test_a_broker_that_forgets_everything_loses_no_run(
     assert_chain_is_right(rival, run_ids + producer.run_ids, ledger)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", [False, True], ids=["down", "frozen"])
 def test_runs_are_started_and_go_on_after_the_broker_was_away_for_20_seconds(

@@ -14,6 +14,7 @@ from tests.support.workers import Workers, wait_until
 #: All is done, and then undone: nothing of it before the gate is open.
 SAGA = """
 from rival_workers import for_each
+from tests.support.effort import long_but_first
 
 class Nobody:
     result = None
@@ -82,7 +83,7 @@ def assert_all_is_undone(rival: Rival, run_ids: list[str], ledger: Ledger) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["after_finish_commit", "after_claim_commit", "after_retry_commit"])
+@pytest.mark.parametrize("point", long_but_first("after_finish_commit", "after_claim_commit", "after_retry_commit"))
 def test_a_worker_that_dies_while_runs_are_undone_leaves_nothing_undone_out(
     rival: Rival, workers: Workers, ledger: Ledger, point: str
 ) -> None:
@@ -133,7 +134,7 @@ steps = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["after_claim_commit", "after_finish_commit"])
+@pytest.mark.parametrize("point", long_but_first("after_claim_commit", "after_finish_commit"))
 def test_a_worker_that_dies_between_a_cancel_and_the_compensations_leaves_nothing_undone_out(
     rival: Rival, workers: Workers, ledger: Ledger, point: str
 ) -> None:

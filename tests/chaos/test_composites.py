@@ -18,6 +18,7 @@ MANY, FEW = 1000, 30
 JOINS = """
 from rival_workers import for_each, parallel, workflow
 from rival_workers.definition.define import define_workflow
+from tests.support.effort import long_but_first
 
 class Nobody:
     result = None
@@ -81,7 +82,7 @@ def assert_joined_once(rival: Rival, run_id: str, ledger: Ledger, items: int) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "items"), [("both/b", FEW), ("all[200]/each", MANY), ("nests/left/two", FEW)])
+@pytest.mark.parametrize(("where", "items"), long_but_first(("nests/left/two", FEW), ("both/b", FEW), ("all[200]/each", MANY)))
 def test_a_worker_killed_inside_a_composite_costs_no_join_and_doubles_none(
     rival: Rival, workers: Workers, ledger: Ledger, where: str, items: int
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_worker_killed_inside_a_composite_costs_no_join_and_doubles_none(
     assert_nothing_is_stuck(rival)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_message_three_times_and_shuffled_doubles_no_join(
     rival: Rival, workers: Workers, ledger: Ledger, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ def test_postgres_stopped_and_killed_and_started_again_loses_no_run_and_repeats_
     assert_chain_is_right(rival, run_ids + producer.run_ids, ledger)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_outage_longer_than_the_lease_does_not_start_long_steps_again(
     own_postgres: PostgresServer, rival: Rival, workers: Workers, ledger: Ledger
@@ -48,6 +49,7 @@ def test_an_outage_longer_than_the_lease_does_not_start_long_steps_again(
 
 LOGGING = """
 import time
+from tests.support.effort import long_but_first
 
 def long(input, log):
     for number in range(60):
@@ -59,6 +61,7 @@ steps = [long]
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_step_that_logs_through_an_outage_loses_neither_its_outcome_nor_an_entry_and_repeats_none(
     own_postgres: PostgresServer, rival: Rival, workers: Workers, tmp_path: Path
@@ -76,6 +79,7 @@ def test_a_step_that_logs_through_an_outage_loses_neither_its_outcome_nor_an_ent
     assert [entry.fields["n"] for entry in rival.logs(run_id)] == list(range(60))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_connections_cut_every_half_second_lose_no_run_and_repeat_no_result(
     own_postgres: PostgresServer, rival: Rival, workers: Workers, ledger: Ledger
@@ -91,7 +95,7 @@ def test_connections_cut_every_half_second_lose_no_run_and_repeat_no_result(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["read-only", "revoked"])
+@pytest.mark.parametrize("fault", long_but_first("read-only", "revoked"))
 def test_a_worker_that_starts_while_the_database_takes_no_writes_waits_for_it(
     own_postgres: PostgresServer, rival: Rival, workers: Workers, ledger: Ledger, fault: str
 ) -> None:

@@ -14,6 +14,7 @@ from tests.support.workers import Workers, wait_until
 
 FLOWS = """
 from rival_workers import create_workflow, flow
+from tests.support.effort import long_but_first
 
 class Nobody:
     result = None
@@ -72,7 +73,7 @@ def send_all(rival: Rival, run_ids: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", long_but_first(*POINTS))
 def test_a_worker_that_dies_at_a_failpoint_of_a_flow_loses_nothing_and_doubles_nothing(
     rival: Rival, workers: Workers, ledger: Ledger, point: str
 ) -> None:

@@ -10,6 +10,7 @@ from rival_client.db.fleet_tables import executors
 from rival_client.db.types import now
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
+from tests.support.effort import long_but_first
 
 LONG = """
 name = "long"
@@ -18,7 +19,7 @@ steps = [step(work, name="only"), step(work, name="after")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", long_but_first("threads", "prefork"))
 def test_a_frozen_workers_late_result_is_refused_and_its_successors_counts(
     rival: Rival, workers: Workers, ledger: Ledger, pool: str
 ) -> None:

@@ -12,6 +12,7 @@ from rival_client.settings import Settings
 from rival_workers.dev.postgres_server import PostgresServer
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, start_many, wait_for_all
 from tests.support.workers import Workers, wait_until
+from tests.support.effort import long_but_first
 
 LEASE = 2.0
 #: Quick steps, so that a process commits the outcomes of all its runs together.
@@ -46,7 +47,7 @@ def patient(workers: Workers) -> Workers:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("round_", range(3))
+@pytest.mark.parametrize("round_", long_but_first(*range(3)))
 def test_a_worker_killed_under_load_is_drained_within_its_lease_and_five_seconds(
     rival: Rival, patient: Workers, ledger: Ledger, round_: int
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_worker_killed_under_load_is_drained_within_its_lease_and_five_seconds
     assert_all_are_right(rival, run_ids, ledger)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_database_that_restarts_under_load_loses_nothing(
     own_postgres: PostgresServer, rival: Rival, patient: Workers, ledger: Ledger

@@ -25,6 +25,7 @@ from tests.support.chaos import (
 )
 from tests.support.locks import until_blocked
 from tests.support.workers import Workers, wait_until
+from tests.support.effort import long_but_first
 
 ONE_LONG = """
 name = "long"
@@ -55,6 +56,7 @@ def test_a_prefork_child_killed_before_its_worker_has_reached_the_broker_is_repl
     assert worker.process.poll() is None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killing_prefork_children_again_and_again_loses_nothing(rival: Rival, workers: Workers, ledger: Ledger) -> None:
     fleet = mixed_fleet(workers, ledger.workflow(), *({"pool": "prefork", "continuation_budget": n} for n in (1, 0)))
@@ -69,7 +71,7 @@ def test_killing_prefork_children_again_and_again_loses_nothing(rival: Rival, wo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", long_but_first("threads", "prefork"))
 def test_killing_a_whole_worker_loses_nothing(rival: Rival, workers: Workers, ledger: Ledger, pool: str) -> None:
     first, _ = workers.start(ledger.workflow(), 2, pool=pool, concurrency=2)
     run_ids = start_many(rival, 50, seconds=0.03)
@@ -92,7 +94,7 @@ def test_workers_that_die_between_commit_and_publish_lose_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", long_but_first("prefork", "threads"))
 def test_a_dead_workers_attempt_is_taken_over_within_the_lease_and_two_seconds(
     rival: Rival, workers: Workers, ledger: Ledger, pool: str
 ) -> None:

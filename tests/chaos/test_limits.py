@@ -42,6 +42,7 @@ steps = [step(work, name="first", concurrency_limit=three), step(again, concurre
 """
 PACED = """
 from rival_workers import rate
+from tests.support.effort import long_but_first
 name = "paced"
 steps = [step(work, name="only", rate_limit=rate(20, per=1))]
 """
@@ -133,7 +134,7 @@ def test_flows_that_start_over_operators_and_killed_workers_never_exceed_a_limit
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["after_claim_commit", "after_finish_commit"])
+@pytest.mark.parametrize("point", long_but_first("after_claim_commit", "after_finish_commit"))
 def test_a_worker_killed_between_a_commit_and_its_messages_holds_up_nothing(
     rival: Rival, workers: Workers, ledger: Ledger, point: str
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_worker_killed_between_a_commit_and_its_messages_holds_up_nothing(
     assert_gates_are_consistent(rival.database, at_rest=True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_second_of_a_rate_has_more_starts_while_a_worker_is_killed(
     rival: Rival, workers: Workers, ledger: Ledger

@@ -152,6 +152,7 @@ def test_no_broadcast_stops_or_silences_a_worker(own_broker: BrokerServer, victi
     assert victim._children() == victim.children
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_message_stops_or_silences_the_worker_of_library_mode(tmp_path: Path) -> None:
     registry = Registry()

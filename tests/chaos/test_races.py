@@ -22,8 +22,9 @@ from tests.support.chaos import (
     wait_for_all,
 )
 from tests.support.workers import Workers
+from tests.support.effort import examples
 
-RUNS = 40
+RUNS = examples(16)
 
 
 def _produce(settings: Settings, number: int, ready: Any, answers: Any) -> None:

@@ -21,6 +21,7 @@ SECONDS = float(os.environ.get("CHAOS_SECONDS", "15"))
 SEED = int(os.environ.get("CHAOS_SEED", "10"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("pool", SHAPES)

@@ -19,6 +19,7 @@ from rival_workers.store.claim_records import BreakerAnswer, Claim
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import SOON, Stage
 from tests.support.inline import Inline
+from tests.support.effort import examples
 
 MODEL = {"works": False}
 CALLS: list[str] = []
@@ -251,9 +252,9 @@ def asked_at_once(stage: Stage, claims: list[Claim]) -> list[tuple[Claim, Breake
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pg_stage", ["postgres"], indirect=True)
-def test_of_20_attempts_at_half_open_exactly_one_probes_in_each_of_100_rounds(pg_stage: Stage) -> None:
+def test_of_20_attempts_at_half_open_exactly_one_probes_in_each_round(pg_stage: Stage) -> None:
     claims = begun(pg_stage, 20)
-    for _ in range(100):
+    for _ in range(examples(25)):
         assert pg_stage.store.breaker_failed(BREAKER, claims[0], "a") == "open"
         threading.Event().wait(0.002)
         answers = asked_at_once(pg_stage, claims)

@@ -29,6 +29,7 @@ from tests.contract.stage import COMPLETES, DONE, GOES_ON, PLAN, Stage
 from tests.support.inline import Clock
 from tests.support.locks import until_blocked
 from tests.support.shared_database import database_at
+from tests.support.effort import examples
 
 ANY = OpenRow("b", "step")
 
@@ -322,7 +323,7 @@ def by_run(store: SqlStore) -> dict[str, list[dict[str, Any]]]:
 real_rows_of = fast_paths.rows_of
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(2)))
 def test_a_group_leaves_the_same_rows_as_its_commits_one_by_one(
     copies: tuple[PostgresStore, SqlStore], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from rival_workers import (
     workflow,
 )
 from tests.support.inline import Inline
+from tests.support.effort import examples
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
@@ -142,7 +143,7 @@ def test_a_step_waits_for_the_owner_without_a_worker_and_gets_its_result(inline:
 
 def test_many_that_wait_are_all_let_through(inline: Inline) -> None:
     define(inline)
-    waiting = [f"w{n}" for n in range(150)]
+    waiting = [f"w{n}" for n in range(examples(40))]
     with_waiting(inline, *waiting)
     assert {inline.rival.result(one).result for one in waiting} == {"charged by a"}
     assert CALLS == ["a"]

@@ -29,7 +29,7 @@ from tests.support.interleaving import interleaved
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
-EXAMPLES = examples(24)
+EXAMPLES = examples(10)
 SEED = int(os.environ.get("RIVAL_STRESS_SEED", "1"))
 #: Statements of the longest verb.
 STATEMENTS = 25

@@ -168,7 +168,7 @@ def test_limits_hold_whatever_is_done_in_whatever_order(inline: Inline) -> None:
         step(flow("again", register=False)(lambda ctx: None), concurrency_limit=everything, max_attempts=100),
     )
     checked = settings(
-        max_examples=examples(8),
+        max_examples=examples(4),
         stateful_step_count=25,
         deadline=None,
         suppress_health_check=list(HealthCheck),

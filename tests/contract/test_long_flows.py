@@ -21,6 +21,7 @@ from rival_client.db.tables import metadata
 from rival_workers import StepError
 from tests.contract.test_flows import calls, define, fresh, later, once, start, timed
 from tests.support.inline import Inline
+from tests.support.effort import examples
 
 __all__ = ["fresh", "timed"]
 
@@ -70,7 +71,7 @@ def rows(inline: Inline) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_a_loop_of_very_many_continuations_keeps_every_table_flat(inline: Inline) -> None:
-    turns = 150
+    turns = examples(60)
     counted: dict[int, dict[str, int]] = {}
 
     def body(ctx: Any, input: int) -> Any:

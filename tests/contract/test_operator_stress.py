@@ -32,7 +32,7 @@ from tests.support.workers import wait_until
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 
 #: Of each operator: a number of operations and not of seconds, so that a slow machine does the same.
-OPERATIONS = int(os.environ.get("RIVAL_STRESS_OPERATIONS", "60"))
+OPERATIONS = int(os.environ.get("RIVAL_STRESS_OPERATIONS", "30"))
 SEED = int(os.environ.get("RIVAL_STRESS_SEED", "1"))
 _STALE = str(CompletionToken("gone", "f[0]/ask", 1))
 WORKERS, OPERATORS, WIDTH = 6, 3, 150

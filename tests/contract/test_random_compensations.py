@@ -85,7 +85,7 @@ def assert_undone_where_it_must_be(world: World, state: RunState) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(16), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.lists(nodes(2), min_size=1, max_size=4), seed=st.integers(0, 9))
 def test_any_plan_that_fails_is_undone_and_a_retry_does_each_step_once_more(
     inline: Inline, body: list[Node], seed: int

@@ -395,7 +395,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[type[Events]]:
 
 #: So few that a slow machine is done in a minute; RIVAL_EFFORT makes it more. What fails is not made smaller
 #: by itself, since that may take as long as ten times all of them.
-EXAMPLES = examples(8)
+EXAMPLES = examples(3)
 
 
 @pytest.mark.slow

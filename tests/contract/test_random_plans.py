@@ -172,7 +172,7 @@ def deliver_all(inline: Inline, order: random.Random) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.lists(nodes(2), min_size=1, max_size=4), seed=st.integers(0, 9))
 def test_any_plan_with_any_outcomes_ends_as_the_reference_says(inline: Inline, body: list[Node], seed: int) -> None:
     failed, expected = lane(body, "")

@@ -135,7 +135,7 @@ HAPPENS = st.lists(st.one_of(st.just("comes"), st.integers(0, 30)), max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     count=st.integers(0, 15), limit=st.integers(1, 6), between=st.lists(HAPPENS, max_size=8), only_open=st.booleans()
 )

@@ -11,6 +11,7 @@ from tests.support import gallery
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all
 from tests.support.gallery import CASES, assert_as_expected
 from tests.support.workers import Workers
+from tests.support.effort import long_but_first
 
 
 def run_all(rival: Rival) -> dict[str, str]:
@@ -29,7 +30,7 @@ def test_control_flow_on_a_fleet_goes_as_it_is_written(rival: Rival, workers: Wo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [1.0, 0.0], ids=["in place", "by messages"])
+@pytest.mark.parametrize("budget", long_but_first(1.0, 0.0), ids=["in place", "by messages"])
 def test_control_flow_in_library_mode_goes_as_it_is_written(budget: float) -> None:
     with embedded(registry=default_registry, continuation_budget=budget) as rival:
         for name, run_id in run_all(rival).items():

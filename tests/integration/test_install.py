@@ -44,6 +44,7 @@ def old(file):
 """
 FLOW = """
 import os, time
+from tests.support.effort import long_but_first
 def slow(input, run):
     with open(input["file"], "a") as out:
         out.write(f"{os.getpid()} {run.attempt}\\n")
@@ -114,7 +115,7 @@ def lines(file: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+@pytest.mark.parametrize("pool", long_but_first("prefork", "threads", "solo"))
 @pytest.mark.parametrize("settings", ["team-a:"], indirect=True)
 def test_an_old_task_and_a_workflow_run_on_the_same_worker(
     project: Project, rival: Rival, tmp_path: Path, pool: str
@@ -143,7 +144,7 @@ def test_a_run_starts_at_once_and_not_at_the_keepers_pace(project: Project, riva
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", long_but_first("prefork", "threads"))
 @pytest.mark.parametrize("settings", ["team-a:"], indirect=True)
 def test_a_killed_workers_attempt_is_taken_over_by_another(
     project: Project, rival: Rival, tmp_path: Path, pool: str

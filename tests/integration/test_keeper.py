@@ -248,6 +248,7 @@ def test_a_broker_that_was_frozen_is_not_rung_all_that_waits_again(tmp_path: Pat
     broker.stop()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_100_000_pending_runs_and_a_slow_worker_make_no_message_storm(
     settings: Settings, workers: Workers, tmp_path: Path

@@ -18,6 +18,7 @@ WORKFLOWS = """
 import os, time
 from pathlib import Path
 from rival_workers import StepError, create_workflow, step
+from tests.support.effort import long_but_first
 
 PLACE = Path({place!r})
 
@@ -75,7 +76,7 @@ def fleet(request: pytest.FixtureRequest, rival: Rival, workers: Workers, settin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fleet", [("threads", 1), ("prefork", 1), ("solo", 1)], indirect=True, ids=str)
-@pytest.mark.parametrize("terminate", [False, True], ids=["revoke", "terminate"])
+@pytest.mark.parametrize("terminate", long_but_first(False, True), ids=["revoke", "terminate"])
 def test_a_revoked_retry_fails_and_the_next_one_runs(fleet: Fleet, terminate: bool) -> None:
     run_id = fleet.rival.run("flaky").run_id
     wait_until(lambda: [s.status for s in fleet.rival.state(run_id).steps] == ["waiting_retry"])

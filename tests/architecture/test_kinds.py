@@ -9,11 +9,7 @@ from pathlib import Path
 
 from rival_client.model.kinds import KINDS
 from tests.architecture.test_imports import FILES, ROOT, name_of, tree_of
-
-
-def literals(node: ast.AST) -> Iterator[str]:
-    parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
-    yield from (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
+from tests.architecture.test_statuses import literals, modules_with
 
 
 def is_kind(node: ast.AST) -> bool:
@@ -37,13 +33,7 @@ def quoted_kinds(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_module_compares_a_kind_with_a_name_in_quotes() -> None:
-    found = {
-        f"{name_of(path)}: {name!r}"
-        for path in FILES
-        if "migrations" not in path.parts
-        for name in quoted_kinds(tree_of(path))
-        if name in KINDS
-    }
+    found = modules_with(quoted_kinds, KINDS, ())
     assert found == set(), "use the constants and properties of rival_client.model.kinds"
 
 

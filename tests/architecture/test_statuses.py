@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
@@ -36,6 +36,17 @@ def literals(node: ast.AST) -> Iterator[str]:
         case ast.IfExp():
             parts = [node.body, node.orelse]
     yield from (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
+
+
+def modules_with(find: Callable[[ast.AST], Iterator[str]], names: Collection[str], data: Collection[str]) -> set[str]:
+    """Module and name of each of the names that is found outside of `data`."""
+    return {
+        f"{name_of(path)}: {name!r}"
+        for path in FILES
+        if "migrations" not in path.parts and name_of(path) not in data
+        for name in find(tree_of(path))
+        if name in names
+    }
 
 
 def is_status(node: ast.AST) -> bool:
@@ -80,13 +91,7 @@ def quoted(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_module_has_a_status_in_quotes() -> None:
-    found = {
-        f"{name_of(path)}: {name!r}"
-        for path in FILES
-        if "migrations" not in path.parts and name_of(path) not in DATA
-        for name in quoted(tree_of(path))
-        if name in STATUSES
-    }
+    found = modules_with(quoted, STATUSES, DATA)
     assert found == set(), "use the constants and properties of rival_client.model.statuses"
 
 
@@ -107,13 +112,7 @@ def quoted_entries(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_module_has_an_entry_of_the_history_in_quotes() -> None:
-    found = {
-        f"{name_of(path)}: {name!r}"
-        for path in FILES
-        if "migrations" not in path.parts and name_of(path) not in DATA
-        for name in quoted_entries(tree_of(path))
-        if name in ENTRY_NAMES
-    }
+    found = modules_with(quoted_entries, ENTRY_NAMES, DATA)
     assert found == set(), "use the constants of rival_client.model.history_entries"
 
 

@@ -82,7 +82,9 @@ def assert_joined_once(rival: Rival, run_id: str, ledger: Ledger, items: int) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "items"), long_but_first(("nests/left/two", FEW), ("both/b", FEW), ("all[200]/each", MANY)))
+@pytest.mark.parametrize(
+    ("where", "items"), long_but_first(("nests/left/two", FEW), ("both/b", FEW), ("all[200]/each", MANY))
+)
 def test_a_worker_killed_inside_a_composite_costs_no_join_and_doubles_none(
     rival: Rival, workers: Workers, ledger: Ledger, where: str, items: int
 ) -> None:

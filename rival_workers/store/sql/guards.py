@@ -50,11 +50,13 @@ STEP_ROUTE = (steps.c.queue, func.coalesce(steps.c.priority, runs.c.priority, 0)
 IN_FLIGHT = and_(
     one_of(steps.c.run_id, select(runs.c.id).where(in_status(statuses.RUNNING))), steps.c.status == statuses.RUNNING
 )
-RUNNING = (
+#: A step with what its attempts are known by; `runs` is joined.
+NAMED = (
     select(
         steps.c.run_id,
         steps.c.path,
         steps.c.execution_token,
+        steps.c.status,
         steps.c.attempts,
         steps.c.lost,
         steps.c.executor_id,
@@ -62,12 +64,11 @@ RUNNING = (
         runs.c.version,
         steps.c.kind,
         *STEP_ROUTE,
-        steps.c.deadline_at,
-        now().label("now"),
     )
+    .select_from(steps)
     .join(runs, runs.c.id == steps.c.run_id)
-    .where(IN_FLIGHT)
 )
+RUNNING = NAMED.add_columns(steps.c.deadline_at, now().label("now")).where(IN_FLIGHT)
 
 
 def running_of(row: Any) -> RunningAttempt:

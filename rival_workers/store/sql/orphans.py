@@ -15,7 +15,7 @@ from rival_client.sql import orphans as orphan_statements
 from rival_client.sql import runs as run_statements
 from rival_client.sql.wake import ReadyStep, wake_parent
 from rival_workers.store.claim_records import Claim
-from rival_workers.store.sql.guards import STEP_ROUTE
+from rival_workers.store.sql.guards import NAMED
 from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sweep_records import NamedAttempt
 
@@ -41,25 +41,8 @@ class OrphansSql(StorePart):
 
     def attempts_named(self, places: Sequence[tuple[str, str]]) -> list[NamedAttempt]:
         """The unfinished steps at these (run id, path), as they are now."""
-        columns = (
-            steps.c.run_id,
-            steps.c.path,
-            steps.c.execution_token,
-            steps.c.status,
-            steps.c.attempts,
-            steps.c.lost,
-            steps.c.executor_id,
-            runs.c.workflow,
-            runs.c.version,
-            steps.c.kind,
-            *STEP_ROUTE,
-        )
-        open_ = statuses.STEP_OPEN
-        found = (
-            select(*columns)
-            .join(runs, runs.c.id == steps.c.run_id)
-            .where(tuple_(steps.c.run_id, steps.c.path).in_(places), steps.c.status.in_(open_))
-        )
+        at_places = tuple_(steps.c.run_id, steps.c.path).in_(places)
+        found = NAMED.where(at_places, steps.c.status.in_(statuses.STEP_OPEN))
         with self.database.autocommit() as connection:
             return [
                 NamedAttempt(

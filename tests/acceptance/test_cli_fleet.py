@@ -15,8 +15,8 @@ import pytest
 
 from rival_client import __version__
 from tests.acceptance.conftest import Cli, family, processes_in, stop
-from tests.support.workers import wait_until
 from tests.support.effort import long_but_first
+from tests.support.workers import wait_until
 
 
 def test_the_installed_command_is_there() -> None:

@@ -11,8 +11,8 @@ import redis
 from rival_client import Rival
 from rival_workers.dev.broker_server import BrokerServer
 from tests.support.chaos import Ledger, Producer, assert_chain_is_right, mixed_fleet, start_many, wait_for_all
-from tests.support.workers import Workers, wait_until
 from tests.support.effort import long_but_first
+from tests.support.workers import Workers, wait_until
 
 Harm = Callable[[BrokerServer], None]
 

@@ -9,12 +9,12 @@ import pytest
 
 from rival_client import Rival
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, mixed_fleet, start_many, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 #: All is done, and then undone: nothing of it before the gate is open.
 SAGA = """
 from rival_workers import for_each
-from tests.support.effort import long_but_first
 
 class Nobody:
     result = None

@@ -12,13 +12,13 @@ from rival_client import Rival, RunState
 from rival_client.broker.doorbell import RedisDoorbell
 from tests.chaos.test_messages import TRIPLED
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, mixed_fleet, start_many, thrice, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 MANY, FEW = 1000, 30
 JOINS = """
 from rival_workers import for_each, parallel, workflow
 from rival_workers.definition.define import define_workflow
-from tests.support.effort import long_but_first
 
 class Nobody:
     result = None

@@ -11,6 +11,7 @@ import pytest
 from rival_client import Rival
 from rival_workers.dev.postgres_server import PostgresServer
 from tests.support.chaos import Ledger, Producer, assert_chain_is_right, mixed_fleet, start_many, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 
@@ -49,7 +50,6 @@ def test_an_outage_longer_than_the_lease_does_not_start_long_steps_again(
 
 LOGGING = """
 import time
-from tests.support.effort import long_but_first
 
 def long(input, log):
     for number in range(60):

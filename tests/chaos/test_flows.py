@@ -10,11 +10,11 @@ import pytest
 
 from rival_client import Rival
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, mixed_fleet, start_many, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 FLOWS = """
 from rival_workers import create_workflow, flow
-from tests.support.effort import long_but_first
 
 class Nobody:
     result = None

@@ -9,8 +9,8 @@ from rival_client import Rival
 from rival_client.db.fleet_tables import executors
 from rival_client.db.types import now
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, start_many, wait_for_all
-from tests.support.workers import Workers, wait_until
 from tests.support.effort import long_but_first
+from tests.support.workers import Workers, wait_until
 
 LONG = """
 name = "long"

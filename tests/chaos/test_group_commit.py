@@ -11,8 +11,8 @@ from rival_client import Rival
 from rival_client.settings import Settings
 from rival_workers.dev.postgres_server import PostgresServer
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, start_many, wait_for_all
-from tests.support.workers import Workers, wait_until
 from tests.support.effort import long_but_first
+from tests.support.workers import Workers, wait_until
 
 LEASE = 2.0
 #: Quick steps, so that a process commits the outcomes of all its runs together.

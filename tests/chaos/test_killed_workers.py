@@ -23,9 +23,9 @@ from tests.support.chaos import (
     start_many,
     wait_for_all,
 )
+from tests.support.effort import long_but_first
 from tests.support.locks import until_blocked
 from tests.support.workers import Workers, wait_until
-from tests.support.effort import long_but_first
 
 ONE_LONG = """
 name = "long"

@@ -16,6 +16,7 @@ from rival_client import Rival
 from rival_client.db.run_tables import attempts, steps
 from rival_client.errors import RivalError
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.limits import assert_gates_are_consistent
 from tests.support.workers import Workers, wait_until
 
@@ -42,7 +43,6 @@ steps = [step(work, name="first", concurrency_limit=three), step(again, concurre
 """
 PACED = """
 from rival_workers import rate
-from tests.support.effort import long_but_first
 name = "paced"
 steps = [step(work, name="only", rate_limit=rate(20, per=1))]
 """

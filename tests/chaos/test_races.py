@@ -21,8 +21,8 @@ from tests.support.chaos import (
     start_many,
     wait_for_all,
 )
-from tests.support.workers import Workers
 from tests.support.effort import examples
+from tests.support.workers import Workers
 
 RUNS = examples(16)
 

@@ -18,8 +18,8 @@ from rival_workers.definition.registry import Registry
 from rival_workers.store.claim_records import BreakerAnswer, Claim
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import SOON, Stage
-from tests.support.inline import Inline
 from tests.support.effort import examples
+from tests.support.inline import Inline
 
 MODEL = {"works": False}
 CALLS: list[str] = []

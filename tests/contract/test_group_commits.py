@@ -16,6 +16,7 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.tables import metadata
 from rival_client.errors import DatabaseRefused, DatabaseUnavailable
 from rival_client.model.payload import Json
+from rival_client.sql.history import NAMED_ABOVE
 from rival_client.sql.runs import pause_run
 from rival_workers.engine.decisions import End, EndStatus
 from rival_workers.engine.effects import Advance, OpenRow
@@ -26,12 +27,13 @@ from rival_workers.store.postgres.store import PostgresStore
 from rival_workers.store.sql_store import SqlStore
 from tests.contract import test_fast_paths as fast_paths
 from tests.contract.stage import COMPLETES, DONE, GOES_ON, PLAN, Stage
+from tests.support.effort import examples
 from tests.support.inline import Clock
 from tests.support.locks import until_blocked
 from tests.support.shared_database import database_at
-from tests.support.effort import examples
 
 ANY = OpenRow("b", "step")
+LARGE = Json('"' + "é" * NAMED_ABOVE + '"')
 
 
 @pytest.fixture
@@ -77,6 +79,19 @@ def test_begins_and_ends_of_many_runs_are_one_transaction(rows: Stage, store: Po
         inserted = "(run_id, path) IN (('new', 'a'), ('goes on', 'b'))"
         transactions = f"SELECT count(DISTINCT xmin::text) FROM rival_steps WHERE {inserted}"
         assert connection.scalar(text(transactions)) == 1
+
+
+def test_large_results_of_a_group_are_written_once(rows: Stage, store: PostgresStore) -> None:
+    rows.begin("goes on")
+    rows.begin("ends")
+    end = replace(DONE, result=LARGE)
+    in_a_group(store, finish("goes on", end=end), finish("ends", after=COMPLETES, end=end))
+    with store.database.transaction() as connection:
+        stored = connection.scalar(text("SELECT max(length(detail::text)) FROM rival_history"))
+        assert stored < NAMED_ABOVE
+        connection.execute(text("DELETE FROM rival_steps"))
+        kept = text("SELECT count(*) FROM rival_history WHERE detail ->> 'result' = :large")
+        assert connection.scalar(kept, {"large": "é" * NAMED_ABOVE}) == 3
 
 
 def test_a_stale_token_among_fresh_ones_changes_nothing_of_its_own(rows: Stage, store: PostgresStore) -> None:
@@ -303,7 +318,8 @@ class GroupWalk(fast_paths.Walk):
         items = tuple(Json(str(n)) for n in range(self.random.choice([0, 1, 5]))) if row.kind == "items" else ()
         status: EndStatus = self.random.choice(["completed"] * 7 + ["skipped", "failed"])
         state = self.random.choice([None, Json('{"n":1}')])
-        end = End(status, Json(str(len(items) or 7)), state, items=items)
+        result = self.random.choice([Json(str(len(items) or 7)), None])
+        end = End(status, result, state, items=items)
         if status == "failed":
             end = End("failed", error=fast_paths.ERROR, hard=True, outcome="failed")
         follows = advance(self.plan_of(row), row.path, end, row.kind).with_options(fast_paths.timed)

@@ -23,8 +23,8 @@ from rival_workers import (
     value,
     workflow,
 )
-from tests.support.inline import Inline
 from tests.support.effort import examples
+from tests.support.inline import Inline
 
 pytestmark = pytest.mark.usefixtures("locks_in_order")
 

@@ -20,8 +20,8 @@ from rival_client.db.run_tables import steps
 from rival_client.db.tables import metadata
 from rival_workers import StepError
 from tests.contract.test_flows import calls, define, fresh, later, once, start, timed
-from tests.support.inline import Inline
 from tests.support.effort import examples
+from tests.support.inline import Inline
 
 __all__ = ["fresh", "timed"]
 

@@ -9,9 +9,9 @@ from rival_workers import embedded
 from rival_workers.definition.registry import default_registry
 from tests.support import gallery
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all
+from tests.support.effort import long_but_first
 from tests.support.gallery import CASES, assert_as_expected
 from tests.support.workers import Workers
-from tests.support.effort import long_but_first
 
 
 def run_all(rival: Rival) -> dict[str, str]:

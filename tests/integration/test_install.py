@@ -18,6 +18,7 @@ from celery import Celery
 from rival_client import ConfigurationError, Rival
 from rival_client.settings import Settings
 from rival_workers import install
+from tests.support.effort import long_but_first
 from tests.support.workers import Workers, wait_until
 
 #: The settings are those of a team that has its own ideas; none of them may reach Rival's tasks.
@@ -44,7 +45,6 @@ def old(file):
 """
 FLOW = """
 import os, time
-from tests.support.effort import long_but_first
 def slow(input, run):
     with open(input["file"], "a") as out:
         out.write(f"{os.getpid()} {run.attempt}\\n")

@@ -12,13 +12,13 @@ from celery import Celery
 
 from rival_client import Rival
 from rival_client.settings import Settings
+from tests.support.effort import long_but_first
 from tests.support.workers import WorkerProcess, Workers, wait_until
 
 WORKFLOWS = """
 import os, time
 from pathlib import Path
 from rival_workers import StepError, create_workflow, step
-from tests.support.effort import long_but_first
 
 PLACE = Path({place!r})
 

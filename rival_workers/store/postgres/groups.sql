@@ -64,7 +64,8 @@ FROM run;
 
 -- name: rival_finish_steps
 -- joins: finish_step
--- A step with a next path goes on with it; one without ends its run.
+-- A step with a next path goes on with it; one without ends its run. A large result is written once: the history names
+-- the row that has it (`result_details` in rival_client/sql/history.py).
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:'run_ids'::text[], :'paths'::text[], :'tokens'::int[], :'statuses'::text[],
                          :'results'::text[], :'states'::text[], :'outcomes'::text[], :'next_paths'::text[],
@@ -108,10 +109,15 @@ WITH given AS MATERIALIZED (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM done, LATERAL (VALUES
-        (done.path, done.status, json_build_object('result', done.result::json, 'state', done.state::json)),
+        (done.path, done.status,
+         CASE WHEN octet_length(done.result) > 2000
+              THEN json_build_object('result_token', attempt_token + 1, 'state', done.state::json)
+              ELSE json_build_object('result', done.result::json, 'state', done.state::json) END),
         (next_path, CASE WHEN next_path IS NULL THEN 'completed' ELSE 'claimed' END,
-         CASE WHEN next_path IS NULL THEN json_build_object('result', done.result::json)
-              ELSE json_build_object('kind', next_kind, 'attempt', 1) END)
+         CASE WHEN next_path IS NOT NULL THEN json_build_object('kind', next_kind, 'attempt', 1)
+              WHEN octet_length(done.result) > 2000
+              THEN json_build_object('result_of', done.path, 'result_token', attempt_token + 1)
+              ELSE json_build_object('result', done.result::json) END)
     ) AS entry (path, what, detail)
 )
 SELECT number, token - 1 FROM done WHERE next_path IS NOT NULL

@@ -74,6 +74,7 @@ class Process:
         self.keeper.rules = self.rules
         self.store.on_grants = self._publish_grants
         self._registry = registry
+        self._announced: dict[str, WorkflowDefinition] = {}
         self.revocations = Revocations(
             self.store, self.coordinator.transitions, self.doorbell, settings.near, worker, lambda: self.executor.id
         )
@@ -85,9 +86,12 @@ class Process:
     # -- starting -----------------------------------------------------------------------------------------
 
     def register_workflows(self) -> None:
+        """Those that this process has not registered yet."""
         self.rules.read()
         for workflow in self._registry:
-            self.announce(workflow)
+            if self._announced.get(workflow.name) is not workflow:
+                self.announce(workflow)
+                self._announced[workflow.name] = workflow
 
     def announce(self, workflow: WorkflowDefinition) -> None:
         """Makes this the version of new runs."""

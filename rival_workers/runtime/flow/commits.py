@@ -92,8 +92,10 @@ class FlowCommits:
     def suspend(self, write: CheckpointWrite | None, seconds: float | None, state: Json | None) -> None:
         """Suspend the flow for `seconds`, or without a time, and store one checkpoint. `state`: that of the flow, if it
         has changed."""
+        began = self.clock()
         token = self._kept(lambda: self._store.suspend_step(self._position.claim, write, seconds, state))
-        self._suspended(token, seconds)
+        # The row is due so many seconds after the beginning of the transaction.
+        self._suspended(token, None if seconds is None else began + seconds - self.clock())
 
     def commit(
         self,

@@ -208,9 +208,10 @@ class FlowTransaction:
     def suspend(self, seconds: float | None) -> tuple[int, float | None]:
         """The flow waits. Its new token, and the seconds until it is due: some have passed since the transaction began,
         and its message must neither come late by them nor early."""
+        # Last, so that little time passes between its look at the clock and the countdown of the message.
+        self.record_suspended(seconds)
         left, self.slots = leave(self.connection, self.claim, seconds, self.times)
         assert left is not None, "its row is locked"
-        self.record_suspended(seconds)
         due_in = None if left.due_at is None else max(0.0, (left.due_at - left.at).total_seconds())
         return int(left.execution_token), due_in
 

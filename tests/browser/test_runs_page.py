@@ -159,7 +159,7 @@ def test_an_answer_for_a_page_that_was_left_is_not_shown(open_page: OpenPage, si
     page = open_two_pages(open_page, site)
     page.get_by_role("status").filter(has_text="live").wait_for()
     held: list[Route] = []
-    page.route("**/api/v1/runs?*first=*", held.append)
+    page.route("**/api/v1/runs?*first=*", lambda route: held.append(route))
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     while not held:
         page.wait_for_timeout(20)

@@ -28,7 +28,7 @@ from tests.support.inline import Inline
 PASSWORD = "correct horse battery"
 RANKS = ("none", *ROLES)
 #: How often each operation is tried in a round, and how many rounds an admin has.
-EXAMPLES, ROUNDS = examples(2), 2
+EXAMPLES, ROUNDS = examples(3), 2
 #: What a request may ask about; answers add to it.
 KNOWN: dict[str, list[Any]] = {
     "run_id": ["r", "f", "g"],

@@ -56,7 +56,7 @@ from rival_workers.store.sql.locks import BETWEEN, KEYS, TOPICS
 from rival_workers.store.sql_store import SqlStore
 from tests.support.effort import examples
 
-CASES = examples(5)
+CASES = examples(12)
 #: Calls in a sequence, and after how many of them all tables are compared.
 CALLS, COMPARED = 120, 10
 #: Seconds by which the same moment may differ between the copies. All durations in the test are far longer.

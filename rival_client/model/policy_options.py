@@ -79,7 +79,23 @@ def conflicts(config: StepConfig) -> list[str]:
         )
     if config.step_deadline is not None and (config.delay or 0) >= config.step_deadline:
         found.append("deadline counts from the opening of the step: give one that is longer than its delay")
-    return found
+    return found + not_inline(config)
+
+
+def not_inline(config: StepConfig) -> list[str]:
+    """Options with which an inline step would wait, or run elsewhere."""
+    breaker = config.circuit_breaker
+    waits = {
+        "delay": bool(config.delay),
+        "scheduled_at": config.scheduled_at is not None,
+        "a queue of its own (give the workflow the queue)": config.queue is not None,
+        'a limit that waits (give it on_full="skip" or "fail")': any(one.on_full == "wait" for one in config.limits),
+        "idempotency_key": config.idempotency_key is not None,
+        'a circuit_breaker with on_open="wait"': breaker is not None and breaker.on_open == "wait",
+    }
+    wrong = [name for name, is_given in waits.items() if is_given and config.is_inline]
+    reason = 'execution_mode="inline" runs the step right after the one before it, in the same process'
+    return [f"{reason}, so it cannot have {name}" for name in wrong]
 
 
 def _too_long(values: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rival_client.model.matchers import Matcher, Node, default, load_matcher
-from rival_client.model.step_config import StepConfig, fields_of
+from rival_client.model.step_config import StepConfig, can_have
 
 LayerName = Literal["fleet", "run", "step", "workflow", "default"]
 #: Two options for one thing: a layer that has one of them hides both in the layers below.
@@ -68,17 +68,17 @@ def own_layer(options: Mapping[str, Any]) -> Layer:
 
 
 def resolve(node: Node, layers: Sequence[Layer], defaults: StepConfig = DEFAULTS) -> Resolved:
-    """`layers`: the one that overrides the others first. Fields that the node cannot have are left out."""
+    """`layers`: the one that overrides the others first. What the node cannot have is left out."""
     values: dict[str, Any] = {}
     because: dict[str, Because] = {}
-    known = fields_of(node.target)
     for layer in layers:
         found = layer.first_match(node)
         if found is None:
             continue
         number, rule = found
         why = _because(layer, number, rule)
-        new = {key: value for key, value in _not_hidden(rule.options, by=values).items() if key in known}
+        options = _not_hidden(rule.options, by=values)
+        new = {key: value for key, value in options.items() if can_have(node.target, key, value)}
         values |= new
         because |= dict.fromkeys(new, why)
     config = StepConfig(**{**defaults.model_dump(exclude_unset=True), **values}) if values else defaults

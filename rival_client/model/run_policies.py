@@ -14,15 +14,15 @@ from rival_client.errors import InvalidArgument, did_you_mean
 from rival_client.model.arguments import shown
 from rival_client.model.kinds import FLOW, FOR_EACH, LOOP
 from rival_client.model.matchers import Matcher, read_matcher
-from rival_client.model.policy_options import RULE_OPTIONS, checked_options
+from rival_client.model.policy_options import RULE_OPTIONS, checked_options, not_inline
 from rival_client.model.policy_rules import Rule, load_rule
-from rival_client.model.step_config import STRUCTURAL
+from rival_client.model.step_config import StepConfig
 
 PoliciesMode = Literal["merge", "replace"]
 #: A rule as a user writes it: a string matches the step with that name.
 GivenRule = tuple[str | Matcher | Mapping[str, Any], Mapping[str, Any]]
 #: Limits are shared by all runs, and have verbs of their own.
-NOT_IN_RULES = frozenset({*STRUCTURAL, "concurrency_limit", "rate_limit"})
+NOT_IN_RULES = frozenset({"concurrency_limit", "rate_limit"})
 #: Names of steps that an error lists.
 _LISTED = 20
 _NO_FUNCTION = (
@@ -106,6 +106,9 @@ def _rule(where: str, one: Any, problems: list[str]) -> Rule:
     if "hooks" in one[1]:
         found.append("option hooks: a function is code: give it to the workflow, in a rule of its policies")
     found += [f"option {key!r} is part of the workflow, not of a rule" for key in rule.options if key in NOT_IN_RULES]
+    found += not_inline(StepConfig(**rule.options))
+    if rule.options.get("execution_mode") == "external":
+        found.append("option 'execution_mode': that a step is external is part of the workflow, not of a rule")
     if (rule.options.get("fallback") or {}).get("shape") == "function":
         found.append("option fallback: give value(…) or retry_with(…): a function is code")
     if (rule.options.get("idempotency_key") or {"template": ""})["template"] is None:

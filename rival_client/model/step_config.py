@@ -22,6 +22,8 @@ from rival_client.model.queues import QUEUE_EXPECTED, Priority, Route, is_queue,
 #: What follows when a step has finally failed and its fallback, if it has one, has failed too.
 FailureAction = Literal["halt", "skip", "fallback", "compensate", "dead_letter"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+#: Where a step runs. Only "external" is part of the plan: another kind of row.
+ExecutionMode = Literal["durable", "inline", "external"]
 Backoff = Literal["none", "linear", "exponential", "jitter"]
 #: What has options: a step, an external step, the function of a composite or of a wait (`when`, `items`, `key`, …), a
 #: flow as a whole, and a step that a flow calls.
@@ -35,12 +37,10 @@ def option(
     *,
     targets: tuple[Target, ...] = TARGETS,
     duration: bool = False,
-    structural: bool = False,
     **constraints: Any,
 ) -> Any:
-    """A field. `duration`: seconds, or a timedelta where users write it. `structural`: part of the plan, so that no
-    rule of a run or of the fleet can change it."""
-    about: dict[str, Any] = {"targets": list(targets), "duration": duration, "structural": structural}
+    """A field. `duration`: seconds, or a timedelta where users write it."""
+    about: dict[str, Any] = {"targets": list(targets), "duration": duration}
     return Field(default, description=description, json_schema_extra=about, **constraints)
 
 
@@ -72,11 +72,10 @@ class StepConfig(BaseModel):
     heartbeat: float | None = option(
         None, "Seconds without a heartbeat after which the attempt times out.", duration=True, gt=0
     )
-    execution_mode: Literal["durable", "external"] = option(
+    execution_mode: ExecutionMode = option(
         "durable",
-        '"external": its function only begins it, and an external system completes it.',
-        targets=("step", "external"),
-        structural=True,
+        '"inline": it runs right after the step before, in the same process and without a message. "external": its '
+        "function only begins it, and an external system completes it; only of a step, and not in rules.",
     )
     deadline: float | None = option(
         None,
@@ -186,6 +185,10 @@ class StepConfig(BaseModel):
         return self.execution_mode == "external"
 
     @property
+    def is_inline(self) -> bool:
+        return self.execution_mode == "inline"
+
+    @property
     def limit(self) -> float | None:
         """Seconds after its start at which an attempt times out, without a heartbeat. The heartbeats of an external
         step are those of the external system: they count from the return of its function."""
@@ -261,11 +264,17 @@ def _about(name: str) -> dict[str, Any]:
 
 #: Fields that are seconds.
 DURATIONS: tuple[str, ...] = tuple(name for name in FIELDS if _about(name)["duration"])
-#: Fields that are part of the plan.
-STRUCTURAL: tuple[str, ...] = tuple(name for name in FIELDS if _about(name)["structural"])
 
 
 @cache
 def fields_of(target: Target) -> frozenset[str]:
     """The fields that a target can have."""
     return frozenset(name for name in FIELDS if target in _about(name)["targets"])
+
+
+def can_have(target: Target, name: str, value: Any) -> bool:
+    """Whether a target can have this value of a field. Only a step can be external, and no rule changes that."""
+    if name != "execution_mode" or target == "step":
+        return name in fields_of(target)
+    is_external = bool(value == "external")
+    return is_external == (target == "external")

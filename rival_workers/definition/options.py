@@ -10,7 +10,7 @@ from rival_client.model.fallback_option import FallbackOption, RetryWith, Value
 from rival_client.model.idempotency import Scope
 from rival_client.model.limits import Limit
 from rival_client.model.queues import Priority
-from rival_client.model.step_config import Backoff, FailureAction, LogLevel
+from rival_client.model.step_config import Backoff, ExecutionMode, FailureAction, LogLevel
 
 if TYPE_CHECKING:
     from rival_workers.definition.schedules import Schedule
@@ -93,6 +93,7 @@ class WaitOptions(RetryOptions, QueueOptions, total=False):
     tags: Tags
     retry_budget: int | None
     on_error: Callable[..., Any] | None
+    execution_mode: Literal["durable", "inline"]
 
 
 class AttemptOptions(RetryOptions, total=False):
@@ -106,6 +107,7 @@ class CompositeOptions(AttemptOptions, QueueOptions, total=False):
     tags: Tags
     retry_budget: int | None
     on_error: Callable[..., Any] | None
+    execution_mode: Literal["durable", "inline"]
 
 
 class FlowStepOptions(AttemptOptions, total=False):
@@ -115,6 +117,7 @@ class FlowStepOptions(AttemptOptions, total=False):
     name: str | None
     on_failure: Literal["halt", "skip"]
     fallback: Value | None
+    execution_mode: Literal["durable", "inline"]
 
 
 class PolicyOptions(AttemptOptions, LimitOptions, QueueOptions, StartOptions, IdempotencyOptions, total=False):
@@ -126,7 +129,7 @@ class PolicyOptions(AttemptOptions, LimitOptions, QueueOptions, StartOptions, Id
     circuit_breaker: Mapping[str, Any] | None
     on_failure: FailureAction
     fallback: Value | RetryWith | None
-    execution_mode: Literal["durable", "external"]
+    execution_mode: ExecutionMode
     deadline: Duration | None
 
 
@@ -141,7 +144,7 @@ class PredefinedOptions(RetryOptions, LimitOptions, QueueOptions, StartOptions, 
     circuit_breaker: Mapping[str, Any] | None
     on_failure: FailureAction
     fallback: FallbackOption
-    execution_mode: Literal["durable", "external"]
+    execution_mode: ExecutionMode
     deadline: Duration | None
 
 

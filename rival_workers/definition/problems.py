@@ -131,6 +131,8 @@ class Collector:
     def _options(self, node: Node, options: Mapping[str, Any], problems: list[str]) -> StepConfig:
         """Keeps the options of a node, and checks them together with those of the rule for it."""
         own = checked_options(options, options_for(node.target), problems)
+        if own.get("execution_mode") == "external" and node.target != "step":
+            problems.append(f'option execution_mode: a {node.kind} cannot be external: give "inline" or "durable"')
         node = replace(node, tags=self._tags(node, options.get("tags", ()), problems))
         layers = (own_layer(own), Layer("workflow", self.policies.rules))
         if node.target == "step" and resolve(node, layers).config.is_external:

@@ -13,7 +13,7 @@ from typing import Any
 from rival_client.model.matchers import Matcher, Node, read_matcher
 from rival_client.model.policy_options import RULE_OPTIONS, checked_options
 from rival_client.model.policy_rules import Rule
-from rival_client.model.step_config import fields_of
+from rival_client.model.step_config import can_have
 from rival_workers.definition.hooks import OF_ATTEMPTS, read_hooks
 from rival_workers.definition.options import PolicyOptions
 
@@ -57,7 +57,9 @@ class RuleSet:
         if number is None:
             return []
         rule = self.rules[number]
-        wrong = [key for key in rule.options if key not in fields_of(node.target)]
+        # The mode of an external step is its own.
+        own = {"execution_mode"} if node.target == "external" else set()
+        wrong = [key for key, value in rule.options.items() if key not in own and not can_have(node.target, key, value)]
         what = "external step" if node.target == "external" else node.kind
         return [
             f"policies[{number}]: a {what} has no option {key!r}: choose other steps with a matcher" for key in wrong

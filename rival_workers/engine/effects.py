@@ -6,13 +6,14 @@ that ends with it. Only a join reads the tables to decide how it continues, so i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from rival_client.model import statuses
 from rival_client.model.kinds import LEAVES, CompositeKind, LeafKind
+from rival_client.model.limits import Limit
 from rival_client.model.policy_rules import DEFAULTS
 from rival_client.model.queues import Route
 from rival_client.model.step_config import StepConfig
@@ -254,6 +255,8 @@ class Advance:
     config_of: ConfigOf = no_options
     #: What rules of the run or of the fleet have changed at a path, as JSON.
     policy_of: PolicyOf = no_policy
+    #: The commit only claims a step that is inline: the process has used up its continuation budget.
+    only_inline: bool = False
 
     def with_options(self, config_of: ConfigOf, policy_of: PolicyOf = no_policy) -> Advance:
         return Advance(self.effects, config_of, policy_of)
@@ -267,7 +270,20 @@ class Advance:
     @cached_property
     def claims_next(self) -> bool:
         """The commit can claim that step for the executor: it has no limits."""
-        return self.next_leaf is not None and not self.config_of(self.next_leaf.path).limits
+        return self.next_leaf is not None and self.goes_on(self.next_leaf) and not self.limits_of(self.next_leaf)
+
+    def goes_on(self, opening: OpenRow) -> bool:
+        """The executor that ends the step before may run it."""
+        return not self.only_inline or self.config_of(opening.path).is_inline
+
+    def limits_of(self, opening: OpenRow) -> tuple[Limit, ...]:
+        return self.config_of(opening.path).limits
+
+    @cached_property
+    def inline(self) -> Advance | None:
+        """The same, without claims of steps that are not inline. None: no inline step can open."""
+        is_there = any(self.config_of(row.path).is_inline for row in _rows(self.effects))
+        return replace(self, only_inline=True) if is_there else None
 
     @cached_property
     def next_values(self) -> tuple[str | None, str | None, float | None, str | None]:
@@ -284,3 +300,21 @@ class Advance:
     @cached_property
     def completes_run(self) -> bool:
         return self.effects == (EndRun(statuses.COMPLETED),)
+
+
+def _rows(effects: Iterable[Effect]) -> Iterator[OpenRow]:
+    """All rows that the effects can open."""
+    for effect in effects:
+        match effect:
+            case OpenRow():
+                yield effect
+            case FanOut():
+                yield from effect.each
+            case Join():
+                yield from (*effect.each, *_rows((*effect.completes, *effect.fails)))
+            case Compensate():
+                yield from _rows(effect.then)
+            case CompensationEnded():
+                yield from (row for then in effect.then.values() for row in _rows(then))
+            case IfCancelled():
+                yield from _rows((*effect.then, *effect.otherwise))

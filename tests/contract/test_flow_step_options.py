@@ -263,6 +263,8 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any, Any]] = {
         lambda ctx, **o: attempts(ctx, ValueError(), **o),
         1,
     ),
+    # A step of a flow always runs in the process of the flow.
+    "execution_mode": ({"execution_mode": "inline"}, lambda ctx, **o: ctx.step(len, "ab", **o), 2),
     "on_failure": ({"on_failure": "skip"}, lambda ctx, **o: ctx.step(fails, **o), None),
     "fallback": ({"fallback": value("instead")}, lambda ctx, **o: ctx.step(fails, **o), "instead"),
 }
@@ -276,7 +278,6 @@ DELAYS: dict[str, tuple[dict[str, Any], float]] = {
 #: Tested below, one by one.
 OTHERS = {"kill_on_timeout", "log_level", "metadata", "telemetry_prefix"}
 REFUSED: dict[str, tuple[Any, str]] = {
-    "execution_mode": ("external", "a flow waits for an external system with ctx.await_event"),
     "deadline": (60, "give it a timeout and max_attempts"),
     "delay": (5, "ctx.sleep("),
     "scheduled_at": (dt.datetime.now(dt.UTC), "ctx.sleep_until("),

@@ -117,12 +117,14 @@ def killed(case: Case) -> Any:
     return len(found)
 
 
-def external(case: Case) -> Any:
-    tokens: list[str] = []
-    waiting = case.run(lambda ctx: tokens.append(ctx.completion_token)).status
-    case.inline.rival.complete_step(tokens[0], 42)
-    case.inline.drain()
-    return waiting, case.row().result
+def in_place(case: Case) -> Any:
+    """The messages of the steps of a run, without a continuation budget. External steps: test_external_steps.py."""
+    object.__setattr__(case.inline.coordinator.settings, "continuation_budget", 0.0)
+    own = case.options if case.layer == "step" else {}
+    case.inline.define("w", step(case.counts, name="before"), step(case.counts, name="s", **own))
+    rules = [("s", case.options)] if case.layer == "run" else None
+    case.inline.rival.run("w", None, "r", policies=rules)
+    return [message.path for message in case.inline.drain()]
 
 
 def deadline(case: Case) -> Any:
@@ -202,7 +204,7 @@ TABLE: dict[str, tuple[dict[str, Any], Callable[[Case], Any], Any]] = {
         [60],
     ),
     "heartbeat": ({"heartbeat": 60}, lambda case: case.run(case.hangs(61)).error["type"], "HeartbeatMissed"),
-    "execution_mode": ({"execution_mode": "external"}, external, ("waiting", 42)),
+    "execution_mode": ({"execution_mode": "inline"}, in_place, [None, "before"]),
     "deadline": (
         {"deadline": 60, "max_retries": 5, "base_delay": 100, "max_delay": 100},
         deadline,

@@ -64,7 +64,7 @@ STEPS = {
     "max_delay": "step(fails, max_retries=1, base_delay=60, max_delay=0.02)",
     "max_retry_after": "step(asks, max_retries=1, backoff='none', metadata={'retry_after': 900}, max_retry_after=0.04)",
     "heartbeat": "step(hangs, heartbeat=0.2)",
-    "execution_mode": "step(begins, execution_mode='external')",
+    "execution_mode": "step(begins, execution_mode='external'), hangs, step(works, execution_mode='inline')",
     "deadline": "step(hangs, deadline=0.2)",
     "delay": "step(works, delay=0.3)",
     "scheduled_at": "step(works)",
@@ -166,6 +166,9 @@ def others(rival: Rival, states: dict[str, RunState], at: dt.datetime) -> None:
     assert (other.started_at - one.started_at).total_seconds() >= 0.5
     assert len({row.result for row in pairs["idempotency_key"]}) == 1
     assert states["execution_mode"].steps[0].result == 42
+    # The step before has used up the continuation budget of one second.
+    opened = [one.what for one in rival.history("execution_mode-1") if one.path == "works"]
+    assert opened == ["claimed", "completed"]
     assert states["scheduled_at"].steps[0].started_at >= at
     assert [one.message for one in rival.logs("log_level-1")] == ["b"]
     broken = rival.run("circuit_breaker", {"x": 1}).wait(timeout=60)

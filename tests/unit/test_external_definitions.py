@@ -37,7 +37,7 @@ def test_a_list_and_the_builder_make_the_same_external_step() -> None:
         ([step(ask, deadline=5, delay=5)], "give one that is longer than its delay"),
         ([step(ask, execution_mode="elsewhere")], "option execution_mode"),
         ([step(ask, heartbeat=0)], "option heartbeat"),
-        ([branch("b", when=lambda: True, then=[ask], execution_mode="external")], "unknown option 'execution_mode'"),
+        ([branch("b", when=lambda: True, then=[ask], execution_mode="external")], "a branch cannot be external"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_reason(steps: list[Any], problem: str) -> None:

@@ -20,6 +20,7 @@ from rival_workers.engine.policies import Policies
 from rival_workers.runtime.attempt.attempts import Attempt, attempt_of, first_attempt
 from rival_workers.runtime.attempt.attempts import Verdict as Verdict
 from rival_workers.runtime.attempt.pipeline import AttemptPipeline
+from rival_workers.runtime.attempt.position import InPlace
 from rival_workers.runtime.attempt.runs_in_hand import Commits, commit_alone, committed
 from rival_workers.runtime.attempt.telemetry import counters
 from rival_workers.runtime.failpoints import failpoint
@@ -84,11 +85,12 @@ class Mismatches:
         return True
 
 
-def _first_advance(policies: Policies) -> Advance:
-    """What opens at the start of a run."""
+def _first_advance(policies: Policies, in_place: InPlace | None) -> tuple[Advance, str | None]:
+    """What opens at the start of a run, and the executor that claims it."""
     if "" not in policies.advances:
         policies.advances[""] = interpreter.first(policies.plan).with_options(policies.at, policies.recorded)
-    return policies.advances[""]
+    advance = policies.advances[""]
+    return (advance, None) if in_place is None else in_place.claims(advance)
 
 
 class Coordinator(AttemptPipeline):
@@ -122,16 +124,18 @@ class Coordinator(AttemptPipeline):
         definition = self._definition(workflow, version)
         if definition is None:
             return self._park(run_id, None, token, named)
-        claim_for = self.executor.id if self._may_continue(self._deadline()) else None
+        in_place = self._in_place(self._deadline())
         with self.executor.claiming():
             book = self.transitions.options.book()
             policies = definition.policies.over(None, book, None)
             unknown: Without = "labels" if book.asks_for_labels else "policies"
-            begin = BeginRun(run_id, token, _first_advance(policies), claim_for, named, definition.limits, unknown)
+            first_row = _first_advance(policies, in_place)
+            begin = BeginRun(run_id, token, *first_row, named, definition.limits, unknown)
             started = yield from self._resumed(committed(begin))
             if isinstance(started, HasRules):
                 policies = definition.policies.over(started.policies, book, started.labels)
-                begin = replace(begin, advance=_first_advance(policies), without=None)
+                advance, claim_for = _first_advance(policies, in_place)
+                begin = replace(begin, advance=advance, claim_for=claim_for, without=None)
                 started = yield from self._resumed(committed(begin))
             first = self._first(run_id, started, definition, policies)
         if not isinstance(started, BeginResult):
@@ -144,7 +148,7 @@ class Coordinator(AttemptPipeline):
             )
             for one in finished.opened
         ]
-        if claim_for is not None and len(messages) == 1 and policies.at(finished.opened[0].path).limits:
+        if in_place is not None and len(messages) == 1 and in_place.takes(policies.at(finished.opened[0].path)):
             first = self._take(messages.pop())
         if messages:
             self.doorbell.publish(messages)

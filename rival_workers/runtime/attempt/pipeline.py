@@ -26,7 +26,7 @@ from rival_workers.runtime.attempt.hook_calls import HookCalls, described, has_w
 from rival_workers.runtime.attempt.interrupts import is_from_signal
 from rival_workers.runtime.attempt.invoke import Calling, call, error_record, failure
 from rival_workers.runtime.attempt.outage import AttemptReads, OutageRetry
-from rival_workers.runtime.attempt.position import Position
+from rival_workers.runtime.attempt.position import InPlace, Position
 from rival_workers.runtime.attempt.runs_in_hand import Commits
 from rival_workers.runtime.attempt.special_outcomes import BreakerGuard, External, KeyGuard, Postponed, refused_outcome
 from rival_workers.runtime.attempt.step_calls import StepCalls
@@ -62,6 +62,7 @@ class AttemptPipeline(Claiming, StepCalls):
         observer: AttemptObserver | None = None,
     ) -> None:
         self.settings, self.store, self.registry = settings, store, registry
+        self._served = settings.served
         self.doorbell, self.executor = doorbell, executor
         self.observer: AttemptObserver = observer or NoObserver()
         self.transitions = StepTransitions(settings, store, registry, doorbell)
@@ -198,14 +199,12 @@ class AttemptPipeline(Claiming, StepCalls):
         position, transitions = attempt.position, self.transitions
         if isinstance(decision, Retry):
             return (yield from self._retry(attempt, decision, deadline, report))
-        claim_for = self.executor.id if self._may_continue(deadline) else None
+        in_place = self._in_place(deadline)
         finished: list[FinishResult] = []
         after: list[Attempt] = []
 
         def commit(again: bool) -> Commits[bool]:
-            done = yield from self._resumed(
-                transitions.finishing(position, decision, claim_for=None if again else claim_for)
-            )
+            done = yield from self._resumed(transitions.finishing(position, decision, None if again else in_place))
             finished.extend([done] if done else [])
             if done and done.claimed is not None and not again:
                 token, book = done.token_of(done.claimed), self.transitions.options.book()
@@ -218,7 +217,7 @@ class AttemptPipeline(Claiming, StepCalls):
         report()
         transitions.log_end(position, finished[0] if finished else None)
         self._hooks.decided(attempt, decision, finished[0] if finished else None)
-        taken = transitions.in_place(position, finished[0]) if finished and claim_for else None
+        taken = in_place.message(position, finished[0]) if finished and in_place else None
         if taken is not None:
             after += self._taken(attempt, decision, taken)
         what = "suspended" if decision.status == statuses.WAITING else decision.status
@@ -271,6 +270,12 @@ class AttemptPipeline(Claiming, StepCalls):
 
     def _deadline(self) -> float:
         return time.monotonic() + self.settings.continuation_budget
+
+    def _in_place(self, deadline: float) -> InPlace | None:
+        """None: every step that follows gets a message."""
+        if self.stopping:
+            return None
+        return InPlace(self.executor.id, self._served, only_inline=time.monotonic() >= deadline)
 
     def _may_continue(self, deadline: float) -> bool:
         return not self.stopping and time.monotonic() < deadline

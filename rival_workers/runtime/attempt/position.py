@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 from rival_client.broker.message import StepMessage
 from rival_client.model import statuses
 from rival_client.model.kinds import STEP
-from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.queues import USUAL_ROUTE, Route, ServedQueues
 from rival_client.model.run_policies import NO_RULES, Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.registry import Registry
@@ -81,6 +82,36 @@ class Position:
         route = self.policies.at(opened.path).route(self.run_level) if opened.route is None else opened.route
         step = (self.claim.run_id, opened.path, finished.token_of(opened), self.workflow, self.version)
         return StepMessage(*step, countdown=opened.delay, route=route)
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """The process that ends a step, if it may go on with what follows, without a message."""
+
+    executor: str
+    served: ServedQueues
+    #: With inline steps alone: it has used up its continuation budget.
+    only_inline: bool = False
+
+    def claims(self, advance: Advance) -> tuple[Advance, str | None]:
+        """What the commit applies, and the executor that it claims the next step for."""
+        if not self.only_inline:
+            return advance, self.executor
+        return (advance, None) if advance.inline is None else (advance.inline, self.executor)
+
+    def takes(self, config: StepConfig) -> bool:
+        """It claims the step by itself, after the commit that has opened it: the step has limits."""
+        return bool(config.limits) and (config.is_inline or not self.only_inline)
+
+    def message(self, position: Position, finished: FinishResult) -> StepMessage | None:
+        """The message of the step that it goes on with, if the commit has claimed none: the next step, if it has
+        limits, or the first that has waited for a slot of this one."""
+        if finished.claimed is not None:
+            return None
+        opened = [one for one in finished.opened if not one.delay and self.takes(position.policies.at(one.path))]
+        granted = (one.message for one in finished.grants if one.path and not one.countdown and not self.only_inline)
+        own = (position.message_to(one, finished) for one in opened)
+        return next((one for one in chain(own, granted) if one.route.queue in self.served), None)
 
 
 class RunOptions:

@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from rival_client.broker.doorbell import Doorbell
@@ -39,7 +38,7 @@ from rival_workers.engine.decisions import (
     timed_out,
 )
 from rival_workers.engine.heartbeat_limits import timeout_error
-from rival_workers.runtime.attempt.position import Position, RunOptions
+from rival_workers.runtime.attempt.position import InPlace, Position, RunOptions
 from rival_workers.runtime.attempt.runs_in_hand import Commits, commit_alone
 from rival_workers.runtime.failpoints import failpoint
 from rival_workers.runtime.logs.failure_log import FailureLog, failed_attempt, log_failed_run
@@ -65,7 +64,6 @@ class StepTransitions:
         self._settings, self._store, self._registry, self._doorbell = settings, store, registry, doorbell
         self.failures = FailureLog(store.append_logs, Redaction.of(settings.redact))
         self.options = RunOptions(store, registry)
-        self._served = settings.served
         #: A monotonic clock; the testing kit replaces it.
         self.clock: Callable[[], float] = time.monotonic
 
@@ -88,37 +86,26 @@ class StepTransitions:
     def has_fallen_back(self, position: Position) -> bool:
         return self._store.has_fallen_back(position.claim.run_id, position.claim.path)
 
-    def finish(self, position: Position, end: End | FallBack, *, claim_for: str | None) -> FinishResult | None:
-        """End the step, or let it wait for its fallback. The next step is claimed for `claim_for`, or published. None:
-        the step had moved on before.
-        """
-        return commit_alone(self.finishing(position, end, claim_for=claim_for), self._store)
+    def finish(self, position: Position, end: End | FallBack) -> FinishResult | None:
+        """End the step, or let it wait for its fallback. What follows is published. None: the step had moved on."""
+        return commit_alone(self.finishing(position, end, None), self._store)
 
     def finishing(
-        self, position: Position, end: End | FallBack, *, claim_for: str | None
+        self, position: Position, end: End | FallBack, in_place: InPlace | None
     ) -> Commits[FinishResult | None]:
-        """As `finish`; the commit may be made together with others."""
+        """As `finish`; the commit may be made together with others. `in_place`: the process that goes on."""
         if isinstance(end, End) and position.config.idempotency_key is not None:
             end = replace(end, keyed=True)
         advance = position.advance(end, position.policies.under(self.options.book()))
+        advance, claim_for = (advance, None) if in_place is None else in_place.claims(advance)
         finished: FinishResult | None = yield FinishStep(position.claim, end, advance, claim_for)
         if finished is None:
             return None
         failpoint("after_finish_commit")
         if finished.ready is not None:
             failpoint("after_child_end_commit")
-        self.publish(position, finished, keep=self.in_place(position, finished) if claim_for else None)
+        self.publish(position, finished, keep=None if in_place is None else in_place.message(position, finished))
         return finished
-
-    def in_place(self, position: Position, finished: FinishResult) -> StepMessage | None:
-        """The message of the step that the process goes on with, if the commit has claimed none: the next step, if it
-        has limits, or the first that has waited for a slot of this one."""
-        if finished.claimed is not None:
-            return None
-        opened = [one for one in finished.opened if position.policies.at(one.path).limits and not one.delay]
-        granted = (one.message for one in finished.grants if one.path and not one.countdown)
-        own = (position.message_to(one, finished) for one in opened)
-        return next((one for one in chain(own, granted) if one.route.queue in self._served), None)
 
     def log_end(self, position: Position, finished: FinishResult | None) -> None:
         """Log the run if the commit has failed it."""
@@ -225,7 +212,7 @@ class StepTransitions:
     def _apply(self, position: Position, outcome: Failure) -> bool:
         """Commit a failure that the step did not raise. False: the step has moved on."""
         decision = self.decide(position, outcome)
-        finished = None if isinstance(decision, Retry) else self.finish(position, decision, claim_for=None)
+        finished = None if isinstance(decision, Retry) else self.finish(position, decision)
         done = self.retry(position, decision) if isinstance(decision, Retry) else finished is not None
         if isinstance(done, BudgetSpent):
             return self._apply(position, outcome)
@@ -309,7 +296,7 @@ class StepTransitions:
         if isinstance(decision, Retry):
             self.retry(position, decision)
         else:
-            self.log_end(position, self.finish(position, decision, claim_for=None))
+            self.log_end(position, self.finish(position, decision))
 
     def _position(self, running: RunningAttempt) -> Position | None:
         workflow, version = running.workflow, running.version

@@ -127,6 +127,8 @@ def checked_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[s
         )
     if (instead := own.get("on_failure")) in ("compensate", "dead_letter"):
         problems.append(f"on_failure={instead!r} is an option of the flow as a step, not of its own steps")
+    if own.get("execution_mode") == "external":
+        problems.append(_NOT_EXTERNAL)
     problems += [instead for key, instead in _INSTEAD.items() if key in options]
     if problems:
         raise ValueError("; ".join(problems))
@@ -141,6 +143,10 @@ _NO_KEY = (
     "{option}: a step of a flow runs once in its run; to share its result with other runs, give the whole flow an "
     "idempotency_key, as step(flow, idempotency_key=…), or ctx.call(…) a workflow whose step has one"
 )
+_NOT_EXTERNAL = (
+    "a flow waits for an external system with ctx.await_event(…); an external step is part of a workflow of steps, "
+    "which a flow can ctx.call(…)"
+)
 _INSTEAD = {
     **{name: _ONLY_IN_PLANS.format(option=name) for name in ("concurrency_limit", "rate_limit")},
     **{name: _NO_KEY.format(option=name) for name in ("idempotency_key", "idempotency_ttl", "idempotency_scope")},
@@ -148,8 +154,6 @@ _INSTEAD = {
     "flow can ctx.call(…)",
     "compensate": "a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise",
     "retry_budget": "the steps of a flow have no retry_budget: give the step max_attempts, or the budget to the flow",
-    "execution_mode": "a flow waits for an external system with ctx.await_event(…); an external step is part of a "
-    "workflow of steps, which a flow can ctx.call(…)",
     "on_error": "a flow handles the failure of a step by itself: try: ctx.step(…) except StepFailed: …",
     "deadline": "a step of a flow has no deadline over its attempts: give it a timeout and max_attempts",
     "delay": "a flow waits before a step with ctx.sleep(…)",

@@ -63,8 +63,10 @@ class LimitedFinish:
     @property
     def claimer(self) -> str | None:
         """The executor that goes on with the next step, if the statement can take its slot."""
-        is_possible = self.opening is not None and (self.limit or not self._limits(self.opening.path))
-        return self.call.claim_for if is_possible else None
+        opening = self.opening
+        if opening is None or not self.call.advance.goes_on(opening):
+            return None
+        return self.call.claim_for if self.limit or not self._limits(opening.path) else None
 
     @property
     def is_limited(self) -> bool:

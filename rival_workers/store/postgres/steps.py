@@ -76,7 +76,7 @@ def has_succeeded(claim: Claim, end: End) -> bool:
 
 
 def _at_once(advance: Advance, opening: OpenRow | None) -> bool:
-    return opening is not None and not advance.config_of(opening.path).limits
+    return opening is not None and advance.goes_on(opening) and not advance.limits_of(opening)
 
 
 def next_values(advance: Advance, opening: OpenRow, executor: str | None) -> dict[str, Value]:

@@ -60,6 +60,8 @@ class OpenRowsSql:
     ended_keys: dict[str, Json | None] = field(default_factory=dict)
     #: The queues of the worker: it claims no step of another.
     served: ServedQueues = field(default_factory=ServedQueues)
+    #: It claims no step that is not inline.
+    only_inline: bool = False
 
     @cached_property
     def run_row(self) -> RunRow:
@@ -153,6 +155,7 @@ class OpenRowsSql:
         with limits is claimed by itself: its gates are locked after everything else."""
         token, paused = self._token(opening), self.run_row.paused
         own, elsewhere = recorded(config), config.queue not in self.served
+        elsewhere |= self.only_inline and not config.is_inline
         if self.claim_for is None or self.claimed is not None or paused or config.limits or elsewhere:
             self.opened.append(opening)
             self.writer.add(entries.SCHEDULED, opening.path, kind=opening.kind, **item, **own)

@@ -165,7 +165,7 @@ class StepTransitionsSql(LimitedStartsSql):
         writer = HistoryWriter(connection, run_id, by)
         limits = (self.ring_grace, self.near, writer, advance.config_of, advance.policy_of)
         following = EffectsSql(connection, run_id, claim_for, *limits, max_payload=self.max_payload, alone=alone)
-        following.served = self.served
+        following.served, following.only_inline = self.served, advance.only_inline
         return following
 
     def retry_step(self, claim: Claim, retry: Retry, *, rung: bool) -> int | BudgetSpent | None:

@@ -35,6 +35,7 @@ TERMS = (
     "heartbeat",
     "history",
     "idempotency key",
+    "inline",
     "item",
     "iteration",
     "join",

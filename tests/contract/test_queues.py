@@ -85,6 +85,18 @@ def test_lanes_conditions_handlers_and_waits_have_the_queue_of_their_step(fleet:
     assert sorted(found["own"]) == ["big?/then", "both/here"]
 
 
+def test_an_inline_step_runs_in_place_only_on_a_worker_of_its_queue(fleet: Fleet) -> None:
+    names = [("a", None, "durable"), ("b", None, "inline"), ("c", "gpu", "durable"), ("d", None, "inline")]
+    for worker in fleet.values():
+        object.__setattr__(worker.coordinator.settings, "continuation_budget", 0.0)
+    define(fleet, *(step(ran, name=name, queue=queue, execution_mode=mode) for name, queue, mode in names))  # type: ignore[arg-type]
+    own = fleet["own"].rival
+    run_id = own.run("w").run_id
+    assert run_all(fleet) == {"own": ["a", "b", "d"], "gpu": ["c"]}
+    published = [entry.path for entry in own.history(run_id) if entry.what == "scheduled"]
+    assert sorted(map(str, published)) == ["a", "c", "d"]
+
+
 def test_a_message_on_the_wrong_queue_has_no_effect(fleet: Fleet) -> None:
     define(fleet, step(ran, name="a", queue="gpu"))
     own = fleet["own"]

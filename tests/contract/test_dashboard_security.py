@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from rival_client.errors import ConfigurationError
 from rival_workers import StepError, step, wait_event_step
@@ -30,12 +32,34 @@ PASSWORD = "correct horse battery"
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
-@pytest.fixture
-def users(tmp_path: Path) -> Users:
-    made = Users(tmp_path / "users.toml")
+@pytest.fixture(scope="module")
+def users_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once: a password is hashed slowly."""
+    file = tmp_path_factory.mktemp("users") / "users.toml"
     for role in ROLES:
-        made.add(role, PASSWORD, role)
-    return made
+        Users(file).add(role, PASSWORD, role)
+    return file
+
+
+@pytest.fixture
+def users(users_file: Path, tmp_path: Path) -> Users:
+    shutil.copy(users_file, tmp_path / "users.toml")
+    return Users(tmp_path / "users.toml")
+
+
+@pytest.fixture(scope="module")
+def cookies() -> dict[str, str]:
+    """Of the users by name: a session that was opened once is good for every site with the same key."""
+    return {}
+
+
+def logged_in(site: Site, who: str, cookies: dict[str, str]) -> TestClient:
+    client = site.client()
+    if who not in cookies:
+        assert client.post("/api/v1/session", json={"name": who, "password": PASSWORD}).status_code == 200
+        cookies[who] = client.cookies[site.sessions.cookie]
+    client.cookies.set(site.sessions.cookie, cookies[who])
+    return client
 
 
 @pytest.fixture
@@ -59,14 +83,12 @@ def path_of(route: Route) -> str:
 
 
 @pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
-def test_every_route_refuses_whoever_has_not_its_role(site: Site, route: Route) -> None:
+def test_every_route_refuses_whoever_has_not_its_role(site: Site, route: Route, cookies: dict[str, str]) -> None:
     if route.path == "/stream":
         site.board.hub.is_closed = True
     ranks = ("none", *ROLES)
     for who in ranks:
-        client = site.client()
-        if who != "none":
-            assert client.post("/api/v1/session", json={"name": who, "password": PASSWORD}).status_code == 200
+        client = site.client() if who == "none" else logged_in(site, who, cookies)
         found = client.request(route.method, path_of(route), json={} if route.writes else None)
         is_refused = found.status_code in (401, 403) and found.json()["code"] in ("LoginNeeded", "Forbidden")
         may = ranks.index(who) >= ranks.index(route.role)

@@ -10,6 +10,7 @@ import pytest
 
 from rival_client.broker.message import StepMessage
 from rival_workers.definition.registry import default_registry
+from rival_workers.definition.workflow import WorkflowDefinition
 from tests.support import gallery
 from tests.support.gallery import CASES, assert_as_expected
 from tests.support.inline import Clock, Inline
@@ -18,11 +19,15 @@ from tests.support.inline import Clock, Inline
 @pytest.fixture(params=[1.0, pytest.param(0.0, marks=pytest.mark.slow)], ids=["in place", "by messages"])
 def inline(request: pytest.FixtureRequest, file_url: str) -> Iterator[Inline]:
     opened = Inline(file_url, clock=Clock(), continuation_budget=request.param)
-    for workflow in default_registry:
-        opened.registry.add(workflow)
-    opened.process.register_workflows()
     yield opened
     opened.close()
+
+
+def register(inline: Inline, *workflows: WorkflowDefinition | None) -> None:
+    for workflow in workflows:
+        assert workflow is not None
+        inline.registry.add(workflow)
+    inline.process.register_workflows()
 
 
 def settle(inline: Inline, order: random.Random | None = None, copies: int = 1) -> None:
@@ -45,6 +50,7 @@ def settle(inline: Inline, order: random.Random | None = None, copies: int = 1) 
 @pytest.mark.parametrize("name", CASES)
 def test_control_flow_goes_as_it_is_written(inline: Inline, name: str) -> None:
     case = CASES[name]
+    register(inline, default_registry.newest(case.workflow))
     run_id = inline.rival.run(case.workflow, case.input).run_id
     settle(inline)
     assert_as_expected(case, inline.rival.state(run_id))
@@ -53,6 +59,7 @@ def test_control_flow_goes_as_it_is_written(inline: Inline, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_order_and_copies_of_messages_change_nothing(inline: Inline, seed: int) -> None:
+    register(inline, *default_registry)
     runs: dict[str, Any] = {name: inline.rival.run(case.workflow, case.input).run_id for name, case in CASES.items()}
     settle_all(inline, random.Random(seed))
     for name, run_id in runs.items():

@@ -158,7 +158,8 @@ def test_pages_do_not_overlap_while_runs_come(open_page: OpenPage, site: Site) -
 WATCH_FIRST_ROW = """() => {
   globalThis.firstRows = [];
   const look = () => firstRows.push(document.querySelector("tbody tr").dataset.run);
-  new MutationObserver(look).observe(document.querySelector("tbody"), {childList: true, subtree: true, attributes: true});
+  const all = {childList: true, subtree: true, attributes: true};
+  new MutationObserver(look).observe(document.querySelector("tbody"), all);
 }"""
 
 

@@ -121,6 +121,25 @@ class FlowProgress:
 
 
 @dataclass(frozen=True)
+class FlowClaim:
+    """The executor that goes on with a flow which starts over, its time limit, and what rules have changed of its
+    options."""
+
+    executor: str
+    timeout: float | None = None
+    policy: str | None = None
+
+
+@dataclass(frozen=True)
+class ContinuedFlow:
+    """A flow that has started over."""
+
+    token: int
+    #: Of the attempt that was claimed with it; None: the flow is pending.
+    timeout_token: int | None = None
+
+
+@dataclass(frozen=True)
 class SpawnedChild:
     """A child run that was started without waiting for it, or the reason why it could not be started."""
 

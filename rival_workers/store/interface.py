@@ -45,7 +45,15 @@ from rival_workers.store.claim_records import (
     Without,
     WorkflowVersion,
 )
-from rival_workers.store.flow_records import ChildRun, FlowCommit, FlowProgress, SpawnedChild, StoredFlow
+from rival_workers.store.flow_records import (
+    ChildRun,
+    ContinuedFlow,
+    FlowClaim,
+    FlowCommit,
+    FlowProgress,
+    SpawnedChild,
+    StoredFlow,
+)
 from rival_workers.store.group_commits import Commit
 from rival_workers.store.sweep_records import (
     Due,
@@ -191,7 +199,9 @@ class Store(Protocol):
         self, claim: Claim, ref: CheckpointRef, child: ChildRun, state: Json | None = None
     ) -> SpawnedChild | None: ...
     def started_run(self, run_id: str) -> StepMessage | None: ...
-    def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None: ...
+    def continue_flow(
+        self, claim: Claim, its_input: Json, state: Json | None = None, claim_by: FlowClaim | None = None
+    ) -> ContinuedFlow | None: ...
 
     # -- external steps and heartbeats
     def suspend_external_step(

@@ -610,6 +610,38 @@ def test_a_flow_that_continues_goes_on_in_place_while_its_message_may(
     assert inline.rival.result("r").result == 5
 
 
+def test_a_flow_that_continues_while_its_run_is_paused_goes_on_when_it_is_resumed(inline: Inline) -> None:
+    def body(ctx: Any, input: int) -> Any:
+        if input == 0:
+            inline.rival.pause("r")
+        return input if input == 2 else ctx.continue_as(input + 1)
+
+    define(inline, body)
+    start(inline, 0)
+    assert rows(inline) == {"f": "pending"}
+    assert inline.process.executor.running.all == set()
+    inline.rival.resume("r")
+    inline.drain()
+    assert inline.rival.result("r").result == 2
+
+
+def test_what_a_flow_cleans_up_is_done_before_it_starts_over(inline: Inline) -> None:
+    """The new beginning is committed when the function has ended, so its cleaning belongs to the old attempt."""
+    seen: list[Any] = []
+
+    def body(ctx: Any, input: int) -> Any:
+        ctx.step(once, "turn")
+        try:
+            return input if input else ctx.continue_as(1)
+        finally:
+            seen.append((input, rows(inline)))
+
+    define(inline, body)
+    start(inline, 0)
+    assert inline.rival.result("r").result == 1
+    assert seen == [(turn, {"f": "running", "f/once": "completed"}) for turn in (0, 1)]
+
+
 @pytest.mark.parametrize(
     "act", [lambda ctx: ctx.step(once, "late"), lambda ctx: ctx.continue_as(1)], ids=["step", "continue"]
 )

@@ -19,6 +19,7 @@ from rival_client.model.payload import Json
 from rival_workers import flow, limit, step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim
+from rival_workers.store.flow_records import ContinuedFlow
 from tests.contract.stage import ERROR
 from tests.support.effort import examples
 from tests.support.inline import Inline
@@ -121,7 +122,7 @@ class Limits(RuleBasedStateMachine):
         def start_over(run_id: str) -> None:
             claim = self.held(run_id)
             if claim is not None and claim.path == "again":
-                assert self.slots.store.continue_flow(claim, Json("[1]"), None) == claim.token + 1
+                assert self.slots.store.continue_flow(claim, Json("[1]"), None) == ContinuedFlow(claim.token + 1)
                 assert self.slots.step(run_id, "again")["slots"] is None
 
         self.on_run(number, start_over)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,26 @@ def test_a_flow_that_has_spawned_a_child_does_not_fail_when_the_reply_is_lost(in
     started(inline)
     assert inline.rival.result("r").result == "r/spawn:child"
     assert inline.rival.result("r/spawn:child").status == "completed"
+
+
+@pytest.mark.parametrize("budget", [60.0, 0.0], ids=["in place", "by messages"])
+def test_a_flow_starts_over_once_although_the_answer_was_lost(inline: Inline, budget: float) -> None:
+    """The attempt that the lost commit has claimed is handed back, and the flow goes on with its new input."""
+    inline.coordinator.settings = replace(inline.settings, continuation_budget=budget)
+    seen: list[int] = []
+
+    def body(ctx: Any, input: int | None) -> Any:
+        seen.append(ctx.step(lambda: input or 0, name="one"))
+        return input if input == 2 else ctx.continue_as((input or 0) + 1)
+
+    define_flow(inline, body)
+    lose_answer(inline, "continue_flow")
+    started(inline)
+    inline.keeper.run_once()
+    inline.drain()
+    assert (inline.rival.result("r").result, seen) == (2, [0, 1, 2])
+    assert inline.process.executor.running.all == set()
+    assert "late_result_refused" not in [one.what for one in inline.rival.history("r")]
 
 
 # -- away for longer than an attempt waits ----------------------------------------------------------------

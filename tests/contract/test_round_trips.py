@@ -65,7 +65,7 @@ def test_a_flow_that_continues_costs_the_same_each_time(fleet: Inline) -> None:
             ctx.continue_as(input - 1)
 
     define(fleet, body)
-    turn = ["rival_record_checkpoint", "rival_continue_flow", "rival_claim_step"]
+    turn = ["rival_record_checkpoint", "rival_continue_flow_and_claim"]
     asked = asked_by(fleet, "f", 4)
     assert asked[2 : 2 + 4 * len(turn)] == turn * 4, asked
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rival_client.model.run_policies import Rulebook
@@ -15,6 +15,7 @@ from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.position import Position
 from rival_workers.runtime.flow.signals import Continued
 from rival_workers.store.claim_records import BeginResult, Claim, Claimed, RunFacts
+from rival_workers.store.flow_records import ContinuedFlow
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,18 @@ def next_attempt(attempt: Attempt, end: End | FallBack, opening: OpenRow, token:
     config = attempt.position.policies.under(book).at(opening.path)
     first = _first_claim(claimed.run_id, opening, config, claimed.input, token, claimed.facts)
     return attempt_of(first, attempt.definition, book, attempt.ended, attempt.expires)
+
+
+def continued_attempt(
+    attempt: Attempt, continued: Continued, done: ContinuedFlow, left: float | None, book: Rulebook
+) -> Attempt:
+    """The attempt of a flow that starts over, claimed by the commit of continue_as. `left`: until the deadline of the
+    step."""
+    assert done.timeout_token is not None, "it was claimed"
+    under = replace(attempt.claimed, token=done.token, timeout_token=done.timeout_token)
+    claimed = replace(under, attempt=1, lost=0, item=None, left=left, waited=None)
+    after = attempt_of(claimed, attempt.definition, book, attempt.ended, attempt.expires)
+    return replace(after, continued=continued)
 
 
 def _first_claim(

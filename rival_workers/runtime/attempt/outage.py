@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Literal, TypeVar
 
 from rival_client.errors import DatabaseError, DatabaseRefused
@@ -46,9 +46,10 @@ class OutageRetry:
             except DatabaseError as error:
                 pauses.wait(error)
 
-    def land(self, claim: Claim, status: str, commit: Callable[[bool], Commits[bool]]) -> Commits[Landed]:
-        """Commit an outcome. If the answer of a commit was lost and the next one is stale, read the row: the first
-        commit may have succeeded. `commit` receives whether it is a repetition.
+    def land(self, claim: Claim, statuses: Collection[str], commit: Callable[[bool], Commits[bool]]) -> Commits[Landed]:
+        """Commit an outcome, after which the step has one of the statuses. If the answer of a commit was lost and the
+        next one is stale, read the row: the first commit may have succeeded. `commit` receives whether it is a
+        repetition.
         """
         pauses, again = _Pauses(self._seconds), False
         while True:
@@ -57,16 +58,16 @@ class OutageRetry:
                     landed = yield from commit(again)
                 if landed:
                     return "later" if again else "at once"
-                return "later" if again and self._had_landed(claim, status) else "late"
+                return "later" if again and self._had_landed(claim, statuses) else "late"
             except DatabaseError as error:
                 again = True
                 pauses.wait(error)
 
-    def _had_landed(self, claim: Claim, status: str) -> bool:
+    def _had_landed(self, claim: Claim, statuses: Collection[str]) -> bool:
         seen = self._store.token_of(claim.run_id, claim.path)
-        if seen is None or seen[:2] != (status, claim.token + 1):
+        if seen is None or seen[0] not in statuses or seen[1] != claim.token + 1:
             return False
-        # The first commit may have claimed the next step for this executor, which does not run it.
+        # The first commit may have claimed what follows for this executor, which does not run it.
         self._executor.hand_back_strays()
         self._executor.compare_soon()
         return True

@@ -19,7 +19,7 @@ from rival_client.model import statuses
 from rival_client.model.kinds import EXTERNAL
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry, Success, decide
-from rival_workers.runtime.attempt.attempts import Attempt, Verdict, next_attempt
+from rival_workers.runtime.attempt.attempts import Attempt, Verdict, continued_attempt, next_attempt
 from rival_workers.runtime.attempt.claiming import AttemptRelease, Claiming
 from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.hook_calls import HookCalls, described, has_waited
@@ -35,13 +35,14 @@ from rival_workers.runtime.attempt.telemetry import AttemptObserver, NoObserver,
 from rival_workers.runtime.attempt.time_limits import TimeLimits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.failpoints import failpoint
-from rival_workers.runtime.flow.signals import Again, Killed, Moved, OutOfReach, Suspend
+from rival_workers.runtime.flow.signals import Again, Continued, Killed, Moved, OutOfReach, Suspend
 from rival_workers.runtime.logs.failure_log import failed_attempt
 from rival_workers.runtime.logs.redaction import Redaction
 from rival_workers.runtime.logs.stream import LogStream
 from rival_workers.settings import WorkerSettings
 from rival_workers.signals import attempt_ended, attempt_started
 from rival_workers.store.claim_records import BudgetSpent, Claim, FinishResult
+from rival_workers.store.flow_records import FlowClaim
 from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.coordinator")
@@ -125,7 +126,7 @@ class AttemptPipeline(Claiming, StepCalls):
         try:
             outcome = self._outcome(attempt)
         except Again as again:
-            return Verdict("suspended"), self._continued_flow(attempt, again, deadline)
+            return (yield from self._continue_flow(attempt, again.continued, deadline))
         except (Suspend, Postponed):
             return Verdict("suspended"), None
         except OutOfReach as lost:
@@ -171,16 +172,42 @@ class AttemptPipeline(Claiming, StepCalls):
         is_external = attempt.claimed.kind == EXTERNAL
         return self._external.outcome(attempt, self._call) if is_external else self._call(attempt)
 
-    def _continued_flow(self, attempt: Attempt, again: Again, deadline: float) -> Attempt | None:
-        """After continue_as: claim the flow again here, or publish a message when the continuation budget is spent."""
-        claim, definition = replace(attempt.claim, token=again.token), attempt.definition
-        if not self._may_continue(deadline):
-            self.doorbell.publish([attempt.position.message(again.token)])
-            return None
-        # The token shows that no attempt has been in between.
-        claimed = self._claim(definition, claim, ended=attempt.ended)
-        failpoint("after_claim_commit")
-        return replace(claimed, continued=again.continued) if isinstance(claimed, Attempt) else None
+    def _continue_flow(self, attempt: Attempt, continued: Continued, deadline: float) -> Commits[Ran]:
+        """After continue_as: the commit also claims the next attempt, while the continuation budget lasts."""
+        claim_by = self._flow_claim(attempt) if self._may_continue(deadline) else None
+        state = continued.state if continued.has_new_state else None
+        after: list[Attempt] = []
+
+        def commit(again: bool) -> Commits[bool]:
+            by = None if again else claim_by
+            done = self.store.continue_flow(attempt.claim, continued.input, state, by)
+            if done is not None and done.timeout_token is not None:
+                left, book = self.transitions.left(attempt.position), self.transitions.options.book()
+                after.append(self._added(continued_attempt(attempt, continued, done, left, book)))
+            return done is not None
+            yield  # a generator, as every commit of an outcome
+
+        landed = yield from self._outage.land(attempt.claim, [statuses.PENDING, statuses.RUNNING], commit)
+        if landed == "late":
+            return self._late(attempt.position), None
+        failpoint("after_continue_commit")
+        return Verdict("suspended"), after[0] if after else self._claim_or_publish(attempt, continued, deadline)
+
+    def _flow_claim(self, attempt: Attempt) -> FlowClaim | None:
+        """None: a flow with limits is claimed by itself."""
+        policies, path = attempt.position.policies.under(self.transitions.options.book()), attempt.claim.path
+        config = policies.at(path)
+        return None if config.limits else FlowClaim(self.executor.id, config.limit, policies.recorded(path))
+
+    def _claim_or_publish(self, attempt: Attempt, continued: Continued, deadline: float) -> Attempt | None:
+        """A flow that starts over and was not claimed by the same commit. A message too many is stale."""
+        claim = replace(attempt.claim, token=attempt.claim.token + 1)
+        if attempt.position.config.limits and self._may_continue(deadline):
+            claimed = self._claim(attempt.definition, claim, ended=attempt.ended)
+            failpoint("after_claim_commit")
+            return replace(claimed, continued=continued) if isinstance(claimed, Attempt) else None
+        self.doorbell.publish([attempt.position.message(claim.token)])
+        return None
 
     def _settle_failure(self, attempt: Attempt, outcome: Failure, deadline: float) -> Commits[Ran]:
         """Writes to the run's log before the commit, and to the worker's log only if the commit succeeds."""
@@ -211,7 +238,7 @@ class AttemptPipeline(Claiming, StepCalls):
                 after.append(self._added(next_attempt(attempt, decision, done.claimed, token, book)))
             return done is not None
 
-        landed = yield from self._outage.land(position.claim, decision.status, commit)
+        landed = yield from self._outage.land(position.claim, [decision.status], commit)
         if landed == "late":
             return self._late(position), None
         report()
@@ -232,7 +259,7 @@ class AttemptPipeline(Claiming, StepCalls):
             return bool(done)
             yield  # a generator, as every commit of an outcome
 
-        landed = yield from self._outage.land(position.claim, statuses.WAITING_RETRY, commit)
+        landed = yield from self._outage.land(position.claim, [statuses.WAITING_RETRY], commit)
         if landed == "late":
             return self._late(position), None
         if spent:

@@ -145,13 +145,9 @@ class FlowCommits:
         return spawned
 
     def continue_as(self, its_input: Json) -> NoReturn:
+        """Committed after the flow's `finally` blocks, together with the claim of its next attempt."""
         state = self.state.unstored()
-        token = self._kept(lambda: self._store.continue_flow(self._position.claim, its_input, state))
-        if token is None:
-            raise Moved
-        self.state.is_stored(state)
-        failpoint("after_continue_commit")
-        raise Again(token, Continued(its_input, self.state.stored))
+        raise Again(Continued(its_input, state or self.state.stored, state is not None))
 
     def limited(self, config: StepConfig, when_over: Callable[[FlowStepLimit], None]) -> AbstractContextManager[None]:
         """Call `when_over` if the block exceeds the time limits of the step."""

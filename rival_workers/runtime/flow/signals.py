@@ -17,18 +17,20 @@ class Suspend(BaseException):
 
 @dataclass(frozen=True)
 class Continued:
-    """What the commit of continue_as has stored: an attempt that follows it directly need not read it."""
+    """What the commit of continue_as stores: an attempt that follows it directly need not read it."""
 
     input: Json
     state: Json
+    #: The state has changed since the last commit.
+    has_new_state: bool = False
 
 
 class Again(Suspend):
-    """The flow starts over, under this token; the same worker may continue with it."""
+    """The flow starts over: the worker commits that when the flow's function has ended, and may continue with it."""
 
-    def __init__(self, token: int, continued: Continued) -> None:
-        super().__init__(token)
-        self.token, self.continued = token, continued
+    def __init__(self, continued: Continued) -> None:
+        super().__init__(continued)
+        self.continued = continued
 
 
 class Moved(BaseException):

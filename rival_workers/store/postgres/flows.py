@@ -12,7 +12,7 @@ from rival_client.model.payload import Json, load, serialise
 from rival_client.sql.history import as_json
 from rival_workers.engine.replay import Checkpoint, CheckpointWrite
 from rival_workers.store.claim_records import Claim
-from rival_workers.store.flow_records import FlowCommit, FlowProgress, StoredFlow
+from rival_workers.store.flow_records import ContinuedFlow, FlowClaim, FlowCommit, FlowProgress, StoredFlow
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths, load_statements
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
 from rival_workers.store.sql.flows import FlowsSql
@@ -51,6 +51,9 @@ class ContinueCall:
     its_input: Json
     state: Json | None
     grace: float
+    claim_by: FlowClaim | None
+    #: The queues of the worker, as an array of Postgres.
+    queues: str
 
 
 # -- parameters and results -------------------------------------------------------------------------------
@@ -143,7 +146,15 @@ def _received(call: CommitCall, row: Row) -> FlowProgress:
 
 
 def _continue(call: ContinueCall) -> dict[str, Value]:
-    return {**_flow(call.claim), "input": call.its_input, "state": call.state, "grace": call.grace}
+    again: dict[str, Value] = {**_flow(call.claim), "input": call.its_input, "state": call.state}
+    by = call.claim_by
+    if by is None:
+        return {**again, "grace": call.grace}
+    return {**again, "executor": by.executor, "timeout": by.timeout, "policy": by.policy, "queues": call.queues}
+
+
+def _continued(call: ContinueCall, row: Row) -> ContinuedFlow:
+    return ContinuedFlow(int(row[0] or 0), None if row[1] is None else int(row[1]))
 
 
 # -- the paths --------------------------------------------------------------------------------------------
@@ -182,14 +193,25 @@ COMMIT_FLOW: tuple[FastPath[CommitCall, FlowProgress], ...] = (
         result=_received,
     ),
 )
-CONTINUE_FLOW: FastPath[ContinueCall, int] = FastPath(
-    shortcuts="continue_flow",
-    statement=STATEMENTS["rival_continue_flow"],
-    applies=lambda call: True,
-    because="The exclusive lock of the run is taken first, as in the portable path. No row: stale, or it uses a slot.",
-    values=_continue,
-    result=lambda call, row: int(row[0] or 0),
-    lock=STATEMENTS["rival_lock_run"],
+CONTINUE_FLOW: tuple[FastPath[ContinueCall, ContinuedFlow], ...] = (
+    FastPath(
+        shortcuts="continue_flow",
+        statement=STATEMENTS["rival_continue_flow_and_claim"],
+        applies=lambda call: call.claim_by is not None,
+        because="As without a claim. No row also means that it cannot be claimed now: its run is paused, for example.",
+        values=_continue,
+        result=_continued,
+        lock=STATEMENTS["rival_lock_run"],
+    ),
+    FastPath(
+        shortcuts="continue_flow",
+        statement=STATEMENTS["rival_continue_flow"],
+        applies=lambda call: call.claim_by is None,
+        because="The exclusive lock of the run is taken first, as in the portable path. No row: stale, or with a slot.",
+        values=_continue,
+        result=_continued,
+        lock=STATEMENTS["rival_lock_run"],
+    ),
 )
 
 
@@ -206,6 +228,9 @@ class PostgresFlows(FastPaths, FlowsSql, FlowCommitsSql):
         done = self._fast(CommitCall(claim, commit), *COMMIT_FLOW)
         return super().commit_flow(claim, commit) if done is PORTABLE else done
 
-    def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
-        done = self._fast(ContinueCall(claim, its_input, state, self.ring_grace), CONTINUE_FLOW)
-        return super().continue_flow(claim, its_input, state) if done is PORTABLE else done
+    def continue_flow(
+        self, claim: Claim, its_input: Json, state: Json | None = None, claim_by: FlowClaim | None = None
+    ) -> ContinuedFlow | None:
+        call = ContinueCall(claim, its_input, state, self.ring_grace, claim_by, self._queues)
+        done = self._fast(call, *CONTINUE_FLOW)
+        return super().continue_flow(claim, its_input, state, claim_by) if done is PORTABLE else done

@@ -158,63 +158,33 @@ SELECT path, kind, status, opened, attempts, result, error, extract(epoch FROM c
 -- A statement of its own: the next one must see what was committed while this one waited.
 SELECT pg_advisory_xact_lock(hashtextextended(:'run_id'::text, 726356));
 
--- name: rival_continue_flow
--- shortcuts: continue_flow
+-- part: below_flow
+(path = :'flow'
+        OR (path >= :'flow'::text || '/' AND path < :'flow'::text || '0')
+        OR (path >= :'flow'::text || '[' AND path < :'flow'::text || '\')
+        OR (path >= :'flow'::text || '!' AND path < :'flow'::text || '"'))
+
+-- part: without_past
 -- Deletes what the flow did so far. Kept: rows of other steps, history entries about the whole run, and deliveries of
 -- broadcast events (each run gets those once). Ended children are detached: a run that continues for ever must not
 -- keep them all.
-WITH step AS (
-    UPDATE rival_steps
-    SET status = 'pending', execution_token = execution_token + 1, timeout_token = timeout_token + 1,
-        timeout_at = NULL, attempts = 0, lost = 0, item = :'input'::json, due_at = NULL, rings = 0,
-        ring_at = now() + make_interval(secs => :'grace'), state = coalesce(:'state'::json, state)
-    WHERE run_id = :'run_id' AND path = :'flow' AND execution_token = :'token' AND status = 'running'
-      AND slots IS NULL
-    RETURNING run_id, path, execution_token, executor_id, kind, state
-), checkpoints AS (
+checkpoints AS (
     DELETE FROM rival_steps WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step)
       AND ((path >= :'flow'::text || '/' AND path < :'flow'::text || '0')
         OR (path >= :'flow'::text || '[' AND path < :'flow'::text || '\')
         OR (path >= :'flow'::text || '!' AND path < :'flow'::text || '"'))
 ), past_attempts AS (
-    DELETE FROM rival_attempts WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step)
-      AND (path = :'flow'
-        OR (path >= :'flow'::text || '/' AND path < :'flow'::text || '0')
-        OR (path >= :'flow'::text || '[' AND path < :'flow'::text || '\')
-        OR (path >= :'flow'::text || '!' AND path < :'flow'::text || '"'))
+    DELETE FROM rival_attempts WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step) AND :{below_flow}
 ), lines AS (
-    DELETE FROM rival_logs WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step)
-      AND (path = :'flow'
-        OR (path >= :'flow'::text || '/' AND path < :'flow'::text || '0')
-        OR (path >= :'flow'::text || '[' AND path < :'flow'::text || '\')
-        OR (path >= :'flow'::text || '!' AND path < :'flow'::text || '"'))
+    DELETE FROM rival_logs WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step) AND :{below_flow}
 ), waiting AS (
-    DELETE FROM rival_waits WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step)
-      AND (path = :'flow'
-        OR (path >= :'flow'::text || '/' AND path < :'flow'::text || '0')
-        OR (path >= :'flow'::text || '[' AND path < :'flow'::text || '\')
-        OR (path >= :'flow'::text || '!' AND path < :'flow'::text || '"'))
+    DELETE FROM rival_waits WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step) AND :{below_flow}
 ), received AS (
-    DELETE FROM rival_deliveries WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step)
-      AND (path = :'flow'
-        OR (path >= :'flow'::text || '/' AND path < :'flow'::text || '0')
-        OR (path >= :'flow'::text || '[' AND path < :'flow'::text || '\')
-        OR (path >= :'flow'::text || '!' AND path < :'flow'::text || '"'))
+    DELETE FROM rival_deliveries WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step) AND :{below_flow}
       AND NOT EXISTS (SELECT FROM rival_events WHERE id = event_id AND delivery = 'all')
 ), entries AS (
-    DELETE FROM rival_history WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step)
-      AND (path = :'flow'
-        OR (path >= :'flow'::text || '/' AND path < :'flow'::text || '0')
-        OR (path >= :'flow'::text || '[' AND path < :'flow'::text || '\')
-        OR (path >= :'flow'::text || '!' AND path < :'flow'::text || '"'))
+    DELETE FROM rival_history WHERE run_id = :'run_id' AND EXISTS (SELECT FROM step) AND :{below_flow}
       AND what NOT IN ('retry_run', 'rewind_run')
-), recorded AS (
-    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
-    SELECT run_id, path, 'continued', CASE
-        WHEN state IS NULL THEN json_build_object('kind', kind, 'item', :'input'::json)
-        ELSE json_build_object('kind', kind, 'item', :'input'::json, 'state', state)
-    END, executor_id, now()
-    FROM step
 ), ended AS (
     SELECT id FROM rival_runs
     WHERE parent_run_id = :'run_id' AND parent_path >= :'flow'::text || '/' AND parent_path < :'flow'::text || '0'
@@ -223,4 +193,52 @@ WITH step AS (
 ), children AS (
     UPDATE rival_runs SET parent_run_id = NULL, parent_path = NULL WHERE id IN (SELECT id FROM ended)
 )
-SELECT execution_token FROM step;
+
+-- part: continued_detail
+CASE WHEN state IS NULL THEN json_build_object('kind', kind, 'item', :'input'::json)
+             ELSE json_build_object('kind', kind, 'item', :'input'::json, 'state', state) END
+
+-- name: rival_continue_flow
+-- shortcuts: continue_flow
+-- A flow starts over, and is left to a message.
+WITH step AS (
+    UPDATE rival_steps
+    SET status = 'pending', execution_token = execution_token + 1, timeout_token = timeout_token + 1,
+        timeout_at = NULL, attempts = 0, lost = 0, item = :'input'::json, due_at = NULL, rings = 0,
+        ring_at = now() + make_interval(secs => :'grace'), state = coalesce(:'state'::json, state)
+    WHERE run_id = :'run_id' AND path = :'flow' AND execution_token = :'token' AND status = 'running'
+      AND slots IS NULL
+    RETURNING run_id, path, execution_token, executor_id, kind, state
+), :{without_past}, recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, path, 'continued', :{continued_detail}, executor_id, now()
+    FROM step
+)
+SELECT execution_token, NULL FROM step;
+
+-- name: rival_continue_flow_and_claim
+-- shortcuts: continue_flow
+-- A flow starts over, and its executor goes on with it: the row stays running, under the token of the next attempt.
+WITH step AS (
+    UPDATE rival_steps step
+    SET execution_token = execution_token + 1, timeout_token = timeout_token + 1, attempts = 1, lost = 0,
+        executor_id = :'executor', started_at = now(), item = :'input'::json, due_at = NULL, rings = 0, parked = NULL,
+        start_by = NULL, timeout_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at),
+        ring_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at), policy = :'policy'::json,
+        state = coalesce(:'state'::json, step.state)
+    FROM rival_runs run
+    WHERE step.run_id = :'run_id' AND path = :'flow' AND execution_token = :'token' AND step.status = 'running'
+      AND step.slots IS NULL AND coalesce(step.queue, 'default') = ANY(:'queues'::text[])
+      AND (step.start_by IS NULL OR step.start_by > now()) AND (step.deadline_at IS NULL OR step.deadline_at > now())
+      AND run.id = step.run_id AND run.status IN ('pending', 'running', 'suspended')
+      AND NOT step.paused AND run.paused_at IS NULL
+    RETURNING step.run_id, path, execution_token, timeout_token, kind, step.state
+), :{without_past}, recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, path, entry.what, entry.detail, :'executor', now()
+    FROM step, LATERAL (VALUES
+        ('continued', :{continued_detail}),
+        ('claimed', json_build_object('attempt', 1))
+    ) AS entry (what, detail)
+)
+SELECT execution_token, timeout_token FROM step;

@@ -4,6 +4,7 @@ the flow's step. What several lanes do at once is committed by `flow_commits`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, or_, select, update
@@ -21,10 +22,10 @@ from rival_client.model.kinds import FLOW
 from rival_client.model.payload import Json
 from rival_client.model.queues import Route
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_client.sql.history import HistoryWriter, record
+from rival_client.sql.history import HistoryWriter
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.claim_records import Claim
-from rival_workers.store.flow_records import ChildRun, FlowPaused, SpawnedChild, StoredFlow
+from rival_workers.store.flow_records import ChildRun, ContinuedFlow, FlowClaim, FlowPaused, SpawnedChild, StoredFlow
 from rival_workers.store.sql.flow_rows import (
     CHECKPOINT_COLUMNS,
     FlowTransaction,
@@ -33,7 +34,7 @@ from rival_workers.store.sql.flow_rows import (
     lock_leaves,
     new_state,
 )
-from rival_workers.store.sql.guards import chosen, leave_running
+from rival_workers.store.sql.guards import chosen, in_time, is_served, leave_running, run_goes_on, step_starts
 from rival_workers.store.sql.part import StorePart
 from rival_workers.store.sql.scopes import below
 
@@ -168,9 +169,12 @@ class FlowsSql(StorePart):
         route = Route(row.queue, row.priority or 0)
         return StepMessage(run_id, None, row.token, row.workflow, row.version, countdown=seconds, route=route)
 
-    def continue_flow(self, claim: Claim, its_input: Json, state: Json | None = None) -> int | None:
+    def continue_flow(
+        self, claim: Claim, its_input: Json, state: Json | None = None, claim_by: FlowClaim | None = None
+    ) -> ContinuedFlow | None:
         """continue_as: the flow starts again with another input, and its checkpoints are deleted. Its state stays
-        visible until its next checkpoint."""
+        visible until its next checkpoint. `claim_by`: claims its next attempt, if it may start now; the token is the
+        same as without a claim."""
         with self.database.transaction() as connection:
             lock_run(connection, claim.run_id)
             again = {"attempts": 0, "lost": 0, "item": its_input, "due_at": None, **new_state(state)}
@@ -179,24 +183,36 @@ class FlowsSql(StorePart):
             row, slots = leave_running(connection, claim, "suspend_step", statuses.PENDING, again | look, *columns)
             if row is None:
                 return None
-            # Rows of other steps of the plan stay.
-            for table in (steps, attempts, logs, waits, deliveries, history):
-                its_own = and_(table.c.run_id == claim.run_id, below(claim.path, table))
-                connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
-            record(
-                connection,
-                claim.run_id,
-                claim.path,
-                entries.CONTINUED,
-                by=row.executor_id,
-                kind=row.kind,
-                item=its_input,
-                state=row.state,
-            )
-            self._detach_ended_children(connection, claim)
+            self._delete_past(connection, claim)
+            writer = HistoryWriter(connection, claim.run_id, claim_by.executor if claim_by else row.executor_id)
+            writer.add(entries.CONTINUED, claim.path, kind=row.kind, item=its_input, state=row.state)
+            pending, timeout_token = replace(claim, token=row.execution_token), None
+            if claim_by is not None:
+                timeout_token = self._claim_continued(connection, pending, claim_by, writer)
+            writer.write()
             grants = self._leave(connection, slots)
         self._publish_grants(grants)
-        return int(row.execution_token)
+        return ContinuedFlow(pending.token, timeout_token)
+
+    def _claim_continued(
+        self, connection: Connection, claim: Claim, by: FlowClaim, writer: HistoryWriter
+    ) -> int | None:
+        """The timeout token of the attempt; None: it may not start now."""
+        # No other transaction has seen the token of the pending row: it becomes that of the attempt.
+        tokens = {"execution_token": steps.c.execution_token, "timeout_token": steps.c.timeout_token}
+        starts = step_starts(claim, by.executor, by.timeout, by.policy).values(tokens)
+        starts = starts.where(run_goes_on(claim.run_id), in_time(), is_served(self.served))
+        timeout_token: int | None = connection.scalar(starts.returning(steps.c.timeout_token))
+        if timeout_token is not None:
+            writer.add(entries.CLAIMED, claim.path, attempt=1)
+        return timeout_token
+
+    def _delete_past(self, connection: Connection, claim: Claim) -> None:
+        """What the flow did so far. Rows of other steps of the plan stay."""
+        for table in (steps, attempts, logs, waits, deliveries, history):
+            its_own = and_(table.c.run_id == claim.run_id, below(claim.path, table))
+            connection.execute(delete(table).where(its_own, ~_STAYS.get(table, false())))
+        self._detach_ended_children(connection, claim)
 
     def _detach_ended_children(self, connection: Connection, claim: Claim) -> None:
         """Detach ended children: a run that continues for ever must not keep them all."""

@@ -1,5 +1,5 @@
 // Ctrl-K: go anywhere. And `?`: what the keys do.
-import { html, useEffect, useMemo, useRef, useState } from "./ui.js";
+import { html, useEffect, useMemo, useRef, useState, useAnswers } from "./ui.js";
 import { get } from "./api.js";
 import { go, to } from "./router.js";
 import { known, letters, setLetters } from "./keys.js";
@@ -13,10 +13,11 @@ export function Palette({ close }) {
   const [workflows, setWorkflows] = useState([]);
   const [at, setAt] = useState(0);
   const list = useRef(null);
+  const take = useAnswers([text]);
   useEffect(() => { get("workflows").then((answer) => setWorkflows(answer.items), () => {}); }, []);
   useEffect(() => {
     if (text.trim().length < 2) { setRuns({ items: [], open: null }); return undefined; }
-    const timer = setTimeout(() => get("runs", { q: text.trim(), limit: 8 }).then(setRuns, () => {}), 150);
+    const timer = setTimeout(() => take(get("runs", { q: text.trim(), limit: 8 }), setRuns), 150);
     return () => clearTimeout(timer);
   }, [text]);
   const found = useMemo(() => {

@@ -1,5 +1,5 @@
 // Shows one hidden value to an admin, with a reason that is recorded.
-import { html, useState, Button } from "./ui.js";
+import { html, useState, Button, useAnswers } from "./ui.js";
 import { idPath, post } from "./api.js";
 import { Modal } from "./modal.js";
 import { Json } from "./json.js";
@@ -10,9 +10,10 @@ export function Reveal({ run, of, step, pointers, close }) {
   const [reason, setReason] = useState("");
   const [shown, setShown] = useState(null);
   const [problem, setProblem] = useState(null);
-  const ask = async (event) => {
+  const take = useAnswers([pointer]);
+  const ask = (event) => {
     event.preventDefault();
-    try { setShown(await post(idPath`runs/${run}/reveal`, { of, ...(step ? { step } : {}), pointer, reason })); setProblem(null); } catch (found) { setProblem(found); }
+    take(post(idPath`runs/${run}/reveal`, { of, ...(step ? { step } : {}), pointer, reason }), (found) => { setShown(found); setProblem(null); }, setProblem);
   };
   return html`<${Modal} title="Show a hidden value" close=${close}><form class="ask" onSubmit=${ask}>
     <div><label for="rv-what">Which</label><select class="in m" id="rv-what" value=${pointer} onChange=${(event) => { setPointer(event.target.value); setShown(null); }}>${pointers.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></div>

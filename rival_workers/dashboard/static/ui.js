@@ -150,21 +150,33 @@ export function AsCommand({ commands }) {
     <pre class="code" tabindex="0" aria-label="Command">${commands[as]}</pre></div>`;
 }
 
-/** A set of values loaded by `load`; keeps the old ones while it loads again. */
+/**
+ * Takes answers of the server: `take(promise, found, failed, question)`. A late one is dropped: when `inputs` (the id, tab,
+ * filter or moment that was asked for) have changed, when the page has gone, and when a newer answer to the same question
+ * has come already.
+ * @returns {(answer: Promise<any>, found: (value: any) => void, failed?: (problem: any) => void, question?: any) => Promise<void>}
+ */
+export function useAnswers(inputs) {
+  const asking = useRef({ asked: 0, shown: new Map() });
+  useLayoutEffect(() => () => { asking.current = { asked: 0, shown: new Map() }; }, inputs);
+  return useCallback((answer, found, failed = () => {}, question = null) => {
+    const mine = asking.current;
+    const number = ++mine.asked;
+    const unlessLate = (then) => (value) => {
+      if (mine !== asking.current || number < (mine.shown.get(question) ?? 0)) return;
+      mine.shown.set(question, number);
+      then(value);
+    };
+    return answer.then(unlessLate(found), unlessLate(failed));
+  }, []);
+}
+
+/** A set of values loaded by `load`; keeps the old ones while the same is loaded again. */
 export function useLoad(load, inputs) {
-  const [state, setState] = useState({ value: null, problem: null, busy: true });
-  const turn = useRef(0);
-  const again = useCallback(async () => {
-    const mine = ++turn.current;
-    setState((old) => ({ ...old, busy: true }));
-    try {
-      const value = await load();
-      if (mine === turn.current) setState({ value, problem: null, busy: false });
-    } catch (problem) {
-      if (mine === turn.current) setState((old) => ({ ...old, problem, busy: false }));
-    }
-  }, inputs);
-  useEffect(() => { again(); return () => { turn.current++; }; }, [again]);
+  const [state, setState] = useState({ value: null, problem: null });
+  const take = useAnswers(inputs);
+  const again = useCallback(() => take(load(), (value) => setState({ value, problem: null }), (problem) => setState((old) => ({ ...old, problem }))), inputs);
+  useEffect(() => { again(); }, [again]);
   return { ...state, again };
 }
 

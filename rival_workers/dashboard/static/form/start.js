@@ -1,5 +1,5 @@
 // Starts a run: a form made from the input model, or JSON; checked by the validator that admits runs.
-import { html, useEffect, useMemo, useRef, useState, AsCommand, Button, Menu, Segment, Sign, copy } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState, AsCommand, Button, Menu, Segment, Sign, copy, useAnswers } from "../ui.js";
 import { get, idPath, may, post, pretty } from "../api.js";
 import { go, to } from "../router.js";
 import { useKeys } from "../keys.js";
@@ -58,14 +58,13 @@ export function StartForm({ workflow, prefill, likeId }) {
   const fillLike = (id, shown) => fill(structuredClone(shown.value), { run: id, value: shown.value, hidden: shown.redacted?.length > 0 || shown.value === null });
   useEffect(() => { get(idPath`workflows/${workflow.name}/inputs`).then((answer) => setRecent(answer.items), () => {}); }, [workflow.name]);
   useEffect(() => { if (likeId) get(idPath`runs/${likeId}`).then((answer) => fillLike(likeId, answer.run.input), setProblem); }, [likeId]);
-  const submit = async (event) => {
+  const take = useAnswers([]);
+  const submit = (event) => {
     event?.preventDefault();
     setTried(true);
     if (checked && !checked.ok && errors.length) { focusOn(errors[0]); return; }
-    try {
-      const made = await post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...(runId.trim() ? { run_id: runId.trim() } : {}) });
-      go(to.run(made.run));
-    } catch (caught) { setProblem(caught); if (caught.errors?.length) focusOn(near(caught.errors)[0]); }
+    take(post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...(runId.trim() ? { run_id: runId.trim() } : {}) }), (made) => go(to.run(made.run)),
+      (caught) => { setProblem(caught); if (caught.errors?.length) focusOn(near(caught.errors)[0]); });
   };
   const focusOn = (error) => {
     for (let pointer = error.pointer; ; pointer = pointer.slice(0, pointer.lastIndexOf("/"))) {

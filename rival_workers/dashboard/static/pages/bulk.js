@@ -1,5 +1,5 @@
 // A bulk action is an object: its preview says what would happen to each run, its page shows how far it is.
-import { html, useEffect, useState, AsCommand, Button, Loading, Problem, Status, useLoad, say } from "../ui.js";
+import { html, useEffect, useState, AsCommand, Button, Loading, Problem, Status, useAnswers, useLoad, say } from "../ui.js";
 import { get, idPath, may, post } from "../api.js";
 import { footKeys } from "../frame.js";
 import { watch } from "../live.js";
@@ -17,7 +17,8 @@ function List() {
 function One({ id }) {
   const [bulk, setBulk] = useState(null);
   const [problem, setProblem] = useState(null);
-  const load = () => get(idPath`bulk/${id}`).then(setBulk, setProblem);
+  const take = useAnswers([id]);
+  const load = () => take(get(idPath`bulk/${id}`), (found) => { setBulk(found); setProblem(null); }, setProblem);
   useEffect(() => { document.title = "Bulk action · Rival"; footKeys.value = []; load(); }, [id]);
   useEffect(() => watch({ bulk: id }, { again: load, hear(name, data) {
     if (name !== "bulk" || data.id !== id) return;
@@ -29,7 +30,7 @@ function One({ id }) {
   if (!bulk) return html`<main id="main" tabindex="-1"><h1 class="vh">Bulk action</h1><${Loading} /></main>`;
   const running = bulk.state === "running";
   const good = bulk.ended - bulk.refused;
-  const act = async () => { try { const made = await post("bulk", { preview: bulk.id, dry_run: false }); go(to.bulk(made.id)); } catch (found) { setProblem(found); } };
+  const act = () => take(post("bulk", { preview: bulk.id, dry_run: false }), (made) => go(to.bulk(made.id)), setProblem, "act");
   const stop = async () => { try { await post(idPath`bulk/${id}/stop`); say("Stopped"); load(); } catch (found) { say(found.detail ?? found.title, "bad"); } };
   const share = bulk.total ? (100 * bulk.ended) / bulk.total : 100;
   return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1>${bulk.dry_run ? "Preview: " : ""}${bulk.verb} ${plural(bulk.total, "run")}${bulk.more ? " and more" : ""}</h1><p class="facts"><span>${{ running: "in work", done: bulk.dry_run ? "nothing has changed yet" : "done", stopped: "stopped", failed: "failed" }[bulk.state]}</span><span><b>${count(good)}</b> ${bulk.dry_run ? "possible" : "changed"}</span><span><b class=${bulk.refused ? "wait" : ""}>${count(bulk.refused)}</b> refused</span><span>by ${bulk.by}</span></p></div>

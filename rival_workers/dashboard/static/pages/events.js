@@ -60,7 +60,9 @@ function Event({ one }) {
 export default function Events() {
   const topic = query.value.get("topic");
   const topics = useLoad(() => get("topics"), []);
-  const events = useLoad(() => get("events", { topic, limit: 50 }), [topic]);
+  const events = useLoad(() => get("events", { topic, limit: 50 }).then((answer) => ({ ...answer, topic })), [topic]);
+  // Until the answer for this topic is there, the events of another are not shown as its own.
+  const sent = events.value?.topic === topic ? events.value.items : null;
   const [sending, setSending] = useState(null);
   const [answering, setAnswering] = useState(false);
   useEffect(() => { document.title = "Events · Rival"; footKeys.value = [[["g", "e"], "events"]]; }, []);
@@ -70,6 +72,6 @@ export default function Events() {
     ${topics.problem && html`<${Problem} problem=${topics.problem} again=${topics.again} />`}
     <div class="ev2"><section class="panel" aria-label="Topics"><div class="ph"><h2>Topics</h2>${topic && html`<span class="grow"></span><a class="sm" href="events">all</a>`}</div>${!topics.value ? html`<${Loading} rows=${4} />` : topics.value.items.length === 0 ? html`<p class="sec0 i3">No topic yet.</p>` : html`<table><colgroup><col /><col class="w-at" /><col class="w-n" /></colgroup><thead><tr><th>Topic</th><th class="num">Kept</th><th class="num">Waiting</th></tr></thead><tbody>${topics.value.items.map((one) => html`<tr key=${one.topic} aria-selected=${String(one.topic === topic)}><td><a class="m" href=${to.events(one.topic)} aria-current=${one.topic === topic ? "true" : undefined}>${one.topic}</a> ${one.nearly_full && html`<${Sign} of="alert" cls="wait" /><span class="vh">nearly full</span>`}</td><td class=${`num ${one.nearly_full ? "wait" : "i2"}`}>${count(one.kept)}<span class="i3">/${count(one.bound)}</span></td><td class="num">${capped(one.waiting)}</td></tr>`)}</tbody></table>`}</section>
     <div>${topic && html`<${Waits} key=${topic} topic=${topic} send=${(wait) => setSending({ topic, wait })} />`}
-      <section class="panel" aria-label="Events"><div class="ph"><h2>Events${topic && html` of <span class="m">${topic}</span>`}</h2><span class="sm i3">newest first</span></div>${!events.value ? html`<${Loading} rows=${4} />` : events.value.items.length === 0 ? html`<p class="sec0 i3">No event has been sent.</p>` : html`<div class="sx" tabindex="0" role="group" aria-label="Table"><table class="evs"><colgroup><col class="w-id" /><col class="w-wf" /><col class="w-st" /><col class="w-st" /><col class="w-at" /><col /></colgroup><thead><tr><th>Event</th><th>Topic</th><th>Key</th><th>Status</th><th class="num">Sent</th><th>Payload</th></tr></thead><tbody>${events.value.items.map((one) => html`<${Event} key=${one.id} one=${one} />`)}</tbody></table></div>`}</section></div></div>
+      <section class="panel" aria-label="Events"><div class="ph"><h2>Events${topic && html` of <span class="m">${topic}</span>`}</h2><span class="sm i3">newest first</span></div>${!sent ? html`<${Loading} rows=${4} />` : sent.length === 0 ? html`<p class="sec0 i3">No event has been sent.</p>` : html`<div class="sx" tabindex="0" role="group" aria-label="Table"><table class="evs"><colgroup><col class="w-id" /><col class="w-wf" /><col class="w-st" /><col class="w-st" /><col class="w-at" /><col /></colgroup><thead><tr><th>Event</th><th>Topic</th><th>Key</th><th>Status</th><th class="num">Sent</th><th>Payload</th></tr></thead><tbody>${sent.map((one) => html`<${Event} key=${one.id} one=${one} />`)}</tbody></table></div>`}</section></div></div>
     ${sending && html`<${Send} topic=${sending.topic} wait=${sending.wait} close=${() => setSending(null)} sent=${again} />`}${answering && html`<${Answer} close=${() => setAnswering(false)} />`}</main>`;
 }

@@ -1,5 +1,5 @@
 // The fleet: workers with their slots, queues, parked runs, what the doctor says.
-import { html, Fragment, useEffect, useState, Button, Loading, Problem, Sign, Status, useLoad, tick, AsCommand, say } from "../ui.js";
+import { html, Fragment, useEffect, useState, Button, Loading, Problem, Sign, Status, useAnswers, useLoad, tick, AsCommand, say } from "../ui.js";
 import { get, hasRoute, may, me, post } from "../api.js";
 import { watch } from "../live.js";
 import { footKeys, countWarnings } from "../frame.js";
@@ -74,7 +74,8 @@ export default function Fleet() {
   const [problem, setProblem] = useState(null);
   const [recover, setRecover] = useState(false);
   const doctor = useLoad(async () => ((await hasRoute("/doctor")) ? get("doctor") : { checks: null }), []);
-  const load = () => get("fleet").then((found) => { setFleet(found); countWarnings(found); }, setProblem);
+  const take = useAnswers([]);
+  const load = () => take(get("fleet"), (found) => { setFleet(found); countWarnings(found); setProblem(null); }, setProblem);
   useEffect(() => { document.title = "Fleet · Rival"; footKeys.value = [[["g", "f"], "fleet"]]; load(); }, []);
   useEffect(() => watch({ fleet: 1 }, { again: load, hear: (name, data) => name === "fleet" && setFleet((old) => ({ ...old, ...data })) }), []);
   if (problem && !fleet) return html`<main id="main" tabindex="-1"><h1>Fleet</h1><${Problem} problem=${problem} again=${load} /></main>`;

@@ -1,5 +1,5 @@
 // One run: header, why, tabs (graph, timeline, history, logs, family, input and result), time travel, verbs as a mode.
-import { html, useEffect, useMemo, useRef, useState, Sign, Button, Menu, Copy, Loading, Problem, look, statusOf, tick, copy, say } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState, Sign, Button, Menu, Copy, Loading, Problem, look, statusOf, tick, copy, say, useAnswers } from "../ui.js";
 import { get, idPath, may, post } from "../api.js";
 import { query, setQuery, to } from "../router.js";
 import { watch } from "../live.js";
@@ -9,18 +9,17 @@ import { between, count, duration, idFromUrl, moment, now, quoted, time } from "
 import { build, flat, interesting, parentOf } from "../run/model.js";
 import { VERBS, marks, usePreview } from "../run/verbs.js";
 import { applied } from "../run/changes.js";
+import { Graph } from "../run/graph.js";
+import { Inspector } from "../run/inspector.js";
+import Travel from "../run/travel.js";
 
 const TABS = [["graph", "Graph"], ["timeline", "Timeline"], ["history", "History"], ["logs", "Logs"], ["family", "Family"], ["data", "Input, result"], ["compare", "Compare"]];
 /** Modules that are loaded when they are first needed. */
 const LOADERS = {
-  graph: () => import("../run/graph.js").then((loaded) => ({ default: loaded.Graph })), inspector: () => import("../run/inspector.js").then((loaded) => ({ default: loaded.Inspector })),
   note: () => import("../run/preview.js").then((loaded) => ({ default: loaded.PreviewNote })), panel: () => import("../run/preview.js").then((loaded) => ({ default: loaded.PreviewPanel })),
   timeline: () => import("../run/timeline.js"), history: () => import("../run/history.js"), logs: () => import("../run/logs.js"),
-  family: () => import("../run/family.js"), data: () => import("../run/data.js"), compare: () => import("../run/compare.js"), travel: () => import("../run/travel.js"),
+  family: () => import("../run/family.js"), data: () => import("../run/data.js"), compare: () => import("../run/compare.js"),
 };
-
-/** Modules of the first tab come beside the run, not after it. */
-if (!new URLSearchParams(location.search).has("tab")) for (const name of ["graph", "inspector", "travel"]) LOADERS[name]().catch(() => {});
 
 /** The run with its steps: fetched, changed at once by what the stream says, and fetched again when it is quiet. */
 function useRun(id, at) {
@@ -29,14 +28,14 @@ function useRun(id, at) {
   const [moves, setMoves] = useState(0);
   const timer = useRef(0);
   const last = useRef(0);
-  const load = async () => {
+  const take = useAnswers([id, at]);
+  const load = () => {
     last.current = Date.now();
-    try {
-      const answer = await get(idPath`runs/${id}`, { fold: 20 });
-      const shown = at ? asItWas(answer, await get(idPath`runs/${id}/past`, { id: at })) : answer;
-      setData((old) => (old && !at && !old.as_of && old.history_id > answer.history_id ? old : shown));
+    const asked = [get(idPath`runs/${id}`, { fold: 20 }), at && get(idPath`runs/${id}/past`, { id: at })];
+    return take(Promise.all(asked), ([answer, past]) => {
+      setData((old) => (old && !at && !old.as_of && old.history_id > answer.history_id ? old : past ? asItWas(answer, past) : answer));
       setProblem(null);
-    } catch (found) { setProblem(found); }
+    }, setProblem);
   };
   const soon = () => {
     clearTimeout(timer.current);
@@ -67,9 +66,10 @@ function asItWas(data, past) {
 
 function useWhy(id, mark, off) {
   const [why, setWhy] = useState(null);
+  const take = useAnswers([id, off]);
   useEffect(() => {
     if (off) return undefined;
-    const timer = setTimeout(() => get(idPath`runs/${id}/why`).then(setWhy, () => setWhy(null)), 120);
+    const timer = setTimeout(() => take(get(idPath`runs/${id}/why`), setWhy, () => setWhy(null)), 120);
     return () => clearTimeout(timer);
   }, [id, mark, off]);
   return off ? null : why;
@@ -187,15 +187,18 @@ export default function RunPage({ id: coded }) {
   const [extra, setExtra] = useState({});
   const [items, setItems] = useState(null);
   const [stats, setStats] = useState(null);
+  const take = useAnswers([id, at]);
   const doing = query.value.get("do");
   const mode = doing && VERBS[doing] && data && !at ? { verb: doing, step: query.value.get("step") } : null;
   const preview = usePreview({ id }, mode);
 
   const steps = useMemo(() => {
     if (!data) return [];
+    // Turns are fetched as they are now.
+    if (at) return data.steps;
     const known = new Set(data.steps.map((row) => row.path));
     return [...data.steps, ...Object.values(extra).flat().filter((row) => !known.has(row.path))];
-  }, [data, extra]);
+  }, [data, extra, at]);
   const tree = useMemo(() => (data ? build(data.graph, steps, data.folded, turn) : []), [data, steps, turn]);
   const all = useMemo(() => new Map(flat(tree).map((item) => [item.path, item])), [tree]);
   const asked = query.value.get("step");
@@ -214,7 +217,7 @@ export default function RunPage({ id: coded }) {
     setOpened((old) => parts.reduce((made, [, under]) => (made.get(under) ? made : new Map(made).set(under, true)), old));
     for (const [whole] of parts) fetchTurn(whole);
   }, [selected, Boolean(data)]);
-  const fetchTurn = (whole) => !at && get(idPath`runs/${id}/steps`, { under: whole, limit: 200 }).then((answer) => setExtra((old) => ({ ...old, [whole]: answer.items })), () => {});
+  const fetchTurn = (whole) => !at && take(get(idPath`runs/${id}/steps`, { under: whole, limit: 200 }), (answer) => setExtra((old) => ({ ...old, [whole]: answer.items })), undefined, whole);
   const showTurn = (path, index) => { setTurn((old) => ({ ...old, [path]: index })); fetchTurn(`${path}[${index}]`); };
 
   const pick = (path) => { setItems(null); setQuery({ step: path }); };
@@ -236,12 +239,12 @@ export default function RunPage({ id: coded }) {
   const shared = { run, data, at, selected, pick, moves, stats, tree, steps };
   return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode)} />
     ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} full=${tab === "graph"} act=${act} tab=${show} />`}
-    <${Tabs} tab=${tab} data=${data}><${Tab} name="travel" run=${run} at=${at} moves=${moves} mark=${data.history_id} /><//>
-    ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Tab} name="graph" items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
+    <${Tabs} tab=${tab} data=${data}><${Travel} run=${run} at=${at} moves=${moves} mark=${data.history_id} /><//>
+    ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Graph} items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
         toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} turn=${showTurn} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}
         preview=${mode && preview.answer?.possible && ["retry", "rewind"].includes(mode.verb) ? marks(preview.answer, tree) : null} label=${`Steps of ${run.id}${mode ? ", preview" : ""}`} /></section>
       ${mode ? html`<${Tab} key="panel" name="panel" run=${run} mode=${mode} preview=${preview} items=${tree} leave=${leave} finished=${() => { leave(); load(); }} />`
-        : html`<${Tab} key="inspector" name="inspector" run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pick} live=${moves} />`}</div>`
+        : html`<${Inspector} key="inspector" run=${run} item=${item} path=${selected} act=${act} at=${at} showLogs=${(step) => setQuery({ tab: "logs", step })} items=${items} setItems=${setItems} pick=${pick} live=${moves} />`}</div>`
       : html`<${Tab} key=${tab} name=${tab} ...${shared} />`}
   </main>`;
 }

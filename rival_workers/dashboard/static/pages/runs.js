@@ -1,5 +1,5 @@
 // The runs page: counts, filter, one page of runs, what to do with the chosen ones. All of its state is in the address.
-import { html, Fragment, signal, useEffect, useLayoutEffect, useMemo, useRef, useState, Sign, Status, Button, Menu, Problem, Loading, AsCommand, statusOf, tick, say } from "../ui.js";
+import { html, Fragment, signal, useEffect, useLayoutEffect, useMemo, useRef, useState, Sign, Status, Button, Menu, Problem, Loading, AsCommand, statusOf, tick, say, useAnswers } from "../ui.js";
 import { get, may, post } from "../api.js";
 import { go, query, place, to } from "../router.js";
 import { watch } from "../live.js";
@@ -119,12 +119,10 @@ function Bulk({ ids, total, filter, clear, all, setAll }) {
 function BulkDialog({ verb, needs, what, options, size, all, close }) {
   const [problem, setProblem] = useState(null);
   const [step, setStep] = useState("");
-  const begin = async (event) => {
+  const take = useAnswers([]);
+  const begin = (event) => {
     event.preventDefault();
-    try {
-      const made = await post("bulk", { verb, ...what, ...(needs.step ? { step } : {}), dry_run: true });
-      go(to.bulk(made.id));
-    } catch (found) { setProblem(found); }
+    take(post("bulk", { verb, ...what, ...(needs.step ? { step } : {}), dry_run: true }), (made) => go(to.bulk(made.id)), setProblem);
   };
   const shell = all ? `rival ${verb} ${needs.step ? `--step ${step || "STEP"} ` : ""}${options} --dry-run` : `rival ${verb} ${(what.runs ?? []).slice(0, 3).join(" ")}${size > 3 ? " …" : ""}`;
   return html`<${Modal} title=${`${needs.text.replace("…", "")} ${all ? "all runs that match" : `${count(size)} ${size === 1 ? "run" : "runs"}`}`} close=${close}>
@@ -160,19 +158,16 @@ function useRuns(asked, after) {
   const [newer, setNewer] = useState(0);
   const rows = useRef(null);
   const key = JSON.stringify(asked) + after;
-  const asking = useRef(0);
-  const read = async (more) => {
-    const mine = ++asking.current;
-    // An answer that is late belongs to a page that the reader has left.
-    const keep = (made) => { if (mine === asking.current) made(); };
-    try {
-      const answer = await get("runs", { ...asked, after, limit: 50, ...more });
-      keep(() => {
-        rows.current = answer.items;
-        setNewer(answer.newer?.count ?? 0);
-        setState({ rows: answer.items, next: answer.next, searched: answer.searched_to, open: answer.open, problem: null });
-      });
-    } catch (problem) { keep(() => setState((old) => ({ ...old, problem }))); }
+  const take = useAnswers([key]);
+  // What the stream has said while an answer was on its way: the answer may be older.
+  const heard = useRef(new Map());
+  const read = (more) => {
+    heard.current = new Map();
+    return take(get("runs", { ...asked, after, limit: 50, ...more }), (answer) => {
+      rows.current = answer.items.map((run) => ({ ...run, ...heard.current.get(run.id) }));
+      setNewer(answer.newer?.count ?? 0);
+      setState({ rows: rows.current, next: answer.next, searched: answer.searched_to, open: answer.open, problem: null });
+    }, (problem) => setState((old) => ({ ...old, problem })));
   };
   const load = () => read();
   // Events were missed: the same rows as they are now. Newer ones wait until the reader lets them in.
@@ -191,7 +186,7 @@ function useRuns(asked, after) {
       again,
       hear(name, data) {
         if (name === "counts") counts.value = data;
-        else if (name === "run") setState((old) => ({ ...old, rows: old.rows?.map((run) => (run.id === data.run.id ? { ...run, ...data.run } : run)) ?? null }));
+        else if (name === "run") { heard.current.set(data.run.id, data.run); setState((old) => ({ ...old, rows: old.rows?.map((run) => (run.id === data.run.id ? { ...run, ...data.run } : run)) ?? null })); }
         else if (name === "list" && data.list === filter && rows.current) seen(data.newest);
       },
     });

@@ -1,5 +1,5 @@
 // Schedules: when runs start by the clock; pause, start now, catch up on missed times, change and remove.
-import { html, useEffect, useState, AsCommand, Button, Loading, Menu, Problem, Status, Tag, useLoad, say, tick } from "../ui.js";
+import { html, useEffect, useState, AsCommand, Button, Loading, Menu, Problem, Status, Tag, useAnswers, useLoad, say, tick } from "../ui.js";
 import { Ask, Field, parsed } from "../ask.js";
 import { get, idPath, may, post, put, remove } from "../api.js";
 import { footKeys } from "../frame.js";
@@ -28,14 +28,16 @@ function Backfill({ one, close }) {
   const [span, setSpan] = useState({ since: "", until: "" });
   const [found, setFound] = useState(null);
   const [problem, setProblem] = useState(null);
-  const ask = async (dry) => {
-    try {
-      const body = { since: new Date(span.since).toISOString(), until: new Date(span.until).toISOString(), dry_run: dry };
-      const answer = await post(idPath`schedules/${one.name}/backfill`, body);
+  // The preview of another span must not let this one start.
+  const take = useAnswers([span.since, span.until]);
+  const ask = (dry) => {
+    if (!span.since || !span.until) return setProblem({ detail: "Give both times." });
+    const body = { since: new Date(span.since).toISOString(), until: new Date(span.until).toISOString(), dry_run: dry };
+    return take(post(idPath`schedules/${one.name}/backfill`, body), (answer) => {
       setFound(answer);
       setProblem(null);
       if (!dry) { say(`${answer.runs.length} runs started`); close(); }
-    } catch (caught) { setProblem(caught.status ? caught : { detail: "Give both times." }); }
+    }, setProblem);
   };
   const field = (key, label) => html`<div><label for=${`bf-${key}`}>${label}</label><input class="in w200" id=${`bf-${key}`} type="datetime-local" value=${span[key]} onInput=${(event) => { setSpan({ ...span, [key]: event.target.value }); setFound(null); }} /></div>`;
   return html`<${Modal} title=${`Backfill ${one.name}`} close=${close}><div class="ask"><p class="i2">Starts a run for each time of the schedule in a span of the past. A time that has its run already starts none.</p>${field("since", "From")}${field("until", "Until")}

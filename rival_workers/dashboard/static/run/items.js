@@ -1,5 +1,5 @@
 // Items of a for_each, iterations of a loop, checkpoints of a flow: fixed rows from a pool, loaded by page as they come into view.
-import { html, useEffect, useRef, useState, Button, Segment, Status } from "../ui.js";
+import { html, useEffect, useRef, useState, Button, Segment, Status, useAnswers } from "../ui.js";
 import { get, idPath } from "../api.js";
 import { count, now, duration } from "../format.js";
 import { VirtualList } from "../virtual.js";
@@ -12,15 +12,15 @@ export function Items({ run, under, status, close, pick, live }) {
   const [head, setHead] = useState(null);
   const pages = useRef(new Map());
   const [, redraw] = useState(0);
-  const load = async (page) => {
-    const from = page * PAGE;
+  const take = useAnswers([under, only, run.id]);
+  const load = (page) => {
     if (pages.current.get(page) === "asked") return;
     pages.current.set(page, "asked");
-    const answer = await get(idPath`runs/${run.id}/steps`, { under, status: only, from, limit: PAGE }).catch(() => null);
-    if (!answer) { pages.current.delete(page); return; }
-    pages.current.set(page, answer.items);
-    setHead({ total: answer.total, counts: answer.counts, next: answer.next });
-    redraw((old) => old + 1);
+    take(get(idPath`runs/${run.id}/steps`, { under, status: only, from: page * PAGE, limit: PAGE }), (answer) => {
+      pages.current.set(page, answer.items);
+      setHead({ total: answer.total, counts: answer.counts, next: answer.next });
+      redraw((old) => old + 1);
+    }, () => pages.current.delete(page), page);
   };
   useEffect(() => { pages.current = new Map(); setHead(null); load(0); }, [under, only, run.id]);
   useEffect(() => {

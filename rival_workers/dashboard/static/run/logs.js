@@ -1,5 +1,5 @@
 // What the steps logged, oldest first; follows while the run goes on.
-import { html, useEffect, useMemo, useState, Button, Loading, Problem, Segment } from "../ui.js";
+import { html, useEffect, useMemo, useState, Button, Loading, Problem, Segment, useAnswers } from "../ui.js";
 import { get, idPath } from "../api.js";
 import { setQuery } from "../router.js";
 import { watch } from "../live.js";
@@ -17,7 +17,9 @@ export default function Logs({ run, selected, at }) {
   const [only, setOnly] = useState(new URLSearchParams(location.search).get("step") !== null);
   const [follow, setFollow] = useState(!run.completed_at);
   const [words, setWords] = useState("");
-  const load = () => get(idPath`runs/${run.id}/logs`, { order: "newest", limit: 500 }).then((answer) => setItems(answer.items), setProblem);
+  const take = useAnswers([run.id]);
+  // Lines that the stream has brought meanwhile are newer than the answer.
+  const load = () => take(get(idPath`runs/${run.id}/logs`, { order: "newest", limit: 500 }), ({ items: found }) => { setItems((old) => [...found, ...(old ?? []).filter((one) => one.id > (found.at(-1)?.id ?? 0))]); setProblem(null); }, setProblem);
   useEffect(() => { load(); }, [run.id]);
   useEffect(() => (at ? undefined : watch({ logs: run.id }, { again: load, hear(name, data) {
     if (name !== "logs" || data.run !== run.id) return;

@@ -1,5 +1,5 @@
 // Verbs with a preview: a mode of the run page. The graph shows what would happen, this panel says it, one button does it.
-import { html, useMemo, useState, AsCommand, Button, Sign, Status, Problem, say } from "../ui.js";
+import { html, useMemo, useState, AsCommand, Button, Sign, Status, Problem, say, useAnswers } from "../ui.js";
 import { idPath, me, post } from "../api.js";
 import { to } from "../router.js";
 import { count, plural } from "../format.js";
@@ -18,7 +18,7 @@ const some = (paths, most = 8) => (paths.length > most ? [...paths.slice(0, most
 
 export function PreviewPanel({ run, mode, preview, items, leave, finished }) {
   const verb = VERBS[mode.verb];
-  const { answer, problem, moved } = preview;
+  const { answer, problem, moved, fresh } = preview;
   const [reason, setReason] = useState("");
   const [text, setText] = useState("");
   const [failure, setFailure] = useState(null);
@@ -30,19 +30,15 @@ export function PreviewPanel({ run, mode, preview, items, leave, finished }) {
   const stays = flat(items).filter((item) => item.row && !item.reaction && !lists.again.has(item.path) && !lists.gone.has(item.path)).map((item) => item.path);
   const back = mode.verb === "rewind" && answer?.possible && answer.opened.length > 0 && !answer.opened.includes(mode.step) ? answer.opened[0] : null;
   const missing = verb.reason && !reason.trim() ? "Say why: it goes into the history." : verb.result && !("value" in parsed) ? "Give the result as JSON." : null;
-  const act = async () => {
+  const take = useAnswers([mode.verb, mode.step]);
+  const act = () => {
     if (missing) { setFailure({ detail: missing }); return; }
     setBusy(true);
-    try {
-      const body = { dry_run: false, ...(verb.step ? { step: mode.step } : {}), ...(reason.trim() ? { reason: reason.trim() } : {}), ...(verb.result ? { result: parsed.value } : {}) };
-      const done = await post(idPath`runs/${run.id}/` + mode.verb, body, { match: answer.etag });
-      say(`${run.id}: ${verb.done}`);
-      finished(done);
-    } catch (found) {
-      if (found.status === 412) preview.again(true);
-      else setFailure(found);
-    }
-    setBusy(false);
+    const body = { dry_run: false, ...(verb.step ? { step: mode.step } : {}), ...(reason.trim() ? { reason: reason.trim() } : {}), ...(verb.result ? { result: parsed.value } : {}) };
+    const asked = post(idPath`runs/${run.id}/` + mode.verb, body, { match: answer.etag });
+    // It is done, also for a reader who has gone on to something else.
+    asked.then(() => say(`${run.id}: ${verb.done}`), () => {}).then(() => setBusy(false));
+    take(asked, finished, (found) => (found.status === 412 ? preview.again(true) : setFailure(found)));
   };
   return html`<aside class="panel side up" aria-labelledby="pvh" role="region"><div class="sec0"><div class="bar"><h2 id="pvh" class="grow">${verb.title} ${mode.step ? html`<span class="m">${mode.step}</span>` : html`<span class="m">${run.id}</span>`}</h2></div></div>
     ${problem && html`<${Problem} problem=${problem} again=${() => preview.again(false)} />`}
@@ -62,5 +58,5 @@ export function PreviewPanel({ run, mode, preview, items, leave, finished }) {
     ${verb.reason && html`<div class="sec"><label class="h3" for="pv-why">Reason <span class="i3">goes into the history, as ${me.value?.name}</span></label><input id="pv-why" class="in" value=${reason} onInput=${(event) => setReason(event.target.value)} required /></div>`}
     <${AsCommand} commands=${answer?.commands} />
     <div class="sec acts2"><div class="grow">${failure ? html`<p class="err" role="alert">${failure.detail ?? failure.title}</p>` : html`<p class="xs i3">If the run moves before you confirm, you see a new preview.</p>`}</div>
-      <${Button} onClick=${leave}>Leave<//><${Button} kind=${verb.danger ? "acc bad-b" : "acc"} sign=${verb.sign} onClick=${act} why=${answer?.possible && !busy ? null : answer ? answer.reason ?? "One moment." : "The preview is not there yet."}>${verb.title} ${verb.step ? "" : run.id.length < 24 ? run.id : "run"}<//></div></aside>`;
+      <${Button} onClick=${leave}>Leave<//><${Button} kind=${verb.danger ? "acc bad-b" : "acc"} sign=${verb.sign} onClick=${act} why=${answer?.possible && fresh && !busy ? null : answer ? answer.reason ?? "One moment." : "The preview is not there yet."}>${verb.title} ${verb.step ? "" : run.id.length < 24 ? run.id : "run"}<//></div></aside>`;
 }

@@ -1,5 +1,5 @@
 // Time travel: a slider over the entries of the history. Off its end, the page shows the run as it was then.
-import { html, useEffect, useMemo, useRef, useState, Button } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState, Button, useAnswers } from "../ui.js";
 import { changesOf } from "./changes.js";
 import { setQuery } from "../router.js";
 import { useKeys } from "../keys.js";
@@ -20,7 +20,8 @@ export default function Travel({ run, at, moves, mark }) {
   const [drag, setDrag] = useState(null);
   const timer = useRef(0);
   const wanted = useRef(Boolean(at));
-  const load = () => { wanted.current = true; changesOf(run.id, mark).then(setChanges, () => {}); };
+  const take = useAnswers([run.id]);
+  const load = () => { wanted.current = true; take(changesOf(run.id, mark), setChanges); };
   useEffect(() => { const late = setTimeout(load, run.completed_at ? 300 : 1500); return () => clearTimeout(late); }, [run.id]);
   useEffect(() => {
     if (!changes || at) return undefined;

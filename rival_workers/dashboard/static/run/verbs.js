@@ -1,5 +1,5 @@
 // Verbs of an operator, and the preview that the server makes of one. The panel is in `preview.js`.
-import { useEffect, useState } from "../ui.js";
+import { useAnswers, useEffect, useState } from "../ui.js";
 import { idPath, post } from "../api.js";
 import { flat } from "./model.js";
 
@@ -15,19 +15,20 @@ export const VERBS = {
 
 /** Asks the server what would happen; again when the chosen step changes or the run has moved. */
 export function usePreview(run, mode) {
-  const [state, setState] = useState({ key: null, answer: null, problem: null, moved: false });
+  const [state, setState] = useState({ key: null, verb: null, answer: null, problem: null, moved: false });
   const [turn, setTurn] = useState(0);
   const key = mode ? `${mode.verb}:${mode.step ?? ""}:${turn}` : null;
+  const take = useAnswers([key]);
   useEffect(() => {
-    if (!mode || (VERBS[mode.verb].step && !mode.step)) return undefined;
-    let gone = false;
+    if (!mode || (VERBS[mode.verb].step && !mode.step)) return;
     const body = { dry_run: true, ...(VERBS[mode.verb].step ? { step: mode.step } : {}), ...(VERBS[mode.verb].reason ? { reason: "preview" } : {}), ...(VERBS[mode.verb].result ? { result: null } : {}) };
-    post(idPath`runs/${run.id}/` + mode.verb, body).then(
-      (answer) => !gone && setState((old) => ({ key, answer, problem: null, moved: old.moved && turn > 0 })),
-      (problem) => !gone && setState((old) => ({ ...old, key, answer: null, problem })));
-    return () => { gone = true; };
+    take(post(idPath`runs/${run.id}/` + mode.verb, body),
+      (answer) => setState((old) => ({ key, verb: mode.verb, answer, problem: null, moved: old.moved && turn > 0 })),
+      (problem) => setState((old) => ({ ...old, key, answer: null, problem })));
   }, [key]);
-  return { ...(state.key === key || state.answer ? state : { answer: null, problem: null }), again: (moved) => { setState((old) => ({ ...old, moved })); setTurn(turn + 1); } };
+  // While another step is asked about, the preview of the one before stays; it cannot be confirmed.
+  const shown = state.key === key || (state.answer && state.verb === mode?.verb) ? state : { answer: null, problem: null };
+  return { ...shown, fresh: state.key === key, again: (moved) => { setState((old) => ({ ...old, moved })); setTurn(turn + 1); } };
 }
 
 /**

@@ -51,7 +51,7 @@ def application(board: Board, table: Sequence[Route]) -> ASGIApp:
         StarletteRoute("/healthz", _health, methods=["GET"]),
         StarletteRoute("/static/{version}/{name:path}", _static(files), methods=["GET"]),
         *(StarletteRoute(API + one.path, _endpoint(board, one), methods=[one.method]) for one in table),
-        StarletteRoute("/{page:path}", _shell(files), methods=["GET"]),
+        StarletteRoute("/{page:path}", _shell(files, board), methods=["GET"]),
     ]
     handlers: Any = {HTTPException: _http_error, Exception: _any_error}
     return Shield(Starlette(routes=routes, exception_handlers=handlers), board)
@@ -128,13 +128,14 @@ def _static(files: StaticFiles) -> Endpoint:
     return static
 
 
-def _shell(files: StaticFiles) -> Endpoint:
+def _shell(files: StaticFiles, board: Board) -> Endpoint:
     async def shell(request: Request) -> Response:
         page = request.path_params["page"]
         if page == "api" or page.startswith(("api/", "static/")):
             return problem_response(Refused(404, "NotFound", "The API does not have this resource."))
         base = request.scope.get("root_path", "") + "/"
-        return Response(files.shell(base), media_type="text/html; charset=utf-8")
+        who = board.sessions.identify(request.scope, request.headers, request.cookies)
+        return Response(files.shell(base, page, is_known=who is not None), media_type="text/html; charset=utf-8")
 
     return shell
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import mimetypes
+import posixpath
 import re
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,11 +19,20 @@ from pathlib import Path
 DIRECTORY = Path(__file__).parent / "static"
 #: The page that all paths of the application answer; it holds no data.
 SHELL = "index.html"
+APPLICATION = "app.js"
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml", ".css": "text/css"}
 _NOT_THERE = (
     "<!doctype html><html lang=en><title>Rival</title>"
     "<p>The files of the dashboard are not installed. Its API is at <code>api/v1</code>.</p></html>"
 )
+
+
+#: Seconds after which the files are looked at again.
+LOOK_AFTER = 0.5
+#: Entries of `PAGES` in the application's module: the pattern of a path, and the module that shows the page.
+_PAGE = re.compile(r'\[/(\^\S*\$)/, \(\) => import\("\./(pages/\w+\.js)"\)')
+_IMPORT = re.compile(r'\bfrom ?"(\.[^"]+)"')
+Stamp = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class StaticFiles:
     def __init__(self, directory: Path = DIRECTORY) -> None:
         self._directory = directory
         self._files = lru_cache(2)(self._read)
+        self._seen: tuple[float, Stamp] = (-LOOK_AFTER, ())
 
     def version(self) -> str:
         return self._files(self._stamp())[0]
@@ -44,19 +56,27 @@ class StaticFiles:
         current, files = self._files(self._stamp())
         return files.get(name) if version == current else None
 
-    def shell(self, base: str) -> bytes:
+    def shell(self, base: str, page: str, *, is_known: bool) -> bytes:
+        """`page`: the path of the page that is opened, `is_known`: whether its reader is logged in."""
         version, files = self._files(self._stamp())
         found = files.get(SHELL)
         text = _NOT_THERE if found is None else found.content.decode()
+        links = [f'<link rel="modulepreload" href="%STATIC%/{name}">' for name in modules_of(files, page)]
+        text = text.replace("%PRELOAD%", "\n".join(links)).replace("%SESSION%", " data-session" if is_known else "")
         return text.replace("%BASE%", base).replace("%STATIC%", f"static/{version}").encode()
 
     def _paths(self) -> list[Path]:
         return sorted(path for path in self._directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
-    def _stamp(self) -> tuple[tuple[str, int, int], ...]:
-        """Changes when a file does: in a checkout they are edited while the server runs."""
-        stats = ((path, path.stat()) for path in self._paths())
-        return tuple((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in stats)
+    def _stamp(self) -> Stamp:
+        """Changes when a file does: in a checkout they are edited while the server runs. A page asks for dozens of files,
+        so that they are not looked at each time."""
+        at, stamp = self._seen
+        if time.monotonic() - at > LOOK_AFTER:
+            stats = ((path, path.stat()) for path in self._paths())
+            stamp = tuple((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in stats)
+            self._seen = (time.monotonic(), stamp)
+        return stamp
 
     def _read(self, _stamp: object) -> tuple[str, dict[str, StaticFile]]:
         contents = {path.relative_to(self._directory).as_posix(): path.read_bytes() for path in self._paths()}
@@ -64,6 +84,25 @@ class StaticFiles:
         for name, content in contents.items():
             joined.update(f"{name}\0{len(content)}\0".encode() + content)
         return joined.hexdigest()[:12], {name: _file(name, content) for name, content in contents.items()}
+
+
+def modules_of(files: Mapping[str, StaticFile], page: str) -> list[str]:
+    """The modules that a page needs, all of which a browser can load at once; else it finds them one level at a time."""
+    if APPLICATION not in files:
+        return []
+    pages = _PAGE.findall(files[APPLICATION].content.decode())
+    shown = [module for pattern, module in pages if re.search(pattern.replace("(?<", "(?P<"), page.rstrip("/"))]
+    found: dict[str, None] = {}
+    waiting = [APPLICATION, *shown[:1]]
+    while waiting:
+        name = waiting.pop(0)
+        if name in found or name not in files:
+            continue
+        found[name] = None
+        near = posixpath.dirname(name)
+        imports = _IMPORT.findall(files[name].content.decode())
+        waiting += [posixpath.normpath(posixpath.join(near, one)) for one in imports]
+    return list(found)
 
 
 def _file(name: str, content: bytes) -> StaticFile:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rival_workers.dashboard.static_files import StaticFiles
 from tests.support.workers import ROOT
 
 STATIC = ROOT / "rival_workers/dashboard/static"
@@ -39,8 +40,27 @@ def test_the_shell_has_no_inline_code_and_names_files_that_exist() -> None:
     shell = (STATIC / "index.html").read_text()
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=|javascript:", shell)
     named = re.findall(r"%STATIC%/([\w./-]+)", shell)
-    assert len(named) > 10
+    assert {"app.js", "first.js", "rival.css"} <= set(named)
     assert not [name for name in named if not (STATIC / name).is_file()]
+
+
+@pytest.mark.parametrize(
+    ("page", "wanted"),
+    [
+        ("", "pages/runs.js"),
+        ("runs/order~2F42", "run/graph.js"),
+        ("runs/a/diff/b", "pages/compare.js"),
+        ("workflows/order/start", "form/fields.js"),
+        ("fleet/", "pages/fleet.js"),
+        ("none/such", "ui.js"),
+    ],
+)
+def test_the_shell_names_the_modules_of_its_page(page: str, wanted: str) -> None:
+    shell = StaticFiles().shell("/", page, is_known=False).decode()
+    named = re.findall(r'<link rel="modulepreload" href="static/\w+/([\w./-]+)">', shell)
+    assert {"app.js", "vendor/signals-core.js", wanted} <= set(named)
+    assert len(named) == len(set(named))
+    assert "%" not in shell and "data-session" not in shell
 
 
 def test_every_vendored_library_has_its_licence() -> None:

@@ -37,13 +37,25 @@ export const post = (path, body = {}, options = {}) => request("POST", path, bod
 export const put = (path, body = {}, options = {}) => request("PUT", path, body, options);
 export const remove = (path, options = {}) => request("DELETE", path, {}, options);
 
+/** Answers that `first.js` has asked for: each is taken once, soon, and before anything is changed. */
+let early = globalThis.rivalEarly ?? new Map();
+const forgetEarly = () => { early = new Map(); };
+setTimeout(forgetEarly, 10_000);
+
+function takeEarly(method, path) {
+  if (method !== "GET") forgetEarly();
+  const found = early.get(path);
+  early.delete(path);
+  return found;
+}
+
 async function request(method, path, body, { signal: abort, match, quiet } = {}) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (match) headers["If-Match"] = match;
   let answer;
   try {
-    answer = await fetch(`api/v1/${path}`, { method, headers, signal: abort, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" });
+    answer = await (takeEarly(method, path) ?? fetch(`api/v1/${path}`, { method, headers, signal: abort, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" }));
   } catch (error) {
     if (error.name === "AbortError") throw error;
     offline.value ??= new Date().toISOString();

@@ -1,5 +1,22 @@
-// Sets the theme before the first paint: light, dark, or what the system prefers. `?theme=dark` wins.
+// Before everything else: the theme, so that the first paint has it, and the requests whose answers the page needs first,
+// so that they are on their way while its modules are loaded. `api.js` takes the answers. `?theme=dark` wins.
 {
-  const asked = new URLSearchParams(location.search).get("theme") ?? localStorage.getItem("rival-theme");
-  if (asked) document.documentElement.dataset.theme = asked;
+  const root = document.documentElement;
+  const query = new URLSearchParams(location.search);
+  const asked = query.get("theme") ?? localStorage.getItem("rival-theme");
+  if (asked) root.dataset.theme = asked;
+
+  const here = location.pathname.slice(new URL(document.baseURI).pathname.length);
+  const paths = ["me"];
+  // The shell says whether its reader is logged in: without a login these would be refused.
+  if ("session" in root.dataset) {
+    if (/^runs\/[^/]+$/.test(here)) paths.push(`${here}?fold=20`, ...(query.has("at") ? [`${here}/past?${new URLSearchParams({ id: query.get("at") })}`] : []));
+    else if (here === "runs" && !location.search) paths.push("runs?limit=50", "runs/counts");
+  }
+  const ask = (path) => {
+    const answer = fetch(`api/v1/${path}`, { headers: { Accept: "application/json" }, cache: "no-store" });
+    answer.catch(() => {});
+    return [path, answer];
+  };
+  globalThis.rivalEarly = new Map(paths.map(ask));
 }

@@ -66,6 +66,8 @@ class WorkerSettings(Settings):
     proxy_secret: str = setting("", Words(), repr=False)
     #: Where browsers find Flower: the dashboard links its workers and attempts to it.
     flower_url: str | None = setting(None, PAGE_URL)
+    #: Where browsers find the dashboard: Flower links the run of each attempt to it.
+    dashboard_url: str | None = setting(None, PAGE_URL)
 
     LOG_FORMATS = _LOG_FORMATS
 

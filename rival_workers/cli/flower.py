@@ -1,11 +1,17 @@
-"""`rival flower`: Celery's monitor on Rival's broker."""
+"""`rival flower`: Celery's monitor on Rival's broker.
+
+The command starts this module as a program: Flower with one page changed, so that it links to the dashboard.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import socket
 import sys
+from typing import Any
+from urllib.parse import urlencode
 
 import click
 
@@ -13,6 +19,9 @@ from rival_client.errors import ConfigurationError
 from rival_workers.cli.connection import resolved
 from rival_workers.cli.entry import install_command
 from rival_workers.settings import WorkerSettings
+
+#: The id of a run that can be a part of a path as it is.
+_PLAIN = re.compile(r"(?!\.+$)[A-Za-z0-9._-]+")
 
 
 @click.command()
@@ -27,10 +36,11 @@ def flower(port: int, address: str) -> None:
         raise ConfigurationError("No broker is given. Start `rival dev` in this folder, or set RIVAL_BROKER_URL.")
     _require_free(address, port)
     click.echo(f"Flower: http://{address}:{port}", err=True)
-    click.echo("The id of a task, in the search of `rival dashboard`, opens its attempt.", err=True)
+    if settings.dashboard_url is None:
+        click.echo("The id of a task, in the search of `rival dashboard`, opens its attempt.", err=True)
     # The URL contains a password: `ps` would show it to all users as an argument.
     env = settings.environment() | {"BROKER_URL": settings.broker_url}
-    command = [sys.executable, "-m", "celery", "flower", f"--address={address}", f"--port={port}"]
+    command = [sys.executable, "-m", "rival_workers.cli.flower", f"--address={address}", f"--port={port}"]
     os.execve(sys.executable, command, env)
 
 
@@ -51,3 +61,44 @@ def _require_free(address: str, port: int) -> None:
             f"Flower cannot listen at {address}:{port} ({error.strerror}). Another Flower may be running there "
             "already; choose another port with --port."
         ) from error
+
+
+def run_url(dashboard: str, task_id: str) -> str:
+    """Where the dashboard shows a task that Flower does not know: a run, or an attempt from before Flower started. Its
+    search opens an attempt, and finds runs whatever their ids contain."""
+    page = f"/{task_id}" if _PLAIN.fullmatch(task_id) else f"?{urlencode({'q': task_id})}"
+    return f"{dashboard.rstrip('/')}/runs{page}"
+
+
+def link_to(dashboard: str) -> None:
+    """On the page of a task, Flower links the root and the parent to their pages. Of an attempt both are the run, which
+    is not a task, so that Flower has no page for it."""
+    from flower.urls import handlers
+    from flower.utils.tasks import get_task_by_id
+    from flower.views.tasks import TaskView
+    from tornado.web import authenticated, url
+
+    class TaskOrRunView(TaskView):  # type: ignore[misc]
+        @authenticated  # type: ignore[untyped-decorator]
+        def get(self, task_id: str) -> Any:
+            if get_task_by_id(self.application.events, task_id) is None:
+                return self.redirect(run_url(dashboard, task_id))
+            return super().get(task_id)
+
+    [at] = [number for number, one in enumerate(handlers) if getattr(one, "name", None) == "task"]
+    handlers[at] = url(handlers[at].regex.pattern, TaskOrRunView, name="task")
+
+
+def serve() -> None:
+    """Flower, with the arguments of this process."""
+    from celery.__main__ import main
+
+    dashboard = WorkerSettings.from_env(os.environ).dashboard_url
+    if dashboard is not None:
+        link_to(dashboard)
+    sys.argv = ["celery", "flower", *sys.argv[1:]]
+    main()
+
+
+if __name__ == "__main__":
+    serve()

@@ -16,10 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from celery import Celery
 
 from rival_client import Rival
+from rival_workers.cli.flower import run_url
 from tests.support.workers import Workers, wait_until
 
 WORKFLOW = """
@@ -40,6 +42,9 @@ def stack_wood():
 
 steps = [find_tree, step(chop_tree, max_attempts=3, base_delay=0.05), stack_wood]
 """
+
+
+DASHBOARD = "http://dashboard.example.com/ops"
 
 
 class Onlooker:
@@ -155,6 +160,25 @@ def test_flower_shows_every_attempt(rival: Rival, workers: Workers, broker_url: 
 
         wait_until(seen, 20, "Flower has switched the events on")
         assert _attempts(url, run_id) == expected(run_id)
+        shown = httpx.get(f"{url}/task/{run_id}:chop_tree:2")
+        assert shown.text.count(f'href="/task/{run_id}"') == 2, "of the root and of the parent"
+        assert httpx.get(f"{url}/task/{run_id}").headers["location"] == f"{DASHBOARD}/runs/{run_id}"
+        assert httpx.get(f"{url}/task/gone:pay:1").headers["location"] == f"{DASHBOARD}/runs?q=gone%3Apay%3A1"
+
+
+@pytest.mark.parametrize(
+    ("task_id", "url"),
+    [
+        ("order-42", "runs/order-42"),
+        ("order 42/ä", "runs?q=order+42%2F%C3%A4"),
+        ("..", "runs?q=.."),
+        ("order-42:lines[3]/pack:2", "runs?q=order-42%3Alines%5B3%5D%2Fpack%3A2"),
+        ("order-42:pay:2+1", "runs?q=order-42%3Apay%3A2%2B1"),
+    ],
+)
+def test_a_task_that_flower_does_not_know_is_shown_by_the_dashboard(task_id: str, url: str) -> None:
+    for root in (DASHBOARD, f"{DASHBOARD}/"):
+        assert run_url(root, task_id) == f"{DASHBOARD}/{url}"
 
 
 def _attempts(url: str, run_id: str) -> dict[str, tuple[str, str]]:
@@ -168,11 +192,11 @@ def flower(broker_url: str) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "celery", f"--broker={broker_url}", "flower"]
-    command += ["--address=127.0.0.1", f"--port={port}"]
+    command = [sys.executable, "-m", "rival_workers.cli.flower", "--address=127.0.0.1", f"--port={port}"]
+    own = {"FLOWER_UNAUTHENTICATED_API": "true", "BROKER_URL": broker_url, "RIVAL_DASHBOARD_URL": DASHBOARD}
     process = subprocess.Popen(
         command,
-        env={**os.environ, "FLOWER_UNAUTHENTICATED_API": "true"},
+        env={**os.environ, **own},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -82,7 +82,7 @@ class Board:
         self.database = ReadOnlyDatabase(self.options.database_url or rival.database.url)
         self.reader = Rival(settings=rival.settings, database=self.database, doorbell=rival._doorbell)
         self.veil = Veil(self.options.redact)
-        self.counts, self.fleet, self.bulks = Cached(5.0), Cached(1.0), Bulks()
+        self.counts, self.fleet, self.bulks = Cached(5.0), Cached(1.0), Bulks(rival.database)
         #: What the doctor says: it connects to the broker, so one answer for all viewers must do for a while.
         self.checks = Cached(10.0)
         #: Those of the dashboard's own process: they can differ from a worker's.

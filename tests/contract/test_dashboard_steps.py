@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 
+from rival_client.db import fleet_tables
+from rival_client.db.types import after
+from rival_client.sql import bulk_records
 from rival_workers import StepError, flow, for_each, loop, step, wait_event_step
 from tests.support.dashboard import Site
 from tests.support.inline import Inline
@@ -148,3 +152,71 @@ def test_a_bulk_action_does_exactly_what_its_preview_has_shown(site: Site) -> No
     assert (entry["what"], entry["about"]) == ("bulk", f"bulk:{done['id']}")
     kept = {name: entry["detail"][name] for name in ("verb", "changed", "refused", "of")}
     assert kept == {"verb": "cancel", "changed": 2, "refused": 1, "of": 3}
+
+
+def interrupted(site: Site, runs: list[str]) -> str:
+    """A bulk action of a process that ended after its first run."""
+    given = {"step": None, "result": None, "reason": None, "limit": 100, "runs": None, "filter": {"workflow": "waits"}}
+    site.inline.rival.cancel(runs[0], by="ann@dashboard")
+    outcome = {
+        "run_id": runs[0],
+        "workflow": "waits",
+        "status": "suspended",
+        "why": None,
+        "opened": [],
+        "runs_again": 0,
+    }
+    with site.inline.rival.database.transaction() as connection:
+        about = {"runs": runs, "total": len(runs), "given": given, "commands": {"shell": "rival cancel"}}
+        bulk_records.begin_bulk(connection, "b1", "cancel", "ann@dashboard", preview="p1", **about)
+        bulk_records.add_outcome(connection, "b1", 1, outcome)
+    assert site.get("bulk/b1")["state"] == "running", "another process may be at it"
+    with site.inline.rival.database.transaction() as connection:
+        silent = {"beat_at": after(-bulk_records.SILENT - 1)}
+        connection.execute(update(fleet_tables.bulks).values(**silent))
+    return "b1"
+
+
+def test_a_bulk_action_whose_process_has_ended_is_interrupted_and_its_rest_can_be_done(site: Site) -> None:
+    site.inline.define("waits", wait_event_step("t", name="b"))
+    bulk_id = interrupted(site, [run(site, "waits", {}, f"r{n}") for n in range(3)])
+    found = site.get(f"bulk/{bulk_id}")
+    assert (found["state"], found["total"], found["ended"], found["rest"]) == ("interrupted", 3, 1, 2)
+    assert "preview of the rest" in found["error"]
+    assert [(one["run"], one["why"]) for one in found["outcomes"]] == [("r0", None)]
+    assert [one["state"] for one in site.get("bulk")["items"]] == ["interrupted"]
+    shown = ended(site, site.post("bulk", rest_of=bulk_id, dry_run=True)["id"])
+    assert [one["run"] for one in shown["outcomes"]] == ["r1", "r2"]
+    done = ended(site, site.post("bulk", preview=shown["id"], dry_run=False)["id"])
+    assert (done["state"], done["ended"], done["rest"]) == ("done", 2, 0)
+    assert site.inline.rival.state("r2").status == "cancelled"
+    assert site.ask("POST", "bulk", json={"rest_of": done["id"]}).status_code == 409
+
+
+def test_another_process_of_the_dashboard_shows_a_bulk_action_with_its_outcomes(site: Site) -> None:
+    site.inline.define("waits", wait_event_step("t", name="b"))
+    ids = [run(site, "waits", {}, f"r{n}") for n in range(2)]
+    shown = ended(site, site.post("bulk", verb="cancel", runs=ids, dry_run=True)["id"])
+    site.inline.rival.cancel("r1")
+    done = ended(site, site.post("bulk", preview=shown["id"], dry_run=False)["id"])
+    other = Site(site.inline)
+    known = {name: value for name, value in done.items() if name not in ("cost", "started_at", "ended_at")}
+    found = other.get(f"bulk/{done['id']}")
+    assert {name: found[name] for name in known} == known
+    kept = [one["id"] for one in other.get("bulk")["items"]]
+    assert kept == [done["id"]], "previews are of the process that made them"
+    assert other.ask("GET", f"bulk/{shown['id']}").status_code == 404
+    other.close()
+
+
+def test_the_oldest_bulk_actions_go_with_their_outcomes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_records, "KEPT", 2)
+    site.inline.define("waits", wait_event_step("t", name="b"))
+    made = []
+    for number in range(4):
+        shown = ended(site, site.post("bulk", verb="cancel", runs=[run(site, "waits", {}, f"r{number}")])["id"])
+        made.append(ended(site, site.post("bulk", preview=shown["id"], dry_run=False)["id"])["id"])
+    with site.inline.rival.database.transaction() as connection:
+        kept = connection.execute(select(fleet_tables.bulks.c.id)).scalars().all()
+        outcomes = connection.execute(select(fleet_tables.bulk_outcomes.c.bulk_id)).scalars().all()
+    assert sorted(kept) == sorted(outcomes) == sorted(made[-2:])

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome
 from rival_client.sql.audit import write_audit
+from rival_client.sql.bulk_records import KEPT
 from rival_client.sql.run_search import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.api.session import ADMINS_BULK, OPERATORS_BULK
@@ -23,7 +24,8 @@ _BY_PATH = {path: verb for verb, path in VERBS.items()}
 
 
 class BulkOrder(Form):
-    """A preview, with `dry_run`; or, with its id as `preview`, the same for real."""
+    """A preview, with `dry_run`; or, with its id as `preview`, the same for real. With `rest_of` a preview of what an
+    action that was stopped or interrupted has left."""
 
     verb: Literal["retry", "rewind", "skip", "set-result", "pause", "resume", "cancel"] | None = None
     runs: list[str] | None = Field(default=None, max_length=ADMINS_BULK)
@@ -34,6 +36,7 @@ class BulkOrder(Form):
     limit: int = Field(default=OPERATORS_BULK, ge=1, le=ADMINS_BULK)
     dry_run: bool = True
     preview: str | None = None
+    rest_of: str | None = None
 
 
 def begin(call: Call) -> Answer:
@@ -44,6 +47,8 @@ def begin(call: Call) -> Answer:
             raise Refused(422, "InvalidArgument", "Give the id of a preview that has ended, and `dry_run: false`.")
         action = _action(call, shown.verb, shown.order, dry_run=False, preview=shown.id)
         return _begun(call, action, shown.run_ids)
+    if order.rest_of is not None:
+        return _rest(call, _found(call, order.rest_of))
     if not order.dry_run:
         raise Refused(422, "InvalidArgument", "Look at a preview first: `dry_run: true`, then its id as `preview`.")
     if order.verb is None or (order.runs is None) == (order.filter is None):
@@ -52,6 +57,16 @@ def begin(call: Call) -> Answer:
     given = order.model_dump(include={"step", "result", "reason", "limit", "runs"})
     given["filter"] = order.filter.model_dump(exclude_none=True) if order.filter else None
     return _begun(call, _action(call, _BY_PATH[order.verb], given, dry_run=True), chosen)
+
+
+def _rest(call: Call, done: BulkAction) -> Answer:
+    if done.dry_run or done.state == "running":
+        raise Refused(409, "NotPossible", "Only an action that has ended before its last run has a rest.")
+    runs = call.board.bulks.rest_of(done)
+    if not runs:
+        raise Refused(409, "NotPossible", "Each of its runs has an outcome.")
+    given = {**done.order, "filter": None, "runs": runs, "limit": max(1, len(runs))}
+    return _begun(call, _action(call, done.verb, given, dry_run=True), runs)
 
 
 def _action(call: Call, verb: str, order: dict[str, Any], *, dry_run: bool, preview: str | None = None) -> BulkAction:
@@ -92,6 +107,7 @@ def _begun(call: Call, action: BulkAction, chosen: RunFilter | Sequence[str]) ->
     if size > OPERATORS_BULK and not call.board.may(call.who, "admin"):
         raise Refused(403, "Forbidden", f"More than {OPERATORS_BULK} runs at once need the role admin.")
     action.total = None if isinstance(chosen, RunFilter) else size
+    action.runs = None if isinstance(chosen, RunFilter) else list(chosen)
 
     def act(on_outcome: Callable[[BulkOutcome], None]) -> Bulk:
         order = action.order
@@ -115,12 +131,12 @@ def _begun(call: Call, action: BulkAction, chosen: RunFilter | Sequence[str]) ->
 
 
 def _audit(call: Call, action: BulkAction) -> None:
-    """Its page goes with this process; this stays, and the history of each run has its part."""
-    changed = len(action.run_ids)
+    """Stays longer than the action; the history of each run has its part."""
+    changed = action.ended - action.refused
     # Without values of users, which nothing would hide there.
     chosen = {name: one for name, one in (action.order["filter"] or {}).items() if name not in ("input", "result")}
     about = {"verb": action.verb, "filter": chosen or None, "reason": action.order["reason"]}
-    counts = {"changed": changed, "refused": len(action.outcomes) - changed, "of": action.total}
+    counts = {"changed": changed, "refused": action.refused, "of": action.total}
     with call.board.rival.database.transaction() as connection:
         write_audit(connection, action.by, "bulk", f"bulk:{action.id}", **about, **counts)
 
@@ -128,7 +144,8 @@ def _audit(call: Call, action: BulkAction) -> None:
 def _found(call: Call, action_id: str) -> BulkAction:
     found = call.board.bulks.get(action_id)
     if found is None:
-        raise Refused(404, "NotFound", f"Unknown bulk action {action_id!r}: a restart drops them.")
+        kept = f"a restart of the dashboard drops previews; of others the newest {KEPT} are kept"
+        raise Refused(404, "NotFound", f"Unknown bulk action {action_id!r}: {kept}.")
     return found
 
 
@@ -143,6 +160,8 @@ def list_(call: Call) -> dict[str, Any]:
 def stop(call: Call) -> dict[str, Any]:
     """After the run that it is at."""
     found = _found(call, call.names["bulk_id"])
+    if call.board.bulks.own(found.id) is None and found.state == "running":
+        raise Refused(409, "NotPossible", "Another process of the dashboard does it: stop that one.")
     found.is_stopping = True
     return found.view(outcomes=False)
 

@@ -6,6 +6,7 @@ that was cut goes on where it was. The thread runs while there is a viewer.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import secrets
 import threading
@@ -19,6 +20,7 @@ from rival_client.db.read_only import Cost, counted
 from rival_client.errors import RivalError
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.live_polls import Polls
+from rival_workers.dashboard.values import moment
 
 log = logging.getLogger("rival.dashboard")
 
@@ -92,6 +94,8 @@ class Hub:
         self._epoch = secrets.token_hex(4)
         self._cost, self._cost_since = Cost(), time.monotonic()
         self.rounds = 0
+        #: Since when rounds fail; None: the last one has succeeded.
+        self.outage: str | None = None
         self.is_closed = False
         self.viewers = 0
 
@@ -139,18 +143,31 @@ class Hub:
     def _run(self) -> None:
         while not self.is_closed:
             began = self._last
-            try:
-                self.poll_once()
-            except RivalError as error:
-                log.warning("live updates: %s", error)
-            except Exception:
-                log.exception("live updates failed; the next round follows")
+            self.try_once()
             with self._lock:
                 if not self._interest:
                     self._thread = None
                     return
             self._wake.wait(BUSY if self._last != began else QUIET)
             self._wake.clear()
+
+    def try_once(self) -> None:
+        """One round. Viewers get an event when rounds begin to fail, and one when they succeed again."""
+        try:
+            self.poll_once()
+        except Exception as error:
+            if not isinstance(error, RivalError):
+                log.exception("live updates failed; the next round follows")
+            elif self.outage is None:
+                log.warning("live updates: %s", error)
+            self._set_outage(self.outage or moment(dt.datetime.now(dt.UTC)))
+        else:
+            self._set_outage(None)
+
+    def _set_outage(self, since: str | None) -> None:
+        if since != self.outage:
+            self.outage = since
+            self._add("outage", "", {"since": since})
 
     def poll_once(self) -> None:
         """One round: what viewers are interested in, with a number of statements that does not depend on theirs."""

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import event, text
 
 from rival_client.db.database import Database
+from rival_client.errors import DatabaseUnavailable
 from rival_workers import for_each, step, wait_event_step
 from rival_workers.dashboard.hub import Hub, Watch
 from tests.support.dashboard import Site
@@ -144,6 +145,40 @@ def test_an_entry_that_becomes_visible_late_is_not_missed(request: pytest.Fixtur
         site.close()
         inline.process.executor.stop()
         inline.process.close()
+
+
+def test_viewers_hear_of_an_outage_of_the_database_and_of_its_end(
+    site: Site, hub: HandDriven, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(site, "r")
+    watch = Watch(runs=frozenset({"r"}))
+    hub.look(watch)
+    hub.try_once()
+    begin, position = hub.since(0, watch)
+    assert "outage" not in [one.kind for one in begin]
+    reading = site.board.database.snapshot
+    monkeypatch.setattr(site.board.database, "snapshot", Down)
+    for _ in range(3):
+        hub.try_once()
+    [down], position = hub.since(position, watch)
+    assert (down.kind, down.data) == ("outage", {"since": hub.outage})
+    assert len([one for one in caplog.records if "does not answer" in one.message]) == 1
+    monkeypatch.setattr(site.board.database, "snapshot", reading)
+    answer(site, "r")
+    hub.try_once()
+    found, _ = hub.since(position, watch)
+    assert found[-1].kind == "outage"
+    assert found[-1].data == {"since": None}
+    assert ("c", "completed") in [(path, status) for path, _, status in changes(found)]
+
+
+class Down:
+    """A database that cannot be reached."""
+
+    def __enter__(self) -> None:
+        raise DatabaseUnavailable("The database does not answer.")
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 def test_very_many_changes_are_one_request_to_read_the_run_again(site: Site, hub: HandDriven) -> None:

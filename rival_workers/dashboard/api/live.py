@@ -69,7 +69,7 @@ def _wait_for(hub: Hub, rounds: int) -> None:
 
 
 def _hello(hub: Hub) -> dict[str, Any]:
-    about = {"cursor": hub.cursor, "interval": BUSY, "viewers": hub.viewers}
+    about = {"cursor": hub.cursor, "interval": BUSY, "viewers": hub.viewers, "outage": hub.outage}
     return {"event": "hello", "id": hub.cursor, "data": about}
 
 

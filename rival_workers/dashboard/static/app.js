@@ -2,7 +2,7 @@
 import { html, render, signal, useEffect, useState, Sign, Button, Loading, Problem, notice, tick } from "./ui.js";
 import { me, cost, offline, loadMe, post, remove, countCost } from "./api.js";
 import { path, place, go } from "./router.js";
-import { link, viewers, startLive, watch } from "./live.js";
+import { link, outage, viewers, startLive, watch } from "./live.js";
 import { useKeys } from "./keys.js";
 import { warnings, footKeys, countWarnings } from "./frame.js";
 import { plural, time } from "./format.js";
@@ -56,6 +56,7 @@ function Page() {
 function Live() {
   void tick.value;
   if (offline.value) return html`<span class="live off" role="status"><span>offline, as of ${time(offline.value)}</span></span>`;
+  if (outage.value) return html`<span class="live off" role="status"><span>the database does not answer, as of ${time(outage.value)}</span></span>`;
   const { state } = link.value;
   const text = { begin: "connecting", live: "live", poll: "asking every 2 s", off: "not live" }[state];
   return html`<span class=${`live ${state}`} role="status"><span>${text}</span></span>`;

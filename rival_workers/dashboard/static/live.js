@@ -5,6 +5,8 @@ import { get, me } from "./api.js";
 
 /** How the page hears of changes: "begin", "live", "poll", "off". `since`: when the last thing was heard. */
 export const link = signal({ state: "begin", since: null });
+/** Since when the server cannot read the database; null: it can. */
+export const outage = signal(null);
 /** What all viewers together cost the database. */
 export const viewers = signal(null);
 
@@ -93,7 +95,7 @@ function connect() {
   open(query);
 }
 
-const EVENTS = ["hello", "steps", "run", "progress", "logs", "list", "counts", "fleet", "bulk", "cost", "reset", "bye"];
+const EVENTS = ["hello", "steps", "run", "progress", "logs", "list", "counts", "fleet", "bulk", "cost", "outage", "reset", "bye"];
 
 /** The query of the last stream that was opened. */
 let heard = "";
@@ -171,9 +173,12 @@ async function poll() {
 
 function deliver(name, data) {
   if (name === "cost") viewers.value = data;
-  if (name === "hello") link.value = { state: "live", since: Date.now() };
+  if (name === "hello") { link.value = { state: "live", since: Date.now() }; outage.value = data.outage; }
+  if (name === "outage") outage.value = data.since;
+  // What was asked for meanwhile has failed.
+  const again = name === "reset" || (name === "outage" && !data.since);
   for (const one of [...watching.values()]) {
-    if (name === "reset") one.again();
+    if (again) one.again();
     else one.hear(name, data);
   }
 }

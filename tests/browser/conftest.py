@@ -233,4 +233,4 @@ def pictures() -> Path | None:
 
 
 def wait_for_status(site: Site, run_id: str, status: str) -> None:
-    wait_until(lambda: site.status(run_id) == status, timeout=30, what=f"{run_id} is {status}")
+    wait_until(lambda: site.status(run_id) == status, timeout=90, what=f"{run_id} is {status}")

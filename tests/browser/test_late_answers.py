@@ -2,36 +2,62 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, Route, expect
+import re
 
-from tests.browser.conftest import OpenPage, Site, follow, wait_for_status
+from playwright.sync_api import APIResponse, Page, Route, expect
+
+from tests.browser.conftest import PATIENCE, OpenPage, Site, follow, wait_for_status
+from tests.support.workers import wait_until
 
 #: Two frames: by then the page has drawn what it has.
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 class Held:
-    """Holds the first answer to requests of a kind back; others pass."""
+    """Holds the first answer to requests of a kind back; others pass. `asked`: the server has made the answer already,
+    else it makes it when it is released."""
 
-    def __init__(self, page: Page, pattern: str) -> None:
-        self._page = page
-        self._held: list[Route] = []
+    def __init__(self, page: Page, pattern: str, *, asked: bool = False) -> None:
+        self._page, self._asked = page, asked
+        self._held: list[tuple[Route, APIResponse | None]] = []
+        self._seen = 0
         page.route(pattern, self._take)
 
     def _take(self, route: Route) -> None:
-        self._held.append(route) if not self._held else route.continue_()
+        self._seen += 1
+        if self._seen > 1:
+            route.continue_()
+            return
+        self._held.append((route, route.fetch() if self._asked else None))
 
     def wait(self) -> None:
-        while not self._held:
+        def is_held() -> bool:
             self._page.wait_for_timeout(10)
+            return bool(self._held)
+
+        wait_until(is_held, timeout=PATIENCE / 1000, what="the request is there")
 
     def release(self) -> None:
-        [route] = self._held
+        [(route, made)] = self._held
         url = route.request.url
         with self._page.expect_response(lambda answer: answer.url == url) as late:
-            route.continue_()
+            route.continue_() if made is None else route.fulfill(response=made)
         late.value.finished()
         self._page.evaluate(DRAWN)
+
+
+def test_of_the_time_before_a_newer_run(open_page: OpenPage, site: Site) -> None:
+    page = open_page("runs?workflow=expense")
+    page.locator("tbody tr").first.wait_for()
+    page.get_by_role("status").filter(has_text="live").wait_for()
+    answer = Held(page, "**/api/v1/runs?*first=*", asked=True)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    answer.wait()
+    site.start("expense", "newer-than-the-answer", number="300", amount=1)
+    hint = page.get_by_role("button", name=re.compile("newer run"))
+    expect(hint).to_be_visible()
+    answer.release()
+    expect(hint).to_be_visible()
 
 
 def test_of_another_moment(open_page: OpenPage, site: Site) -> None:

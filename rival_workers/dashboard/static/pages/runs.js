@@ -160,12 +160,19 @@ function useRuns(asked, after) {
   const key = JSON.stringify(asked) + after;
   const take = useAnswers([key]);
   // What the stream has said while an answer was on its way: the answer may be older.
-  const heard = useRef(new Map());
+  const heard = useRef({ rows: new Map(), newest: null });
+  const seen = (newest) => {
+    const first = rows.current[0]?.id;
+    const at = first === undefined ? newest.length : newest.indexOf(first);
+    if (at > 0 && rows.current.length === 0) load();
+    else setNewer(at < 0 ? newest.length : at);
+  };
   const read = (more) => {
-    heard.current = new Map();
+    heard.current = { rows: new Map(), newest: null };
     return take(get("runs", { ...asked, after, limit: 50, ...more }), (answer) => {
-      rows.current = answer.items.map((run) => ({ ...run, ...heard.current.get(run.id) }));
+      rows.current = answer.items.map((run) => ({ ...run, ...heard.current.rows.get(run.id) }));
       setNewer(answer.newer?.count ?? 0);
+      if (heard.current.newest) seen(heard.current.newest);
       setState({ rows: rows.current, next: answer.next, searched: answer.searched_to, open: answer.open, problem: null });
     }, (problem) => setState((old) => ({ ...old, problem })));
   };
@@ -176,18 +183,12 @@ function useRuns(asked, after) {
   const ids = (state.rows ?? []).map((run) => idInUrl(run.id)).join(",");
   useEffect(() => {
     const filter = new URLSearchParams(Object.keys(asked).length ? asked : { status: ALL }).toString();
-    const seen = (newest) => {
-      const first = rows.current?.[0]?.id;
-      const at = first === undefined ? newest.length : newest.indexOf(first);
-      if (at > 0 && rows.current?.length === 0) load();
-      else setNewer(at < 0 ? newest.length : at);
-    };
     const stop = watch({ counts: 1, ...(ids ? { rows: ids } : {}), ...(after || asked.q ? {} : { list: filter }) }, {
       again,
       hear(name, data) {
         if (name === "counts") counts.value = data;
-        else if (name === "run") { heard.current.set(data.run.id, data.run); setState((old) => ({ ...old, rows: old.rows?.map((run) => (run.id === data.run.id ? { ...run, ...data.run } : run)) ?? null })); }
-        else if (name === "list" && data.list === filter && rows.current) seen(data.newest);
+        else if (name === "run") { heard.current.rows.set(data.run.id, data.run); setState((old) => ({ ...old, rows: old.rows?.map((run) => (run.id === data.run.id ? { ...run, ...data.run } : run)) ?? null })); }
+        else if (name === "list" && data.list === filter) { heard.current.newest = data.newest; if (rows.current) seen(data.newest); }
       },
     });
     return stop;

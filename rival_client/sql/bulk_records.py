@@ -4,7 +4,7 @@ the process that does them ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -43,25 +43,26 @@ def end_bulk(connection: Connection, bulk_id: str, state: str, error: str | None
     connection.execute(update(bulks).where(bulks.c.id == bulk_id, bulks.c.state == "running").values(**how))
 
 
-def read_bulk(connection: Connection, bulk_id: str) -> Mapping[str, Any] | None:
+def read_bulk(connection: Connection, bulk_id: str) -> dict[str, Any] | None:
     """With `is_silent`: whether its process counts as ended."""
     silent = (bulks.c.beat_at < after(-SILENT)).label("is_silent")
-    return connection.execute(select(bulks, silent).where(bulks.c.id == bulk_id)).mappings().one_or_none()
+    found = connection.execute(select(bulks, silent).where(bulks.c.id == bulk_id)).mappings().one_or_none()
+    return None if found is None else {**found}
 
 
-def newest_bulks(connection: Connection, limit: int = KEPT) -> Sequence[Mapping[str, Any]]:
+def newest_bulks(connection: Connection, limit: int = KEPT) -> list[dict[str, Any]]:
     """The newest first, without what is large."""
     silent = (bulks.c.beat_at < after(-SILENT)).label("is_silent")
     columns = [column for column in bulks.columns if column.name not in _LARGE]
     newest = select(*columns, silent).order_by(bulks.c.started_at.desc(), bulks.c.id.desc())
-    return connection.execute(newest.limit(limit)).mappings().all()
+    return [{**row} for row in connection.execute(newest.limit(limit)).mappings()]
 
 
-def read_outcomes(connection: Connection, bulk_id: str, limit: int) -> Sequence[Mapping[str, Any]]:
+def read_outcomes(connection: Connection, bulk_id: str, limit: int) -> list[dict[str, Any]]:
     """The first ones, in the order in which they came."""
     columns = [column for column in bulk_outcomes.columns if column.name not in ("bulk_id", "number")]
     found = select(*columns).where(bulk_outcomes.c.bulk_id == bulk_id).order_by(bulk_outcomes.c.number)
-    return connection.execute(found.limit(limit)).mappings().all()
+    return [{**row} for row in connection.execute(found.limit(limit)).mappings()]
 
 
 def runs_with_outcome(connection: Connection, bulk_id: str) -> set[str]:

@@ -79,7 +79,7 @@ def link_to(dashboard: str) -> None:
     from tornado.web import authenticated, url
 
     class TaskOrRunView(TaskView):  # type: ignore[misc]
-        @authenticated  # type: ignore[untyped-decorator]
+        @authenticated
         def get(self, task_id: str) -> Any:
             if get_task_by_id(self.application.events, task_id) is None:
                 return self.redirect(run_url(dashboard, task_id))

@@ -134,10 +134,18 @@ def _shell(files: StaticFiles, board: Board) -> Endpoint:
         if page == "api" or page.startswith(("api/", "static/")):
             return problem_response(Refused(404, "NotFound", "The API does not have this resource."))
         base = request.scope.get("root_path", "") + "/"
-        who = board.sessions.identify(request.scope, request.headers, request.cookies)
-        return Response(files.shell(base, page, is_known=who is not None), media_type="text/html; charset=utf-8")
+        content = files.shell(base, page, is_known=_is_known(board, request))
+        return Response(content, media_type="text/html; charset=utf-8")
 
     return shell
+
+
+def _is_known(board: Board, request: Request) -> bool:
+    """A hint only: each request of the page is checked by itself, and says what is wrong with the login."""
+    try:
+        return board.sessions.identify(request.scope, request.headers, request.cookies) is not None
+    except Exception:
+        return False
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

@@ -138,7 +138,7 @@ class Bulks:
             if row is None:
                 return None
             found = _from_row(row)
-            found.outcomes = [dict(one) for one in bulk_records.read_outcomes(connection, action_id, SHOWN)]
+            found.outcomes = bulk_records.read_outcomes(connection, action_id, SHOWN)
         return found
 
     def newest(self) -> list[BulkAction]:
@@ -163,10 +163,9 @@ class Bulks:
 
     def begin(self, action: BulkAction, call: Callable[[Callable[[BulkOutcome], None]], Bulk]) -> BulkAction:
         if not action.dry_run:
-            about = {"runs": action.runs, "total": action.total, "given": action.order, "commands": action.commands}
-            about["preview"] = action.preview
+            about = {name: getattr(action, name) for name in ("runs", "total", "commands", "preview")}
             with self._database.transaction() as connection:
-                bulk_records.begin_bulk(connection, action.id, action.verb, action.by, **about)
+                bulk_records.begin_bulk(connection, action.id, action.verb, action.by, given=action.order, **about)
         with self._lock:
             self._actions[action.id] = action
             for old in [one.id for one in self._actions.values() if one.state != "running"][: -bulk_records.KEPT]:

@@ -69,8 +69,8 @@ class StaticFiles:
         return sorted(path for path in self._directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
     def _stamp(self) -> Stamp:
-        """Changes when a file does: in a checkout they are edited while the server runs. A page asks for dozens of files,
-        so that they are not looked at each time."""
+        """Changes when a file does: in a checkout they are edited while the server runs. A page asks for dozens of
+        files, so that they are not looked at each time."""
         at, stamp = self._seen
         if time.monotonic() - at > LOOK_AFTER:
             stats = ((path, path.stat()) for path in self._paths())
@@ -87,7 +87,7 @@ class StaticFiles:
 
 
 def modules_of(files: Mapping[str, StaticFile], page: str) -> list[str]:
-    """The modules that a page needs, all of which a browser can load at once; else it finds them one level at a time."""
+    """The modules that a page needs: named in the shell, they are loaded at once, not one level of imports."""
     if APPLICATION not in files:
         return []
     pages = _PAGE.findall(files[APPLICATION].content.decode())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import runpy
 import socket
 import sys
 from typing import Any
@@ -90,14 +91,12 @@ def link_to(dashboard: str) -> None:
 
 
 def serve() -> None:
-    """Flower, with the arguments of this process."""
-    from celery.__main__ import main
-
-    dashboard = WorkerSettings.from_env(os.environ).dashboard_url
+    """Runs `python -m celery flower` in this process, with its arguments."""
+    dashboard = WorkerSettings.from_env().dashboard_url
     if dashboard is not None:
         link_to(dashboard)
     sys.argv = ["celery", "flower", *sys.argv[1:]]
-    main()
+    runpy.run_module("celery", run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import redis
 
+from rival_client.forks import forget_after_fork
+
 #: A frozen broker costs a publisher at most these seconds.
 REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1}
 #: Commands whose replies are read later, at most.
@@ -40,6 +42,14 @@ class Sender(Generic[T]):
         self._unread: deque[tuple[float, Sequence[T]]] = deque()
         # At the end of the process, too: the end of a connection with unread replies discards what was sent last.
         self._finish = weakref.finalize(self, _read_all, self._unread, self._opened)
+        self._inherited: list[Any] = []
+        forget_after_fork(self)
+
+    def forget_connections(self) -> None:
+        self._lock = threading.Lock()
+        self._inherited += self._opened
+        self._opened.clear()
+        self._unread.clear()
 
     def send(self, commands: Sequence[tuple[tuple[Any, ...], Sequence[T]]]) -> None:
         """RedisError: these commands, or earlier ones, may not have arrived. `take_lost` returns their values."""
@@ -107,6 +117,12 @@ class Subscriptions:
     def __init__(self, url: str) -> None:
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
         self._idle: deque[redis.client.PubSub] = deque()
+        self._inherited: list[redis.client.PubSub] = []
+        forget_after_fork(self)
+
+    def forget_connections(self) -> None:
+        self._inherited += self._idle
+        self._idle.clear()
 
     def open(self, channel: str) -> redis.client.PubSub:
         """Subscribed when it returns: from here on nothing is missed."""

@@ -598,6 +598,23 @@ def test_a_run_that_other_code_has_started_is_found_by_its_id(lab: Lab) -> None:
 # -- runs without an end ----------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(30)
+def test_a_paused_run_that_has_become_due_never_ends_and_holds_up_no_other(rival_lab: Lab) -> None:
+    rival_lab.register(create_workflow("naps").delay("nap", seconds=5))
+    rival_lab.register(create_workflow("waits").wait_event("event", "never"))
+    paused, waits = rival_lab.start("naps"), rival_lab.start("waits")
+    rival_lab.advance(1)
+    rival_lab.rival.pause(paused.run_id)
+    rival_lab.advance(3600)
+    for run in (paused, waits):
+        with pytest.raises(NeverEnds, match="Nothing is due"):
+            run.finish()
+    rival_lab.rival.resume(paused.run_id)
+    paused.finish()
+    assert paused.status == "completed"
+
+
+
 def test_a_run_that_waits_for_nothing_is_shown_and_not_waited_for(lab: Lab) -> None:
     lab.register([charge, Sleep("nap", 60)], name="w")
     run = lab.start("w")

@@ -23,9 +23,12 @@ _ANYTHING_DUE = select(
     version_number().label("rules"),
 )
 
+#: Of what is paused, only limits of time come to pass.
+_GOES_ON = or_(runs.c.paused_at.is_(None), runs.c.deadline_at.is_not(None))
+_STEP_GOES_ON = or_(~steps.c.paused, steps.c.timeout_at.is_not(None), steps.c.deadline_at.is_not(None))
 _NEXT_DUE = select(
-    select(func.min(runs.c.ring_at)).scalar_subquery().label("of_runs"),
-    select(func.min(steps.c.ring_at)).scalar_subquery().label("of_steps"),
+    select(func.min(runs.c.ring_at)).where(_GOES_ON).scalar_subquery().label("of_runs"),
+    select(func.min(steps.c.ring_at)).where(_STEP_GOES_ON).scalar_subquery().label("of_steps"),
     select(func.min(tickets.c.ring_at)).scalar_subquery().label("of_tickets"),
     select(func.min(schedules.c.next_at)).where(schedules.c.error.is_(None)).scalar_subquery().label("of_schedules"),
     now().label("now"),

@@ -614,7 +614,6 @@ def test_a_paused_run_that_has_become_due_never_ends_and_holds_up_no_other(rival
     assert paused.status == "completed"
 
 
-
 def test_a_run_that_waits_for_nothing_is_shown_and_not_waited_for(lab: Lab) -> None:
     lab.register([charge, Sleep("nap", 60)], name="w")
     run = lab.start("w")

@@ -24,7 +24,7 @@ from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
 from rival_client.errors import WaitTimeout
-from rival_client.forks import forget_after_fork
+from rival_client.forks import drop_after_fork
 from rival_client.model import arguments
 from rival_client.model.arguments import HasName
 from rival_client.model.inputs import batched, named_run, run_ids_for
@@ -69,12 +69,12 @@ class AsyncRival(
         self.settings = self._rival.settings
         self._run_ends = AsyncRunEndNotifier(self.settings.broker_url, self.settings.key_prefix)
         self._open_threads()
-        forget_after_fork(self)
+        drop_after_fork(self)
 
     def _open_threads(self) -> None:
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="rival-client")
 
-    def forget_connections(self) -> None:
+    def drop_connections(self) -> None:
         """A fork copies no thread."""
         self._open_threads()
 

@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+
+_METHODS: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
-class HasConnections(Protocol):
-    def drop_connections(self) -> None:
-        """In the child: leave the parent's connections alone, and its threads and locks, which are not there."""
+def call_after_fork(method: Callable[[], None]) -> None:
+    """In the child. The method leaves the connections of the parent alone, and replaces threads and locks, since a fork
+    copies no thread."""
+    _METHODS.add(weakref.WeakMethod(method, _METHODS.discard))
 
 
-_ALL: weakref.WeakSet[HasConnections] = weakref.WeakSet()
-
-
-def drop_after_fork(owner: HasConnections) -> None:
-    _ALL.add(owner)
-
-
-def _drop_all() -> None:
-    for owner in list(_ALL):
-        owner.drop_connections()
+def _call_all() -> None:
+    for found in [method() for method in _METHODS]:
+        if found is not None:
+            found()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_drop_all)
+    os.register_at_fork(after_in_child=_call_all)

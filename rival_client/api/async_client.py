@@ -24,7 +24,7 @@ from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
 from rival_client.db import caller_tx
 from rival_client.errors import WaitTimeout
-from rival_client.forks import drop_after_fork
+from rival_client.forks import call_after_fork
 from rival_client.model import arguments
 from rival_client.model.arguments import HasName
 from rival_client.model.inputs import batched, named_run, run_ids_for
@@ -69,14 +69,10 @@ class AsyncRival(
         self.settings = self._rival.settings
         self._run_ends = AsyncRunEndNotifier(self.settings.broker_url, self.settings.key_prefix)
         self._open_threads()
-        drop_after_fork(self)
+        call_after_fork(self._open_threads)
 
     def _open_threads(self) -> None:
         self._threads = ThreadPoolExecutor(self.THREADS, thread_name_prefix="rival-client")
-
-    def drop_connections(self) -> None:
-        """A fork copies no thread."""
-        self._open_threads()
 
     async def run(
         self,

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import redis
 
-from rival_client.forks import drop_after_fork
+from rival_client.forks import call_after_fork
 
 #: A frozen broker costs a publisher at most these seconds.
 REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1}
@@ -43,9 +43,9 @@ class Sender(Generic[T]):
         # At the end of the process, too: the end of a connection with unread replies discards what was sent last.
         self._finish = weakref.finalize(self, _read_all, self._unread, self._opened)
         self._inherited: list[Any] = []
-        drop_after_fork(self)
+        call_after_fork(self._drop_connections)
 
-    def drop_connections(self) -> None:
+    def _drop_connections(self) -> None:
         self._lock = threading.Lock()
         self._inherited += self._opened
         self._opened.clear()
@@ -118,9 +118,9 @@ class Subscriptions:
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
         self._idle: deque[redis.client.PubSub] = deque()
         self._inherited: list[redis.client.PubSub] = []
-        drop_after_fork(self)
+        call_after_fork(self._drop_connections)
 
-    def drop_connections(self) -> None:
+    def _drop_connections(self) -> None:
         self._inherited += self._idle
         self._idle.clear()
 

@@ -18,7 +18,7 @@ from sqlalchemy.util import LRUCache
 
 from rival_client.db.database_errors import repeat_conflicts, translated
 from rival_client.errors import ConfigurationError
-from rival_client.forks import drop_after_fork
+from rival_client.forks import call_after_fork
 from rival_client.model.json_match import is_held
 from rival_client.model.masking import masked
 from rival_client.model.payload import serialise
@@ -76,9 +76,9 @@ class Database:
         if not self.is_postgres:
             _prepare_sqlite(self.engine, clock, durable)
         self._inherited: list[Any] = []
-        drop_after_fork(self)
+        call_after_fork(self._drop_connections)
 
-    def drop_connections(self) -> None:
+    def _drop_connections(self) -> None:
         self._inherited.append(self.engine.pool)
         self.engine.dispose(close=False)
 

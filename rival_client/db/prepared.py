@@ -22,7 +22,7 @@ from psycopg import generators, pq, waiting
 
 from rival_client.db.database import LIBPQ_OPTIONS, libpq_url
 from rival_client.db.database_errors import repeat_conflicts, translated
-from rival_client.forks import drop_after_fork
+from rival_client.forks import call_after_fork
 
 #: A thread that waits for an answer checks for a stop of the process at this interval, in seconds.
 WAIT_INTERVAL = 0.1
@@ -83,9 +83,9 @@ class PreparedPool:
         self._idle: deque[_Line] = deque()
         self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
         self._inherited: list[_Line] = []
-        drop_after_fork(self)
+        call_after_fork(self._drop_connections)
 
-    def drop_connections(self) -> None:
+    def _drop_connections(self) -> None:
         self._inherited += self._idle
         self._idle.clear()
         self._all.clear()

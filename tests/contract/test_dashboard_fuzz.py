@@ -194,5 +194,5 @@ def test_no_request_makes_the_api_fail(site: Site, role: str) -> None:
     assert fuzzer.problems[:5] == []
     assert len(fuzzer.statuses) == len(TABLE)
     done = {name for name, statuses in fuzzer.statuses.items() if any(status < 300 for status in statuses)}
-    # Some need several values that fit together.
-    assert role != "admin" or len(done) > 0.8 * len(TABLE), sorted(set(fuzzer.statuses) - done)
+    # Some need several values that fit together. By chance it is about four of five.
+    assert role != "admin" or len(done) > 0.7 * len(TABLE), sorted(set(fuzzer.statuses) - done)

@@ -127,6 +127,34 @@ def test_a_slow_step_does_not_delay_other_runs(inline: Inline, make: Callable[..
         assert inline.rival.result(f"slow-{number}").status == "completed"
 
 
+def test_a_commit_that_is_made_alone_delays_no_other_run(
+    inline: Inline, make: Callable[..., Hand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: the thread that notices slow steps does not run here."""
+    commits, others_ended, begin_run = threading.Event(), threading.Event(), inline.store.begin_run
+
+    def begins(run_id: str, *args: Any, **how: Any) -> Any:
+        if run_id == "alone":
+            commits.set()
+            assert others_ended.wait(15)
+        return begin_run(run_id, *args, **how)
+
+    monkeypatch.setattr(inline.store, "begin_run", begins)
+    inline.define("limited", step(lambda: 1, name="a", concurrency_limit=5))
+    inline.define("quick", step(lambda: 2, name="a"))
+    hand = make(2)
+    for thread in hand.threads:
+        thread.start()
+    wait_until(lambda: len(hand.scheduler._threads) == 2 and hand.scheduler._active == 0, 10, "idle threads")
+    hand.add("limited", "alone")
+    assert commits.wait(10)
+    hand.add("quick", "one", "two")
+    wait_until(lambda: hand.scheduler.in_hand == 1, 10, "the end of the others")
+    others_ended.set()
+    hand.wait_empty()
+    assert statuses(inline, ["alone", "one", "two"]) == {"completed": 3}
+
+
 def test_as_many_slow_steps_as_threads_run_at_the_same_time(inline: Inline, make: Callable[..., Hand]) -> None:
     together = threading.Barrier(4)
     inline.define("w", step(lambda: together.wait(15), name="a"))

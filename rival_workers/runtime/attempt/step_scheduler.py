@@ -154,7 +154,7 @@ class StepScheduler:
         if not self._watch_needed.is_set():
             self._watch_needed.set()
         try:
-            if not self._continue(run):
+            if not self._continue(run, own):
                 self._leave()
         finally:
             with self._lock:
@@ -174,18 +174,18 @@ class StepScheduler:
         if self._ready or self._waiting:
             self._wake()
 
-    def _continue(self, run: RunInHand) -> bool:
+    def _continue(self, run: RunInHand, own: SchedulerThread) -> bool:
         """Run until the next commit that others can join. False: the run has left."""
         try:
             if run.answer is ALONE and run.commit is not None:
-                commit = self._alone(run.commits, run.commit)
+                commit = self._alone(run.commits, run.commit, own)
             elif run.error is not None:
                 error, run.error = run.error, None
                 commit = run.commits.throw(error)
             else:
                 commit = run.commits.send(run.answer)
             while not self._store.can_group(commit):
-                commit = self._alone(run.commits, commit)
+                commit = self._alone(run.commits, commit, own)
         except StopIteration:
             return False
         except DatabaseError as error:
@@ -199,7 +199,10 @@ class StepScheduler:
         self._waiting.append(run)
         return True
 
-    def _alone(self, commits: Commits[Any], commit: Commit) -> Commit:
+    def _alone(self, commits: Commits[Any], commit: Commit, own: SchedulerThread) -> Commit:
+        # A commit waits for the disk, and other runs do not wait for it: steps with limits make all theirs alone.
+        if own.since is not None:
+            self._mark_slow(own, own.since)
         try:
             answer = commit.apply(self._store)
         except BaseException as error:

@@ -28,7 +28,7 @@ from tests.support.inline import Inline
 PASSWORD = "correct horse battery"
 RANKS = ("none", *ROLES)
 #: How often each operation is tried in a round, and how many rounds an admin has.
-EXAMPLES, ROUNDS = examples(3), 2
+EXAMPLES, ROUNDS = examples(4), 2
 #: What a request may ask about; answers add to it.
 KNOWN: dict[str, list[Any]] = {
     "run_id": ["r", "f", "g"],
@@ -195,4 +195,4 @@ def test_no_request_makes_the_api_fail(site: Site, role: str) -> None:
     assert len(fuzzer.statuses) == len(TABLE)
     done = {name for name, statuses in fuzzer.statuses.items() if any(status < 300 for status in statuses)}
     # Some need several values that fit together. By chance it is about four of five.
-    assert role != "admin" or len(done) > 0.7 * len(TABLE), sorted(set(fuzzer.statuses) - done)
+    assert role != "admin" or len(done) > 0.75 * len(TABLE), sorted(set(fuzzer.statuses) - done)

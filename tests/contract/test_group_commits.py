@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from rival_client.sql.runs import pause_run
 from rival_workers.engine.decisions import End, EndStatus
 from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.interpreter import advance, first
+from rival_workers.engine.nodes import ForEachNode, StepNode
+from rival_workers.engine.plan import Plan
 from rival_workers.store.claim_records import BeginResult, Claim, Expired, FinishResult, NotYet, WorkflowVersion
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
 from rival_workers.store.postgres.store import PostgresStore
@@ -175,6 +178,130 @@ def test_commits_of_another_executor_are_not_made_in_its_name(rows: Stage, store
     assert [answer is ALONE for answer in in_a_group(store, finish("r1"), other)] == [False, True]
 
 
+# -- lanes of one for_each --------------------------------------------------------------------------------
+
+LANES = Plan(nodes=(ForEachNode(type="for_each", name="all", do=(StepNode(name="b"),), concurrency=4), PLAN.nodes[0]))
+
+
+@pytest.fixture
+def lanes(rows: Stage, store: PostgresStore) -> Callable[..., list[FinishStep]]:
+    """Begins a run with four lanes; returns their first ends."""
+
+    def begin_lanes(run_id: str, items: int) -> list[FinishStep]:
+        rows.add_run(run_id)
+        begun = store.begin_run(run_id, 0, first(LANES), claim_for="e1")
+        assert isinstance(begun, BeginResult)
+        given = End("completed", Json("null"), items=tuple(Json(str(n)) for n in range(items)))
+        opens = advance(LANES, "all!items", given, "items")
+        assert store.finish_step(Claim(run_id, "all!items", 1), given, opens, claim_for=None)
+        for number in range(4):
+            assert store.claim_step(Claim(run_id, f"all[{number}]/b", 0), None, "e1")
+        return [lane_end(run_id, number) for number in range(4)]
+
+    return begin_lanes
+
+
+def lane_end(run_id: str, item: int, token: int = 1, end: End = DONE) -> FinishStep:
+    path = f"all[{item}]/b"
+    return FinishStep(Claim(run_id, path, token), end, advance(LANES, path, end, "step"), "e1")
+
+
+def next_items(answers: Sequence[Any]) -> list[str | None]:
+    return [None if one.claimed is None else one.claimed.path for one in answers]
+
+
+def joined(rows: Stage, run_id: str) -> tuple[int, int]:
+    row = rows.step("all", run_id)
+    return row["opened"], row["remaining"]
+
+
+def test_lanes_of_one_run_end_and_take_the_next_items_in_one_statement(
+    rows: Stage, store: PostgresStore, lanes: Callable[..., list[FinishStep]]
+) -> None:
+    ends, others = lanes("r", 20), lanes("s", 20)
+    answers = in_a_group(store, *reversed(ends), others[2])
+    assert next_items(answers) == [*(f"all[{n}]/b" for n in (7, 6, 5, 4)), "all[4]/b"]
+    assert (joined(rows, "r"), joined(rows, "s")) == ((8, 16), (5, 19))
+    for item in range(4):
+        assert rows.step(f"all[{item}]", "r")["status"] == rows.step(f"all[{item}]/b", "r")["status"] == "completed"
+    again = in_a_group(store, *(lane_end("r", item) for item in range(4, 8)))
+    assert next_items(again) == [f"all[{n}]/b" for n in range(8, 12)]
+    with store.database.transaction() as connection:
+        written = text("SELECT path FROM rival_history WHERE run_id = 'r' ORDER BY id DESC LIMIT 12")
+        recorded = list(connection.scalars(written))[::-1]
+    assert recorded[:4] == ["all[4]/b", "all[4]", "all[8]/b", "all[5]/b"]
+
+
+def test_a_lane_that_is_stale_or_cannot_be_stored_leaves_the_others_as_they_are(
+    rows: Stage, store: PostgresStore, lanes: Callable[..., list[FinishStep]]
+) -> None:
+    one, two, three, four = lanes("r", 20)
+    stale = replace(two, claim=replace(two.claim, token=0))
+    answers = in_a_group(store, one, stale, three)
+    assert answers[1] is ALONE
+    assert next_items([answers[0], answers[2]]) == ["all[4]/b", "all[5]/b"]
+    assert (stale.apply(store), joined(rows, "r")) == (None, (6, 18))
+    bad = lane_end("r", 3, end=replace(DONE, result=Json("{not json")))
+    before = rows.everything()
+    assert in_a_group(store, two, bad) == [ALONE, ALONE]
+    assert rows.everything() == before
+    assert next_items([two.apply(store), four.apply(store)]) == ["all[6]/b", "all[7]/b"]
+
+
+def test_the_last_items_go_to_the_first_lanes_and_the_last_lanes_end_the_composite_one_by_one(
+    rows: Stage, store: PostgresStore, lanes: Callable[..., list[FinishStep]]
+) -> None:
+    ends = lanes("r", 6)
+    assert next_items(in_a_group(store, *ends)) == ["all[4]/b", "all[5]/b", None, None]
+    assert joined(rows, "r") == (6, 2)
+    last = [lane_end("r", item) for item in (4, 5)]
+    assert in_a_group(store, *last) == [ALONE, ALONE]
+    assert next_items([one.apply(store) for one in last]) == [None, "a"]
+    assert rows.step("all", "r")["result"] == [{"n": 1}] * 6
+
+
+def test_groups_of_two_processes_share_the_items_of_a_for_each(
+    rows: Stage, store: PostgresStore, lanes: Callable[..., list[FinishStep]]
+) -> None:
+    """Each takes what it is given, and no item is taken twice: the second group waits for the row of the composite."""
+    ends = lanes("r", 60)
+    taken: list[str | None] = []
+
+    def go_on(mine: list[FinishStep]) -> None:
+        for _ in range(10):
+            answers = store.commit_group(mine)
+            alone = [one.apply(store) if answer is ALONE else answer for one, answer in zip(mine, answers, strict=True)]
+            taken.extend(next_items(alone))
+            mine = [lane_end("r", int(re.findall(r"\d+", path)[0])) for path in next_items(alone) if path]
+
+    threads = [threading.Thread(target=go_on, args=(ends[at : at + 2],)) for at in (0, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(taken, key=str) == sorted((f"all[{n}]/b" for n in range(4, 44)), key=str)
+    assert joined(rows, "r") == (44, 20)
+
+
+@pytest.mark.parametrize("what", ["paused", "the composite is locked", "an operator has locked the run"])
+def test_lanes_that_cannot_end_now_are_left_to_the_single_path(
+    rows: Stage, store: PostgresStore, lanes: Callable[..., list[FinishStep]], what: str
+) -> None:
+    ends = lanes("r", 20)
+    before = rows.everything()
+    with store.database.transaction() as other:
+        if what == "paused":
+            with store.database.transaction() as connection:
+                pause_run(connection, "r", "operator")
+            before = rows.everything()
+        elif what == "the composite is locked":
+            other.execute(text("SELECT FROM rival_steps WHERE run_id = 'r' AND path = 'all' FOR UPDATE"))
+        else:
+            other.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('r', 726356))"))
+        assert in_a_group(store, *ends) == [ALONE] * 4
+    assert rows.everything() == before
+
+
 # -- locks ------------------------------------------------------------------------------------------------
 
 
@@ -281,8 +408,9 @@ class GroupWalk(fast_paths.Walk):
     def commit(self, commits: Sequence[Commit]) -> None:
         if not commits:
             return
-        ordered = sorted(commits, key=lambda one: one.run_id if isinstance(one, BeginRun) else one.claim.run_id)
-        ordered.sort(key=lambda one: isinstance(one, FinishStep))
+        ordered = sorted(commits, key=lambda one: (one.run_id, "") if isinstance(one, BeginRun) else one.claim.where)
+        # What a group cannot make comes after it, on both copies.
+        ordered.sort(key=lambda one: (not self.fast.can_group(one), isinstance(one, FinishStep)))
 
         def made(store: SqlStore) -> Any:
             fits = [one for one in ordered if store.can_group(one)]
@@ -306,9 +434,10 @@ class GroupWalk(fast_paths.Walk):
 
     def finish_step(self) -> None:
         running = self.rows(steps.c.status == "running")
-        by_run = {row.run_id: row for row in running if self.can_finish(row)}
-        chosen = self.random.sample(sorted(by_run), min(len(by_run), self.random.randint(1, 6)))
-        self.commit([self.finishing(by_run[run_id]) for run_id in chosen])
+        # Lanes of a run are in one group; of other runs with several steps, one is.
+        found = {(row.run_id, row.path if "[" in row.path else ""): row for row in running if self.can_finish(row)}
+        chosen = self.random.sample(sorted(found), min(len(found), self.random.randint(1, 6)))
+        self.commit([self.finishing(found[place]) for place in chosen])
 
     def can_finish(self, row: Any) -> bool:
         """Not a checkpoint of a flow, and a flow only now and then."""
@@ -350,7 +479,7 @@ def test_a_group_leaves_the_same_rows_as_its_commits_one_by_one(
             connection.exec_driver_sql("; ".join(f"DELETE FROM {name}" for name in tables))
     monkeypatch.setattr(fast_paths, "rows_of", by_run)
     # Most runs have plain steps, which groups take.
-    walk = GroupWalk(grouped, alone, random.Random(seed), [*["steps"] * 12, *fast_paths.PLAIN_PLANS])
+    walk = GroupWalk(grouped, alone, random.Random(seed), [*["steps"] * 12, *["lanes"] * 6, *fast_paths.PLAIN_PLANS])
     for _ in range(8):
         walk.add_run()
     weights = Counter(fast_paths.CALLS_BY_WEIGHT) + Counter(add_run=20, begin_run=30, finish_step=50)

@@ -111,8 +111,18 @@ class Coordinator(AttemptPipeline):
 
     def attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
         """Claim one step's next attempt and run it."""
+        attempts = self.attempting(run_id, path, token, workflow, version, observed=False)
+        return commit_alone(attempts, self.store)
+
+    def attempting(
+        self, run_id: str, path: str, token: int, workflow: str, version: str, *, observed: bool = True
+    ) -> Commits[Verdict]:
+        """As `attempt`; the commits may be made together with others, and on any thread. `observed`: see `_run_all`."""
         with self.executor.running.message():
-            return self._attempt(run_id, path, token, workflow, version)
+            attempt = self._claimed(run_id, path, token, WorkflowVersion(workflow, version))
+            if attempt is None:
+                return Verdict("stale")
+            return (yield from self._run_all(attempt, self._deadline(), observed=observed))
 
     def deliver(self, event_id: str) -> None:
         """Deliver an event to the steps that wait for it, and run the first of them here."""
@@ -176,22 +186,23 @@ class Coordinator(AttemptPipeline):
         attempt = first_attempt(run_id, started, opening, definition, policies.book)
         return self._ruled(self._added(attempt), policies)
 
-    def _attempt(self, run_id: str, path: str, token: int, workflow: str, version: str) -> Verdict:
-        named = WorkflowVersion(workflow, version)
-        definition = self._definition(workflow, version)
+    def _claimed(self, run_id: str, path: str, token: int, named: WorkflowVersion) -> Attempt | None:
+        """The attempt that a message names; None: nothing is to be done now."""
+        definition = self._definition(named.workflow, named.version)
         if definition is None:
             self._park(run_id, path, token, named)
-            return Verdict("stale")
+            return None
         if definition.call_at(path) is None:
-            log.warning("run %s: a message names %r, which is not a step of %s; it is ignored", run_id, path, workflow)
-            return Verdict("stale")
+            unknown = "run %s: a message names %r, which is not a step of %s; it is ignored"
+            log.warning(unknown, run_id, path, named.workflow)
+            return None
         attempt = self._claim(definition, Claim(run_id, path, token), named)
         if not isinstance(attempt, Attempt):
             log.debug("run %s step %s: not started (token %d)", run_id, path, token)
             self._mismatches.report(run_id, path, named, attempt)
-            return Verdict("stale")
+            return None
         failpoint("after_claim_commit")
-        return commit_alone(self._run_all(attempt, self._deadline(), observed=False), self.store)
+        return attempt
 
     def _deliver(self, event_id: str) -> None:
         deadline = self._deadline()

@@ -40,17 +40,17 @@ def commit_alone(commits: Commits[T], store: Store) -> T:
 
 
 class RunInHand:
-    """One run, from the message that starts it until this process has nothing more to do for it."""
+    """One run, or one lane of a run, from its message until this process has nothing more to do for it."""
 
     __slots__ = ("answer", "commit", "commits", "error", "place", "workflow")
 
-    def __init__(self, commits: Commits[Any], workflow: tuple[str, str]) -> None:
+    def __init__(self, commits: Commits[Any], workflow: tuple[str, str], place: str | None = None) -> None:
         self.commits, self.workflow = commits, workflow
         self.commit: Commit | None = None
         self.answer: Any = None
         self.error: BaseException | None = None
         #: The place of the step that runs next; None: the run has not begun.
-        self.place: str | None = None
+        self.place = place
 
 
 class Durations:

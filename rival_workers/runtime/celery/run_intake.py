@@ -1,7 +1,8 @@
-"""Hands messages that start runs from the broker's transport to the step scheduler, past Celery's request and tracer.
+"""Hands messages that start runs, and those of lanes, from the broker's transport to the step scheduler, past Celery's
+request and tracer. So the outcomes of all lanes of a `for_each` that a process has are committed together.
 
-Only attempts send Celery events, and those that follow a start in place send their own, so nothing is missed. All other
-messages, and those that are to wait for a time, go to Celery.
+Only attempts send Celery events, and those that do not run as tasks of Celery send their own, so nothing is missed. All
+other messages, and those that are to wait for a time, go to Celery.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 
 from celery.worker import state
 
-from rival_client.broker.message import RUN_TASK, StepMessage
+from rival_client.broker.message import ATTEMPT_TASK, RUN_TASK, StepMessage
+from rival_workers.engine.paths import place_of
 from rival_workers.runtime.attempt.coordinator import Coordinator
 from rival_workers.runtime.attempt.runs_in_hand import RunInHand
 from rival_workers.runtime.attempt.step_scheduler import StepScheduler
@@ -32,18 +34,26 @@ class RunIntake:
     def take(self, envelope: dict[str, Any]) -> bool:
         """`envelope`: as `clean_envelope` returns it. False: it is for Celery. Garbage: it is not a message."""
         headers = envelope["headers"]
-        if headers.get("task") != RUN_TASK or headers.get("eta") is not None:
+        task = headers.get("task")
+        if task not in (RUN_TASK, ATTEMPT_TASK) or headers.get("eta") is not None:
             return False
-        message = read_call(RUN_TASK, _body(envelope), headers)
+        message = read_call(task, _body(envelope), headers)
         assert isinstance(message, StepMessage)
+        if message.path is not None and "[" not in message.path:
+            return False
         # Celery's own counts, which `inspect stats` and the watch for a stalled consumer read.
         state.all_total_count[0] += 1
-        state.total_count[RUN_TASK] += 1
+        state.total_count[task] += 1
         counters["messages"] += 1
-        workflow = (message.workflow, message.version)
-        begins = self._coordinator.beginning(message.run_id, message.token, *workflow)
-        self._scheduler.add(RunInHand(begins, workflow))
+        self._scheduler.add(self._in_hand(message))
         return True
+
+    def _in_hand(self, message: StepMessage) -> RunInHand:
+        workflow = (message.workflow, message.version)
+        if message.path is None:
+            return RunInHand(self._coordinator.beginning(message.run_id, message.token, *workflow), workflow)
+        attempts = self._coordinator.attempting(message.run_id, message.path, message.token, *workflow)
+        return RunInHand(attempts, workflow, place_of(message.path))
 
 
 def _body(envelope: dict[str, Any]) -> Any:

@@ -1,25 +1,29 @@
-"""Fast path of many commits: those of several runs in one round trip and one commit. The statements are in
-`groups.sql`.
+"""Fast path of many commits: those of several runs, and of several lanes of a run, in one round trip and one commit.
+The statements are in `groups.sql`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rival_client.db.prepared import GroupValue, PreparedPool, Row, Statement
 from rival_client.errors import DatabaseBusy, DatabaseRefused
 from rival_client.model.payload import load
+from rival_client.sql.history import result_details
 from rival_workers.engine.decisions import End
+from rival_workers.engine.effects import OpenRow
 from rival_workers.store.claim_records import BeginResult, FinishResult
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
 from rival_workers.store.postgres.claims import facts_of
 from rival_workers.store.postgres.statements import load_statements
-from rival_workers.store.postgres.steps import PostgresSteps, has_succeeded
+from rival_workers.store.postgres.steps import PostgresSteps, at_once, has_succeeded, lane_of
 
 STATEMENTS = load_statements("groups.sql")
 GROUP_SETTINGS = STATEMENTS["rival_group_settings"].sql
 BEGIN_RUNS, FINISH_STEPS = STATEMENTS["rival_begin_runs"], STATEMENTS["rival_finish_steps"]
+FINISH_LANES = STATEMENTS["rival_finish_lanes"]
 
 Columns = dict[str, GroupValue]
 
@@ -34,62 +38,141 @@ class PostgresGroups(PostgresSteps):
             return False
         if isinstance(commit, BeginRun):
             return advance.claims_next and not commit.limits
-        follows = advance.claims_next or advance.completes_run
-        return follows and isinstance(commit.end, End) and has_succeeded(commit.claim, commit.end)
+        if not isinstance(commit.end, End) or not has_succeeded(commit.claim, commit.end):
+            return False
+        return advance.claims_next or advance.completes_run or Lane.of(commit) is not None
 
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
         """Only commits that `can_group` has accepted."""
         executor = commits[0].claim_for
         own = [number for number, commit in enumerate(commits) if commit.claim_for == executor]
-        own.sort(key=lambda number: _run_of(commits[number]))
-        begins = [number for number in own if isinstance(commits[number], BeginRun)]
-        ends = [number for number in own if isinstance(commits[number], FinishStep)]
-        calls: list[tuple[Statement, Columns]] = []
-        if begins:
-            calls.append((BEGIN_RUNS, _begin_columns([commits[number] for number in begins], executor)))
-        if ends:
-            calls.append((FINISH_STEPS, _finish_columns([commits[number] for number in ends], executor)))
+        own.sort(key=lambda number: _place_of(commits[number]))
         answers: list[Any] = [ALONE] * len(commits)
+        parts = [part for part in _parts(commits, own) if part.numbers]
         try:
-            results = self._groups.fetch_groups(calls)
+            results = self._groups.fetch_groups([part.call(commits, executor) for part in parts])
         except (DatabaseBusy, DatabaseRefused):
             # A row is locked, or has a value that cannot be stored. Nothing was committed, and each finds out alone.
             return answers
-        if begins:
-            _read_begun(results[0], begins, commits, answers)
-        if ends:
-            _read_finished(results[-1], ends, commits, answers)
+        for part, rows in zip(parts, results, strict=True):
+            for row in rows:
+                number = part.numbers[int(row[0] or 0) - 1]
+                answers[number] = part.answer(commits[number], row)
         return answers
 
 
-def _run_of(commit: Commit) -> str:
-    return commit.run_id if isinstance(commit, BeginRun) else commit.claim.run_id
+# -- parts of a group: one statement each -----------------------------------------------------------------
 
 
-def _begin_columns(commits: Sequence[Any], executor: str | None) -> Columns:
+@dataclass(frozen=True)
+class Part:
+    """The commits of a group, by their numbers, that one statement makes."""
+
+    numbers: list[int]
+    statement: Statement
+    columns: Callable[[Sequence[Any]], Columns]
+    #: The first column of a row is the place of its commit.
+    answer: Callable[[Any, Row], Any]
+
+    def call(self, commits: Sequence[Commit], executor: str | None) -> tuple[Statement, Columns]:
+        return self.statement, {"executor": executor, **self.columns([commits[number] for number in self.numbers])}
+
+
+def _parts(commits: Sequence[Commit], own: Sequence[int]) -> list[Part]:
+    begins = [number for number in own if isinstance(commits[number], BeginRun)]
+    ends, lanes = list[int](), dict[Lane, list[int]]()
+    for number in own:
+        commit = commits[number]
+        if isinstance(commit, FinishStep):
+            lane = None if commit.advance.next_leaf or commit.advance.completes_run else Lane.of(commit)
+            (ends if lane is None else lanes.setdefault(lane, [])).append(number)
+    return [
+        Part(begins, BEGIN_RUNS, _begin_columns, _begun),
+        Part(ends, FINISH_STEPS, _finish_columns, _finished),
+        *(Part(numbers, FINISH_LANES, lane.columns, lane.answer) for lane, numbers in lanes.items()),
+    ]
+
+
+def _place_of(commit: Commit) -> tuple[str, str]:
+    """Rows are locked in this order."""
+    return (commit.run_id, "") if isinstance(commit, BeginRun) else commit.claim.where
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The `for_each` that a lane belongs to, and the step that opens for its next item."""
+
+    run_id: str
+    join: str
+    opening: OpenRow
+    timeout: float | None
+    policy: str | None
+
+    @classmethod
+    def of(cls, commit: FinishStep) -> Lane | None:
+        """None: the step is not the last one of its lane, or what follows needs more than one statement."""
+        found, advance = lane_of(commit.advance), commit.advance
+        if found is None or not at_once(advance, found[2]):
+            return None
+        _, join, opening = found
+        config, policy = advance.config_of(opening.path), advance.policy_of(opening.path)
+        return cls(commit.claim.run_id, join, opening, config.limit, policy)
+
+    def columns(self, commits: Sequence[FinishStep]) -> Columns:
+        details = [
+            result_details(one.claim.path, one.claim.token + 1, one.end.result, one.end.state)  # type: ignore[union-attr]
+            for one in commits
+        ]
+        return {
+            **_ended_columns(commits),
+            "run_id": self.run_id,
+            "join": self.join,
+            "items": [_item_of(one) for one in commits],
+            "own_details": [own for own, _ in details],
+            "upper_details": [upper for _, upper in details],
+            "next_path": self.opening.path.removeprefix(f"{self.join}["),
+            "next_kind": self.opening.kind,
+            "timeout": self.timeout,
+            "policy": self.policy,
+        }
+
+    def answer(self, commit: FinishStep, row: Row) -> FinishResult:
+        if row[1] is None:
+            return FinishResult()
+        return FinishResult(claimed=self.opening.at_item(self.join, int(row[1])), token=int(row[2] or 0))
+
+
+def _item_of(commit: FinishStep) -> str:
+    lane = lane_of(commit.advance)
+    assert lane is not None
+    return lane[0]
+
+
+def _begin_columns(commits: Sequence[BeginRun]) -> Columns:
     return {
         "run_ids": [commit.run_id for commit in commits],
         "tokens": [commit.token for commit in commits],
         "workflows": [None if commit.of is None else commit.of.workflow for commit in commits],
         "versions": [None if commit.of is None else commit.of.version for commit in commits],
         "withouts": [commit.without for commit in commits],
-        "executor": executor,
         **_next_columns(commits),
     }
 
 
-def _finish_columns(commits: Sequence[Any], executor: str | None) -> Columns:
+def _finish_columns(commits: Sequence[Any]) -> Columns:
+    run_ids = [commit.claim.run_id for commit in commits]
+    return {"run_ids": run_ids, **_ended_columns(commits), **_next_columns(commits)}
+
+
+def _ended_columns(commits: Sequence[Any]) -> Columns:
     claims, ends = [commit.claim for commit in commits], [commit.end for commit in commits]
     return {
-        "run_ids": [claim.run_id for claim in claims],
         "paths": [claim.path for claim in claims],
         "tokens": [claim.token for claim in claims],
         "statuses": [end.status for end in ends],
         "results": [end.result for end in ends],
         "states": [end.state for end in ends],
         "outcomes": [end.outcome for end in ends],
-        "executor": executor,
-        **_next_columns(commits),
     }
 
 
@@ -99,17 +182,11 @@ def _next_columns(commits: Sequence[Commit]) -> Columns:
     return {"next_paths": paths, "next_kinds": kinds, "timeouts": timeouts, "policies": policies}
 
 
-def _read_begun(rows: Sequence[Row], begins: Sequence[int], commits: Sequence[Any], answers: list[Any]) -> None:
-    for row in rows:
-        number = begins[int(row[0] or 0) - 1]
-        commit = commits[number]
-        finished = FinishResult(claimed=commit.advance.next_leaf, token=commit.token)
-        answers[number] = BeginResult(load(row[1]), finished, facts_of(row[2], row[3], row[4], row[5], row[6]))
+def _begun(commit: BeginRun, row: Row) -> BeginResult:
+    finished = FinishResult(claimed=commit.advance.next_leaf, token=commit.token)
+    return BeginResult(load(row[1]), finished, facts_of(row[2], row[3], row[4], row[5], row[6]))
 
 
-def _read_finished(rows: Sequence[Row], ends: Sequence[int], commits: Sequence[Any], answers: list[Any]) -> None:
-    for row in rows:
-        number = ends[int(row[0] or 0) - 1]
-        opening = commits[number].advance.next_leaf
-        ended = FinishResult(run_ended=True)
-        answers[number] = ended if opening is None else FinishResult(claimed=opening, token=int(row[1] or 0))
+def _finished(commit: FinishStep, row: Row) -> FinishResult:
+    opening = commit.advance.next_leaf
+    return FinishResult(run_ended=True) if opening is None else FinishResult(claimed=opening, token=int(row[1] or 0))

@@ -123,3 +123,66 @@ WITH given AS MATERIALIZED (
 SELECT number, token - 1 FROM done WHERE next_path IS NOT NULL
 UNION ALL
 SELECT number, NULL FROM ended;
+
+-- name: rival_finish_lanes
+-- joins: finish_step
+-- Several lanes of one for_each end, and take the next items: the row of the composite, which all lanes count down, is
+-- locked and written once for all of them. It is locked after the steps: from the leaf up. If it would end with them,
+-- each takes the single path, which ends it.
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(:'paths'::text[], :'tokens'::int[], :'statuses'::text[], :'results'::text[],
+                         :'states'::text[], :'outcomes'::text[], :'items'::text[], :'own_details'::text[],
+                         :'upper_details'::text[])
+        WITH ORDINALITY AS given (path, token, status, result, state, outcome, item, own_detail, upper_detail, number)
+    WHERE :{without_waiting} AND pg_try_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356))
+), held AS MATERIALIZED (
+    SELECT step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, given.*
+    FROM given JOIN rival_steps step ON step.run_id = :'run_id' AND step.path = given.path
+    WHERE step.execution_token = given.token AND (step.status = 'running') IS TRUE AND NOT step.paused
+      AND step.slots IS NULL AND step.kind <> 'flow'
+    FOR UPDATE OF step
+), composite AS MATERIALIZED (
+    SELECT composite.opened, composite.total, run.token, counted.ended
+    FROM (SELECT count(*) AS ended FROM held) AS counted
+    JOIN rival_steps composite ON composite.run_id = :'run_id' AND composite.path = :'join'
+    JOIN rival_runs run ON run.id = composite.run_id
+    WHERE (composite.status = 'waiting') IS TRUE AND composite.remaining > counted.ended AND counted.ended > 0
+    FOR UPDATE OF composite
+), lane AS MATERIALIZED (
+    SELECT held.*, composite.token AS run_token, taken.item_number, taken.item_number < composite.total AS goes_on,
+           :'join' || '[' || taken.item_number || :'next_path' AS next_path
+    FROM (SELECT *, row_number() OVER (ORDER BY number) AS place FROM held) AS held CROSS JOIN composite,
+         LATERAL (SELECT composite.opened + held.place - 1 AS item_number) AS taken
+), joined AS (
+    UPDATE rival_steps step
+    SET remaining = remaining - composite.ended, opened = least(step.opened + composite.ended, step.total)
+    FROM composite WHERE step.run_id = :'run_id' AND step.path = :'join'
+), ended AS (
+    UPDATE rival_steps step
+    SET status = changed.status, result = lane.result::json, state = changed.state::json, error = NULL,
+        completed_at = now(), execution_token = execution_token + 1, timeout_token = timeout_token + changed.is_step,
+        timeout_at = NULL, ring_at = NULL
+    FROM lane, LATERAL (VALUES (lane.path, lane.status, lane.state, 1), (lane.item, 'completed', NULL, 0))
+        AS changed (path, status, state, is_step)
+    WHERE step.run_id = :'run_id' AND step.path = changed.path
+), attempt AS (
+    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
+    SELECT run_id, path, token, attempts, outcome, executor_id, begun_at, now() FROM lane WHERE attempts > 1
+), next AS (
+    INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
+                             created_at, started_at, timeout_at, ring_at, policy)
+    SELECT run_id, next_path, :'next_kind', 'running', 1, run_token, run_token, :'executor', now(), now(),
+           now() + make_interval(secs => :'timeout'), now() + make_interval(secs => :'timeout'), :'policy'::json
+    FROM lane WHERE goes_on
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+    FROM lane, LATERAL (VALUES
+        (lane.path, lane.status, own_detail::json, 1),
+        (lane.item, 'completed', upper_detail::json, 2),
+        (next_path, 'claimed', json_build_object('kind', :'next_kind'::text, 'attempt', 1), 3)
+    ) AS entry (path, what, detail, place)
+    WHERE goes_on OR entry.what <> 'claimed'
+    ORDER BY lane.number, entry.place
+)
+SELECT number, CASE WHEN goes_on THEN item_number END, run_token - 1 FROM lane;

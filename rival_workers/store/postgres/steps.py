@@ -51,7 +51,7 @@ class FinishCall:
     def claimer(self) -> str | None:
         """The executor that goes on with the next step. A step with limits is claimed by itself."""
         opening = self.advance.next_leaf or (self.lane[2] if self.lane else None)
-        return self.claim_for if _at_once(self.advance, opening) else None
+        return self.claim_for if at_once(self.advance, opening) else None
 
     @property
     def succeeded(self) -> bool:
@@ -59,23 +59,26 @@ class FinishCall:
 
     @property
     def lane(self) -> tuple[str, str, OpenRow] | None:
-        """The item that ends, its composite, and the one step that opens for the next item."""
-        match self.advance.effects:
-            case (Close(item, statuses.COMPLETED, Carried()), Join(path=join, stops=False, each=(opening,))):
-                return (item, join, opening) if self.advance.opens_plainly(opening) else None
-        return None
+        return lane_of(self.advance)
+
+
+def lane_of(advance: Advance) -> tuple[str, str, OpenRow] | None:
+    """The item that ends, its composite, and the one step that opens for the next item."""
+    match advance.effects:
+        case (Close(item, statuses.COMPLETED, Carried()), Join(path=join, stops=False, each=(opening,))):
+            return (item, join, opening) if advance.opens_plainly(opening) else None
+    return None
 
 
 def has_succeeded(claim: Claim, end: End) -> bool:
     """A failed attempt is recorded with its error, also if its step has not failed, a handler's result is not the
-    result of the run, and others may wait for a step with an idempotency key.
-    """
+    result of the run, and others may wait for a step with an idempotency key."""
     if claim.guard != "execution_token" or end.outcome != statuses.COMPLETED or end.status == statuses.FAILED:
         return False
     return not end.keyed and not is_handler(claim.path)
 
 
-def _at_once(advance: Advance, opening: OpenRow | None) -> bool:
+def at_once(advance: Advance, opening: OpenRow | None) -> bool:
     return opening is not None and advance.goes_on(opening) and not advance.limits_of(opening)
 
 
@@ -152,7 +155,7 @@ def _lane_goes_on(call: FinishCall, row: Row) -> FinishResult:
 BEGIN_RUN: FastPath[BeginCall, BeginResult | NotYet | Expired | HasRules | WorkflowVersion] = FastPath(
     shortcuts="begin_run",
     statement=STATEMENTS["rival_begin_run"],
-    applies=lambda call: call.claim_for is not None and _at_once(call.advance, call.advance.next_leaf),
+    applies=lambda call: call.claim_for is not None and at_once(call.advance, call.advance.next_leaf),
     because="The run begins with one step without limits, which the executor claims at once.",
     values=_begin,
     result=_begun,

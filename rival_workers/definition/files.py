@@ -51,27 +51,40 @@ def register_workflows_from_directory(
 
 def register_paths(paths: Iterable[str | Path], registry: Registry | None = None) -> list[WorkflowDefinition]:
     """Files and directories. A broken file does not hide the problems of others, and each is reported once."""
-    target = registry_for(registry)
-    loaded = _load_all(map(Path, paths), target)
-    references = References(target, loaded)
-    problems: list[str] = []
-    files = [file for file in loaded.files if _succeeds(problems, references.define_file, file)]
-    defined = [references.define_file(file) for file in files]
-    for workflow in defined:
-        within_another = workflow.name in references.nested
-        _succeeds(problems, lambda one=workflow, within=within_another: target.add(one, within_another=within))
-    if problems:
-        raise DefinitionError(problems)
+    defined, refused = register_each(paths, registry_for(registry))
+    if refused:
+        raise DefinitionError(each_once(refused.values()))
     return defined
 
 
-def _succeeds(problems: list[str], define: Callable[..., Any], *args: Any) -> bool:
-    """Whether it succeeds; its problems are added to the others, each once."""
+#: The problems of each file that cannot be used.
+Refused = dict[Path, list[str]]
+
+
+def register_each(paths: Iterable[str | Path], target: Registry) -> tuple[list[WorkflowDefinition], Refused]:
+    """Registers each file by itself: those that can be used are registered, the others are returned."""
+    loaded = _load_all(map(Path, paths), target)
+    references = References(target, loaded)
+    refused: Refused = {}
+    files = [file for file in loaded.files if _succeeds(refused, file, lambda one=file: references.define_file(one))]
+    defined = [references.define_file(file) for file in files]
+    for file, workflow in zip(files, defined, strict=True):
+        within_another = workflow.name in references.nested
+        _succeeds(refused, file, lambda one=workflow, within=within_another: target.add(one, within_another=within))
+    return defined, refused
+
+
+def each_once(problems: Iterable[Iterable[str]]) -> list[str]:
+    """A file that refers to a broken file has the problems of that file."""
+    return list(dict.fromkeys(problem for some in problems for problem in some))
+
+
+def _succeeds(refused: Refused, file: Path, define: Callable[[], object]) -> bool:
     try:
-        define(*args)
+        define()
         return True
     except DefinitionError as error:
-        problems += [problem for problem in error.problems if problem not in problems]
+        refused[file.resolve()] = error.problems
         return False
 
 
@@ -101,14 +114,15 @@ def _load_all(paths: Iterable[Path], registry: Registry) -> Loaded:
             loaded.add_broken(path, DefinitionError([f"{path}: this file or directory does not exist"]))
             continue
         for file in python_files(path):
-            before = len(registry)
+            before = {workflow.name for workflow in registry}
             try:
                 module = load_module(file)
             except DefinitionError as error:
+                registry.keep_only(before)
                 loaded.add_broken(file, error)
                 continue
             # A file may also build and register its workflows itself, or be imported by others.
-            none_of_its_own = path == file and len(registry) == before
+            none_of_its_own = path == file and len(registry) == len(before)
             if hasattr(module, "steps") or none_of_its_own or any(_misspelt(module)):
                 loaded.add(file, module)
     return loaded

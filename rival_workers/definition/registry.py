@@ -38,6 +38,11 @@ class Registry:
         self._newest[workflow.name] = workflow
         return workflow
 
+    def keep_only(self, names: Collection[str]) -> None:
+        """Removes the others, which a file has registered before an error in it."""
+        self._newest = {name: one for name, one in self._newest.items() if name in names}
+        self._versions = {key: one for key, one in self._versions.items() if key[0] in names}
+
     def find(self, name: str, version: str) -> WorkflowDefinition | None:
         """Exactly this version: a run keeps the version that it started with."""
         return self._versions.get((name, version))

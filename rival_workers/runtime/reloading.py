@@ -12,17 +12,16 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from rival_workers.definition.files import register_paths
+from rival_workers.definition.files import Refused, each_once, register_each
 from rival_workers.definition.modules import python_files
 from rival_workers.definition.registry import Registry, registering_in
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.errors import DefinitionError
 
 log = logging.getLogger("rival.reload")
 
@@ -39,6 +38,7 @@ class Reloader:
     ) -> None:
         self._paths, self._registry, self._announce = paths, registry, announce
         self._loaded = snapshot(paths) if loaded is None else loaded
+        self._refused: Refused = {}
         self._unannounced: dict[str, WorkflowDefinition] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -77,20 +77,28 @@ class Reloader:
                 del self._unannounced[name]
 
     def _load(self, now: Snapshot) -> None:
-        changed = [file for file in now.keys() | self._loaded.keys() if now.get(file) != self._loaded.get(file)]
-        names = ", ".join(sorted(file.name for file in changed))
-        # A file that cannot be loaded is loaded again only when it changes again.
+        removed = self._loaded.keys() - now.keys()
+        changed = {file for file, seen in now.items() if self._loaded.get(file) != seen}
+        # A file that cannot be loaded is loaded again only when a file changes again.
         self._loaded = now
-        try:
-            fresh = load_again(self._paths, changed)
-        except DefinitionError as error:
-            log.error("%s changed, but cannot be used; the version before stays:\n%s", names, error)
-            return
+        fresh, refused = load_again(self._paths, changed)
         # The import may have added or removed modules. Changes since `now` are left to the next round.
         self._loaded = {file: now.get(file, seen) for file, seen in snapshot(self._paths).items()}
-        log.info("%s changed: loaded again", names)
+        self._report(removed, changed, refused)
+        self._refused = refused
         for workflow in fresh:
             self._take(workflow)
+
+    def _report(self, removed: Set[Path], changed: Set[Path], refused: Refused) -> None:
+        if removed:
+            log.info("%s removed: what was loaded from it stays until the next start", _names(removed))
+        if changed - refused.keys():
+            log.info("%s changed: loaded again", _names(changed - refused.keys()))
+        # Each time that a file changes, not each time that another one does.
+        new = {file: all_ for file, all_ in refused.items() if file in changed or self._refused.get(file) != all_}
+        if new:
+            problems = "\n".join(each_once(new.values()))
+            log.error("%s cannot be used; the version before stays:\n%s", _names(new), problems)
 
     def _take(self, workflow: WorkflowDefinition) -> None:
         before = self._registry.newest(workflow.name)
@@ -102,6 +110,10 @@ class Reloader:
         if self._announce is not None:
             self._announce(workflow)
             log.info("new runs of workflow %s take version %s; open runs keep theirs", workflow.name, workflow.version)
+
+
+def _names(files: Iterable[Path]) -> str:
+    return ", ".join(sorted(file.name for file in files))
 
 
 def _as_announced(workflow: WorkflowDefinition) -> tuple[object, ...]:
@@ -158,24 +170,35 @@ def _own(path: str) -> bool:
     return not any(part.startswith(".") or part in _INSTALLED for part in path.split(os.sep))
 
 
-def load_again(paths: list[str], changed: Iterable[Path]) -> Registry:
-    """The workflows as the files are now. DefinitionError, and the modules as they were, when they can't be loaded."""
+def load_again(paths: list[str], changed: Iterable[Path]) -> tuple[Registry, Refused]:
+    """The workflows as the files are now. The modules of files that cannot be used stay as they were."""
     for file in changed:
         _delete_bytecode(file)
     importlib.invalidate_caches()
     fresh = Registry()
-    with _without_modules([Path(path) for path in paths]), registering_in(fresh):
-        register_paths(paths, fresh)
-    return fresh
+    with _without_modules([Path(path) for path in paths]) as before, registering_in(fresh):
+        _, refused = register_each(paths, fresh)
+        if refused:
+            _keep_modules(before, paths, refused)
+    return fresh, refused
+
+
+def _keep_modules(before: dict[str, ModuleType], paths: list[str], refused: Refused) -> None:
+    """Of the files that cannot be used, and those that only they import."""
+    for name, module in modules_below(map(Path, paths)).items():
+        if Path(_real(module.__file__ or "")) in refused:
+            del sys.modules[name]
+    for name, module in before.items():
+        sys.modules.setdefault(name, module)
 
 
 @contextlib.contextmanager
-def _without_modules(paths: list[Path]) -> Iterator[None]:
+def _without_modules(paths: list[Path]) -> Iterator[dict[str, ModuleType]]:
     before = modules_below(paths)
     for name in before:
         sys.modules.pop(name, None)
     try:
-        yield
+        yield before
     except BaseException:
         for name in modules_below(paths):
             sys.modules.pop(name, None)

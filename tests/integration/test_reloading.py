@@ -116,7 +116,7 @@ def test_a_file_that_is_broken_while_it_is_changed_leaves_the_version_before(
     wait_for_log([worker], lambda log: "new runs of workflow speech take version" in log)
     assert result_of(rival, start_new(rival, "after")) == "good day by the new code"
     broken = (
-        f"<files> changed, but cannot be used; the version before stays:\n{files / 'speech.py'}:7: workflow 'speech': "
+        f"speech.py cannot be used; the version before stays:\n{files / 'speech.py'}:7: workflow 'speech': "
         "steps[1]: 7 is not a step: give a function, step(function, …) or {'fn': function, …}"
     )
     taken = TAKEN.format(rival.state("after").version)

@@ -144,13 +144,41 @@ def test_a_broken_file_is_reported_once_and_everything_stays_as_it_was(
     followed.look()
     followed.look()
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert "speech.py changed, but cannot be used; the version before stays" in record.message
+    assert "speech.py cannot be used; the version before stays" in record.message
     assert str(followed.directory / "speech.py") in record.message
     assert followed.newest() is old
-    assert modules_below([followed.directory]) == modules
+    assert [name for name in modules if "speech" in name]
+    assert modules_below([followed.directory]).keys() == modules.keys()
+    assert all(modules_below([followed.directory])[name] is modules[name] for name in modules if "speech" in name)
     followed.write("speech.py", SPEECH + "description = 'mended'\n")
     followed.look()
     assert followed.newest().description == "mended"
+
+
+def test_each_file_is_loaded_or_refused_by_itself(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
+    followed.follow()
+    old = followed.newest()
+    caplog.set_level("INFO", "rival.reload")
+    flow = "from rival_workers import flow\n@flow('half')\ndef half(ctx): return 1\n"
+    followed.write("broken.py", flow + "1 / 0\n")
+    followed.write("more.py", "def one(): return 1\nsteps = [one]\n")
+    followed.write("speech.py", SPEECH + "description = 'new'\n")
+    followed.look()
+    assert (followed.newest().description, old.description) == ("new", None)
+    # What a file has registered before its error is not taken.
+    assert {workflow.name for workflow in followed.registry} == {"more", "speech"}
+    loaded, refused = [record.message for record in caplog.records][:2]
+    assert loaded == "more.py, speech.py changed: loaded again"
+    assert refused.startswith("broken.py cannot be used; the version before stays:\n")
+    caplog.clear()
+    (followed.directory / "more.py").unlink()
+    followed.look()
+    assert [record.message for record in caplog.records] == [
+        "more.py removed: what was loaded from it stays until the next start"
+    ]
+    followed.write("broken.py", flow)
+    followed.look()
+    assert "half" in followed.registry
 
 
 def test_what_could_not_be_announced_is_announced_at_the_next_look(followed: Followed) -> None:

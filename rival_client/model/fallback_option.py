@@ -59,7 +59,7 @@ def as_fallback(given: Any, problems: list[str]) -> Fallback | None:
             case RetryWith():
                 return Fallback(shape="retry_with", overrides=given.checked("the fallback"))
             case Mapping():
-                return Fallback(**given)
+                return _from_json(given, problems)
     except (InvalidPayload, ValueError) as error:
         problems.append(f"option fallback: {error}")
         return None
@@ -67,3 +67,17 @@ def as_fallback(given: Any, problems: list[str]) -> Fallback | None:
         return Fallback(shape="function")
     problems.append(f"option fallback: give value(…), retry_with(…) or a function, not {given!r}")
     return None
+
+
+def _from_json(given: Mapping[str, Any], problems: list[str]) -> Fallback | None:
+    """As operators write it, or as it is stored."""
+    match dict(given):
+        case {"value": result, **others} if not others:
+            return as_fallback(Value(result), problems)
+        case {"retry_with": {**overrides}, **others} if not others and all(isinstance(one, str) for one in overrides):
+            return as_fallback(RetryWith(**overrides), problems)
+    try:
+        return Fallback(**given)
+    except (TypeError, ValueError):
+        problems.append('option fallback: give {"value": 5} or {"retry_with": {"model": "mini"}}')
+        return None

@@ -119,7 +119,8 @@ class StepConfig(BaseModel):
     )
     fallback: Fallback | None = option(
         None,
-        "What the step does instead of failing, once, before `on_failure`.",
+        "What the step does instead of failing, once, before `on_failure`; as JSON "
+        '`{"value": 5}` or `{"retry_with": {"model": "mini"}}`.',
         targets=("step", "external", "flow", "flow_step"),
     )
 

@@ -77,9 +77,10 @@ def policy() -> None:
     multiple=True,
     callback=matchers,
     metavar="NAME=VALUE",
-    help="name, regex, kind, path, tag, workflow or label.NAME; all must fit. Default: every step.",
+    help="name, regex, kind, path, tag, workflow or label.NAME; all must fit.",
 )
 @click.option("--workflow", metavar="NAME", shell_complete=complete_workflows, help="Only steps of this workflow.")
+@click.option("--all", "every", is_flag=True, help="Every step of the fleet, instead of --match and --workflow.")
 @click.option("--reason", help="Why, for others who see the rule.")
 @click.option("--until", "until", metavar="TIME", callback=until, help="It expires then: 2h, 18:00 or an ISO time.")
 @by_option
@@ -88,12 +89,17 @@ def set_(
     options: dict[str, Any],
     match: dict[str, Any],
     workflow: str | None,
+    every: bool,
     reason: str | None,
     until: dt.datetime | None,
     by: str | None,
     as_json: bool,
 ) -> None:
     """Set a rule for the whole fleet: it overrides the options of all steps that it matches, from the next attempt."""
+    if every == bool(match or workflow):
+        raise click.UsageError(
+            "Give --match NAME=VALUE or --workflow NAME for some steps, or --all for every step of the fleet."
+        )
     with open_rival() as rival:
         rule = rival.set_policy(match, options, workflow=workflow, reason=reason, until=until, by=operator_name(by))
     if as_json:

@@ -89,7 +89,10 @@ def _refusal(known: WorkflowDefinition, new: WorkflowDefinition) -> str:
     here = new.source or new.place
     there = known.source or known.place
     where = f"from {there}" if there else "with other steps"
-    message = f"workflow {new.name!r} is registered already, {where}: give one of them another name"
+    advice = "give one of them another name"
+    if known.source is None and known.place is not None and Path(known.place.file).resolve() == _file(new):
+        advice = f"remove `steps`, since the file registers this workflow already, or {advice}"
+    message = f"workflow {new.name!r} is registered already, {where}: {advice}"
     return f"{here}: {message}" if here else message
 
 

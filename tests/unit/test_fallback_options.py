@@ -32,6 +32,8 @@ def problems(*steps: Any, **options: Any) -> list[str]:
         (value(None), Fallback(shape="value")),
         (retry_with(model="mini"), Fallback(shape="retry_with", overrides={"model": "mini"})),
         ({"shape": "value", "value": 3}, Fallback(shape="value", value=3)),
+        ({"value": 5}, Fallback(shape="value", value=5)),
+        ({"retry_with": {"model": "mini"}}, Fallback(shape="retry_with", overrides={"model": "mini"})),
         (instead, Fallback(shape="function")),
         (None, None),
     ],
@@ -57,6 +59,9 @@ def test_a_rule_can_give_a_fallback_function_and_the_steps_own_comes_first() -> 
     [
         ({"fallback": 3}, "option fallback: give value(…), retry_with(…) or a function, not 3"),
         ({"fallback": value(object())}, "option fallback: the value is not JSON"),
+        ({"fallback": {"value": object()}}, "option fallback: the value is not JSON"),
+        ({"fallback": {"vlaue": 5}}, 'option fallback: give {"value": 5} or {"retry_with": {"model": "mini"}}'),
+        ({"fallback": {"retry_with": 5}}, 'option fallback: give {"value": 5} or {"retry_with": {"model": "mini"}}'),
         ({"fallback": retry_with(a={1})}, "option fallback: the overrides of the fallback is not JSON: set"),
         ({"fallback": {"shape": "other"}}, "option fallback: "),
         ({"fallback": lambda wrong: 1}, None),

@@ -10,7 +10,7 @@ import pytest
 
 from rival_workers import DefinitionError, flow, register_workflow_file, register_workflows_from_directory
 from rival_workers.definition.files import register_paths
-from rival_workers.definition.registry import Registry
+from rival_workers.definition.registry import Registry, registering_in
 
 PLAIN = "def one(): return 1\nsteps = [one]\n"
 
@@ -284,6 +284,15 @@ def test_a_file_with_only_a_flow_is_registered_by_itself(tmp_path: Path) -> None
     assert register_workflow_file(file, registry).name == "welcome"
     assert register_workflow_file(file, registry) is registry.newest("welcome")
     assert [w.name for w in registry] == ["welcome"]
+
+
+def test_a_flow_and_steps_of_one_name_are_refused_with_what_to_remove(tmp_path: Path) -> None:
+    file = write(tmp_path, "welcome.py", FLOW.format("welcome") + "steps = [one]\n")
+    registry = Registry()
+    with registering_in(registry), pytest.raises(DefinitionError) as caught:
+        register_paths([file], registry)
+    [problem] = caught.value.problems
+    assert f"workflow 'welcome' is registered already, from {file}:2: remove `steps`, since" in problem
 
 
 def test_an_import_error_names_the_users_line_that_causes_it(tmp_path: Path) -> None:

@@ -49,10 +49,14 @@ def set_rule(call: Call) -> dict[str, Any]:
     return {"rule": rule_view(made), "commands": texts}
 
 
+def _is_for_all(given: NewRule) -> bool:
+    return not given.match and not given.workflow
+
+
 def _commands(call: Call, given: NewRule) -> dict[str, str]:
     named = given.model_dump(include={"workflow", "reason", "until"}, exclude_none=True)
     options = [f"{name}={_plain(value)}" for name, value in given.options.items()]
-    shell = shell_text("policy set", *options, match=list(_matchers(given.match)), **named)
+    shell = shell_text("policy set", *options, match=list(_matchers(given.match)), all=_is_for_all(given), **named)
     python = call_text("set_policy", given.match, given.options, **named)
     body = {"match": given.match, "options": given.options, **named}
     return commands(call.base, "policies", shell, python, body)

@@ -44,6 +44,11 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {plain[close[0]]!r}?" if close else ""
 
 
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:_MANY]) + (f" and {len(names) - _MANY:,} more" if len(names) > _MANY else "")
+
+
 def _letters(name: str) -> str:
     return name.lower().replace("_", "-").replace(" ", "-")
 
@@ -81,10 +86,9 @@ class InvalidArgument(RivalError, ValueError):
 class UnknownWorkflow(RivalError):
     def __init__(self, workflow: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        listed = ", ".join(names[:_MANY]) + (f" and {len(names) - _MANY} more" if len(names) > _MANY else "")
         hint = did_you_mean(workflow, names)
         super().__init__(
-            f"No workflow named {workflow!r} is registered{hint} (known: {listed or 'none yet'}). "
+            f"No workflow named {workflow!r} is registered{hint} (known: {listed(names) or 'none yet'}). "
             "Workflows register when a worker that has them starts: `rival worker --workflows PATH`."
         )
         self.workflow = workflow

@@ -13,7 +13,7 @@ from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.db.database import Database
 from rival_client.db.database_errors import repeating_conflicts
-from rival_client.errors import NotPossible
+from rival_client.errors import NotPossible, listed
 from rival_client.model import statuses
 from rival_client.model.arguments import MAX_INT
 from rival_client.model.payload import NULL, Json, dump
@@ -83,7 +83,8 @@ class Operator:
         number = step.attempts if attempt is None else attempt
         recorded = next((one.policy for one in tried if one.attempt == number), step.policy)
         if number > step.attempts:
-            raise NotPossible("explain", run_id, f"{path!r} has made {step.attempts} attempts; leave --attempt out")
+            made = f"{path!r} has made {step.attempts} attempts, not {number}"
+            raise NotPossible("explain", run_id, f"{made}: leave the attempt out for the last one")
         return PolicyExplanation(run_id, path, number, _as_recorded(policies, path, recorded, book))
 
     def skip(self, run_id: str, step: str, reason: str, by: str, **how: Any) -> None:
@@ -119,7 +120,7 @@ def _is_place(policies: Policies, path: str) -> bool:
 
 
 def _known(policies: Policies) -> str:
-    return f"it has {', '.join(list(policies.plan.places)[:20])}"
+    return f"it has {listed(list(policies.plan.places))}"
 
 
 def _as_recorded(

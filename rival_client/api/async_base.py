@@ -26,6 +26,7 @@ class AsyncClientBase:
     _threads: ThreadPoolExecutor
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._rival._check_open()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 

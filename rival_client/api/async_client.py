@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -175,7 +176,7 @@ class AsyncRival(
         return AsyncWorkflow(self, workflow)
 
     async def close(self) -> None:
-        await self._call(self._rival.close)
+        await asyncio.get_running_loop().run_in_executor(None, self._rival.close)
         self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ from rival_client.broker.doorbell import Doorbell, open_doorbell
 from rival_client.broker.run_end import RunEndNotifier, open_run_end_notifier
 from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
-from rival_client.errors import UnknownWorkflow
+from rival_client.errors import RivalError, UnknownWorkflow
 from rival_client.model import arguments
 from rival_client.model.inputs import InputValidator
 from rival_client.model.records import WorkflowInfo
@@ -34,6 +34,7 @@ class ClientBase:
         doorbell: Doorbell | None = None,
         run_ends: RunEndNotifier | None = None,
     ) -> None:
+        self._is_closed = False
         arguments.urls(database_url, broker_url)
         if settings is None:
             self.settings = Settings.from_env(database_url=database_url or None, broker_url=broker_url or None)
@@ -42,12 +43,21 @@ class ClientBase:
             self.settings = base.with_(
                 database_url=database_url or base.database_url, broker_url=broker_url or base.broker_url
             )
-        self.database = database or Database(self.settings.require_database())
+        self._database = database or Database(self.settings.require_database())
         broker, prefix = self.settings.broker_url, self.settings.key_prefix
         self._doorbell = doorbell or open_doorbell(broker, self.settings.queue, prefix, self.settings.priorities)
         self._run_ends = run_ends or open_run_end_notifier(broker, prefix)
         self._prepared = PreparedPool(self.database.url) if self.database.is_postgres else None
         self._validators: dict[str, tuple[float, InputValidator]] = {}
+
+    @property
+    def database(self) -> Database:
+        self._check_open()
+        return self._database
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RivalError("This client is closed: make another one, and keep it as long as the process uses it.")
 
     def _validator(self, workflow: str) -> InputValidator:
         cached = self._validators.get(workflow)
@@ -70,10 +80,15 @@ class ClientBase:
         return info
 
     def close(self) -> None:
+        """Closes connections. Every call after it is a RivalError."""
+        self._is_closed = True
         self._doorbell.close()
-        if self._prepared is not None:
-            self._prepared.close()
-        self.database.dispose()
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.close()
+        # The next start reads its workflow, also within a transaction of the caller.
+        self._validators.clear()
+        self._database.dispose()
 
     def __enter__(self) -> Self:
         return self

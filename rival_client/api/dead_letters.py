@@ -62,7 +62,7 @@ class DeadLetterOperations(RunOperations):
         each run, as soon as it continues or is refused; by `AsyncRival` in another thread.
         """
         by, dry_run = arguments.name("by", by), arguments.flag("dry_run", dry_run)
-        rate = arguments.seconds("rate", rate, least=0.001)
+        rate = arguments.rate("rate", rate, "runs")
         arguments.callback("on_outcome", on_outcome)
         done: list[str] = []
         refused: dict[str, str] = {}

@@ -53,12 +53,15 @@ class RunReads(ClientBase):
         self, run_id: str, *, after: int | None = None, limit: int | None = None, slim: bool = False
     ) -> list[HistoryEntry]:
         """The oldest entries first; the last entry's `id` as `after` gives what follows it. With `slim`, without values
-        of users, whatever their size: inputs, results, items.
+        of users, whatever their size: inputs, results, items. RunNotFound if the run does not exist.
         """
         run_id, limit = arguments.run_id(run_id), arguments.optional(_limit, "limit", limit)
         after = None if after is None else arguments.whole("after", after, 0, arguments.MAX_BIGINT)
         with self.database.autocommit() as connection:
-            return read_history(connection, run_id, after=after, limit=limit, slim=arguments.flag("slim", slim))
+            found = read_history(connection, run_id, after=after, limit=limit, slim=arguments.flag("slim", slim))
+            if not found:
+                run_reads.read_run(connection, run_id)
+            return found
 
     def why(self, run_id: str) -> Why:
         """Why the run is where it is: what each open step waits for, since when, until when, and what can end it."""

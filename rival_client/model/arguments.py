@@ -115,14 +115,14 @@ def step(value: object, argument: str = "step") -> str:
     return text(argument, value, MAX_LOOKED_FOR)
 
 
-def key(value: object, argument: str = "key") -> str:
+def key(value: object, argument: str = "key", what: str = "a key") -> str:
     """An event's key. Ids that are not text are taken as they are written."""
     # An int of thousands of digits cannot be written.
     is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_BIGINT
     if is_number or isinstance(value, uuid.UUID):
         value = str(value)
     if not isinstance(value, str):
-        raise invalid(argument, value, f"a key: give a string of 1 to {MAX_NAME} characters, an int or a UUID")
+        raise invalid(argument, value, f"{what}: give a string of 1 to {MAX_NAME} characters, an int or a UUID")
     return text(argument, value, MAX_NAME)
 
 
@@ -161,8 +161,17 @@ def seconds(argument: str, value: object, *, least: float = 0.0, most: float = M
     """A duration: a number of seconds, or a timedelta."""
     length = _length(value)
     if length is None or not least <= length <= most:
-        raise invalid(argument, value, f"a duration: give {least:,g} to {most:,.0f} seconds, or a timedelta")
+        allowed = f"at most {most:,.0f}" if least < 0 else f"{least:,g} to {most:,.0f}"
+        raise invalid(argument, value, f"a duration: give {allowed} seconds, or a timedelta")
     return length
+
+
+def rate(argument: str, value: object, what: str) -> float:
+    """How many `what` per second."""
+    number = None if isinstance(value, dt.timedelta) else _length(value)
+    if number is None or not 0.001 <= number <= MAX_SECONDS:
+        raise invalid(argument, value, f"a rate: give a number of {what} per second, of 0.001 or more")
+    return number
 
 
 def _length(value: object) -> float | None:

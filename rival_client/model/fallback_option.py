@@ -74,8 +74,8 @@ def _from_json(given: Mapping[str, Any], problems: list[str]) -> Fallback | None
     match dict(given):
         case {"value": result, **others} if not others:
             return as_fallback(Value(result), problems)
-        case {"retry_with": {**overrides}, **others} if not others and all(isinstance(one, str) for one in overrides):
-            return as_fallback(RetryWith(**overrides), problems)
+        case {"retry_with": {**overrides}, **others} if not others:
+            return as_fallback(RetryWith(**{str(name): one for name, one in overrides.items()}), problems)
     try:
         return Fallback(**given)
     except (TypeError, ValueError):

@@ -38,7 +38,7 @@ def _problems(given: Mapping[Any, Any]) -> Iterator[str]:
             )
             continue
         try:
-            arguments.key(value, name)
+            arguments.key(value, name, "the value of a label")
         except InvalidArgument as error:
             yield f"{name}: {error.problem}"
 

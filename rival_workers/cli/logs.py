@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
+from rival_client.api.client import Rival
 from rival_client.model.records import LogEntry
 from rival_client.sql.logs import LEVELS
 from rival_workers.cli.completion import complete_runs
@@ -27,13 +28,23 @@ _LEVEL_STYLES = {"debug": "dim", "info": "", "warning": "yellow", "error": "red"
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, for programs.")
 def logs(run_id: str, step: str | None, level: str, follows: bool, full: bool, as_json: bool) -> None:
     """Print what the steps of RUN logged, oldest first."""
-    out = console()
+    out, entry = console(), None
     with open_rival() as rival:
         for entry in follow_logs(rival, run_id, step, level) if follows else read_logs(rival, run_id, step, level):
             if as_json:
                 print_json_line(entry)
             else:
                 out.print(_log_line(entry, full))
+        if step is not None and entry is None:
+            _check_step(rival, run_id, step)
+
+
+def _check_step(rival: Rival, run_id: str, step: str) -> None:
+    inside = (f"{step}/", f"{step}[", f"{step}!")
+    if not any(one.path == step or one.path.startswith(inside) for one in rival.state(run_id).steps):
+        raise click.ClickException(
+            f"No step {step!r} of run {run_id!r} has begun: `rival show {run_id}` lists its steps."
+        )
 
 
 def _log_line(entry: LogEntry, full: bool) -> Text:

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rival_client import __version__
-from rival_client.errors import InvalidSetting, RivalError, did_you_mean
+from rival_client.errors import InvalidArgument, InvalidSetting, RivalError, did_you_mean
 from rival_workers.cli.output import print_error
 from rival_workers.dev.errors import StackError
 
@@ -141,7 +141,7 @@ class Cli(click.Group):
             return code if isinstance(code, int) else 0
         except (RivalError, StackError) as error:
             print_error(error, str(error), as_json)
-            return MISUSED if isinstance(error, InvalidSetting) else FAILED
+            return MISUSED if isinstance(error, InvalidArgument | InvalidSetting) else FAILED
         except click.UsageError as error:
             print_error(error, _usage(error), as_json)
             return MISUSED

@@ -132,7 +132,7 @@ def remove(rule: int, as_json: bool) -> int:
     if as_json:
         print_json({"rule": rule, "removed": removed})
     else:
-        click.echo(f"rule {rule} is removed" if removed else f"unknown rule {rule}")
+        click.echo(f"rule {rule} is removed" if removed else f"rival: unknown rule {rule}", err=not removed)
     return 0 if removed else 1
 
 

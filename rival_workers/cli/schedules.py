@@ -119,7 +119,7 @@ def _print_changed(name: str, what: str, changed: bool, as_json: bool) -> int:
         print_json({"name": name, what: changed})
     else:
         refused = f"{name} is paused already" if what == "paused" else f"{name} is not paused"
-        click.echo(f"{what} {name}" if changed else refused)
+        click.echo(f"{what} {name}" if changed else f"rival: {refused}", err=not changed)
     return 0 if changed else 1
 
 
@@ -173,5 +173,5 @@ def rm(name: str, as_json: bool) -> int:
     if as_json:
         print_json({"name": name, "removed": removed})
     else:
-        click.echo(f"removed {name}" if removed else f"unknown schedule {name}")
+        click.echo(f"removed {name}" if removed else f"rival: unknown schedule {name}", err=not removed)
     return 0 if removed else 1

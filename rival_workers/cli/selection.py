@@ -60,7 +60,8 @@ _FILTER_OPTIONS = (
         callback=labels,
         help="Only runs with this label; may be given several times.",
     ),
-    click.option("--paused/--not-paused", default=None, help="Only paused runs, or only runs that are not paused."),
+    click.option("--paused", is_flag=True, help="Only paused runs."),
+    click.option("--not-paused", is_flag=True, help="Only runs that are not paused."),
 )
 _FILTER_NAMES = [field.name for field in dataclasses.fields(RunFilter)]
 
@@ -70,8 +71,12 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_filter(**given: Any) -> Any:
+        not_paused = given.pop("not_paused")
         values = {name: given.pop(name) for name in _FILTER_NAMES}
-        return command(chosen=RunFilter(**values | {"status": values["status"] or None}), **given)
+        if values["paused"] and not_paused:
+            raise click.UsageError("Give --paused or --not-paused: no run is both.")
+        paused = values["paused"] if values["paused"] or not_paused else None
+        return command(chosen=RunFilter(**values | {"status": values["status"] or None, "paused": paused}), **given)
 
     return _with_options(_FILTER_OPTIONS, with_filter)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, cast
@@ -66,11 +67,11 @@ def register_each(paths: Iterable[str | Path], target: Registry) -> tuple[list[W
     loaded = _load_all(map(Path, paths), target)
     references = References(target, loaded)
     refused: Refused = {}
-    files = [file for file in loaded.files if _succeeds(refused, file, lambda one=file: references.define_file(one))]
+    files = [file for file in loaded.files if _succeeds(refused, file, partial(references.define_file, file))]
     defined = [references.define_file(file) for file in files]
     for file, workflow in zip(files, defined, strict=True):
         within_another = workflow.name in references.nested
-        _succeeds(refused, file, lambda one=workflow, within=within_another: target.add(one, within_another=within))
+        _succeeds(refused, file, partial(target.add, workflow, within_another=within_another))
     return defined, refused
 
 

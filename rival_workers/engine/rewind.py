@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from rival_client.errors import listed
 from rival_client.model.kinds import FLOW, ITEM
 from rival_workers.engine import paths
 from rival_workers.engine.nodes import ForEachNode, LoopNode
@@ -46,7 +47,8 @@ def _flow_of(plan: Plan, rows: Mapping[str, Row], path: str) -> str | None:
 
 def _check_target(plan: Plan, rows: Mapping[str, Row], path: str) -> None:
     if "!" in path:
-        raise NotPossible(f"{path!r} is not a step: rewind to {paths.role_of(path)[0] or 'a step'!r} instead")
+        base = paths.role_of(path)[0]
+        raise NotPossible(f"{path!r} is not a step: rewind to {repr(base) if base else 'the step itself'} instead")
     if paths.place_of(path) not in plan.places or not has_begun(rows, path):
-        known = ", ".join(row.path for row in rows.values() if "!" not in row.path and row.kind != ITEM)
+        known = listed([row.path for row in rows.values() if "!" not in row.path and row.kind != ITEM])
         raise NotPossible(f"no step {path!r} has begun (known: {known or 'none yet'})")

@@ -167,7 +167,7 @@ def test_runs_are_listed_by_filter_and_page_by_page(failed: Cli) -> None:
     more = first.out.splitlines()[-1]
     second = failed(*shlex.split(more)[2:], "--json").json
     assert ([one["run_id"] for one in second["runs"]], second["next"]) == (["one"], None)
-    failed("ls", "--after", "x", code=1).complains("rival: Invalid argument after: 'x' is not a cursor: …")
+    failed("ls", "--after", "x", code=2).complains("rival: Invalid argument after: 'x' is not a cursor: …")
 
 
 @pytest.mark.parametrize(

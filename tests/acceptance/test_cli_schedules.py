@@ -25,6 +25,8 @@ def test_a_schedule_is_added_listed_changed_and_removed(shop: Cli) -> None:
     assert listed.json == [changed.json]
     shop("schedule", "rm", "nightly").prints("removed nightly")
     shop("schedule", "rm", "nightly", "--json", code=1).prints_json({"name": "nightly", "removed": False})
+    shop("schedule", "rm", "nightly", code=1).complains("rival: unknown schedule nightly")
+    shop("policy", "rm", "99", code=1).complains("rival: unknown rule 99")
     shop("schedule", "ls", "--json").prints_json([])
     shop("schedule", "ls").prints("no schedules")
 
@@ -32,7 +34,7 @@ def test_a_schedule_is_added_listed_changed_and_removed(shop: Cli) -> None:
 def test_a_schedule_is_paused_resumed_fired_and_backfilled(shop: Cli) -> None:
     shop("schedule", "add", "hourly", "greet", "3600", '{"name": "ada"}')
     shop("schedule", "pause", "hourly").prints("paused hourly")
-    shop("schedule", "pause", "hourly", code=1).prints("hourly is paused already")
+    shop("schedule", "pause", "hourly", code=1).complains("rival: hourly is paused already")
     fired = shop("schedule", "fire", "hourly", "--json").json
     assert fired["run_id"].startswith("hourly@")
     shop("schedule", "resume", "hourly", "--json").prints_json({"name": "hourly", "resumed": True})

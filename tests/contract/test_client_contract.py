@@ -101,6 +101,26 @@ def world(request: pytest.FixtureRequest, url: str) -> Iterator[World]:
     inline.close()
 
 
+def test_a_closed_client_refuses_every_call_and_can_be_closed_again(world: World) -> None:
+    world.api.run("order", {"customer": 1}, "before")
+    world.api.close()
+    for call in (
+        lambda: world.api.run("order", {"customer": 1}, "after"),
+        lambda: world.api.result("before"),
+        lambda: world.api.runs(),
+    ):
+        with pytest.raises(RivalError, match="This client is closed"):
+            call()
+    assert world.runs() == ["before"]
+
+
+def test_the_history_of_an_unknown_run_is_refused(world: World) -> None:
+    with pytest.raises(RunNotFound):
+        world.api.history("nope")
+    world.api.run("order", {"customer": 1}, "r")
+    assert world.api.history("r", after=10**9) == []
+
+
 def define_workflows(inline: Inline) -> None:
     def take(input: Order) -> dict[str, Any]:
         return {"customer": input.customer}

@@ -146,7 +146,7 @@ def test_a_label_combines_with_other_filters_and_with_bulk_verbs(inline: Inline)
         ({"tenant!": "x"}, "is not the name of a label"),
         ({7: "x"}, "is not the name of a label"),
         ({"a" * 64: "x"}, "is not the name of a label"),
-        ({"tenant": None}, "tenant: None is not a key"),
+        ({"tenant": None}, "tenant: None is not the value of a label: give a string"),
         ({"tenant": ""}, "tenant: '' is not a usable text"),
         ({"tenant": "x" * 201}, "tenant: "),
         ({"tenant": {"id": 7}}, "tenant: a value of type dict"),

@@ -91,12 +91,20 @@ def test_a_loop_goes_back_to_an_iteration(inline: Inline) -> None:
     assert sorted(one.path for one in state.steps if one.path.endswith("/x")) == ["l[0]/x", "l[1]/x"]
 
 
-@pytest.mark.parametrize("path", ["f[7]", "fl/none", "x[1]", "f[1]!on_error"])
+@pytest.mark.parametrize("path", ["f[7]", "fl/none", "x[1]", "f[1]!on_error", "!on_error"])
 def test_a_place_that_is_not_there_is_refused_with_the_known_ones(inline: Inline, path: str) -> None:
     body = flow("fl", register=False)(lambda ctx: ctx.step(int))
     _run(inline, for_each("f", items=lambda: [0, 1], do=[step(lambda: 1, name="a")]), body)
-    with pytest.raises(NotPossible, match=r"known|instead"):
+    with pytest.raises(NotPossible, match=r"known|instead") as refused:
         inline.rival.rewind("r", path)
+    assert "'a step'" not in str(refused.value)
+
+
+def test_a_wait_of_a_flow_is_a_checkpoint_for_operators(inline: Inline) -> None:
+    _run(inline, flow("fl", register=False)(lambda ctx: ctx.await_event("paid", timeout=60)))
+    [wait] = [one.path for one in inline.rival.state("r").steps if one.path.startswith("fl/")]
+    with pytest.raises(NotPossible, match="is a checkpoint of flow 'fl': set_result 'fl' as a whole"):
+        inline.rival.set_result("r", wait, 1, reason="paid")
 
 
 def test_a_retried_flow_sleeps_only_the_time_that_is_left(inline: Inline) -> None:

@@ -167,7 +167,8 @@ class FlowFailures:
 
 
 def log_failed_run(run_id: str, workflow: str, step: str | None, error: dict[str, Any] | None) -> None:
-    message = f"failed at step {step}: {error_line(error)}"
+    where = "" if step is None else f" at step {step}"
+    message = f"failed{where}: {error_line(error)}"
     about = {"run": run_id, "workflow": workflow, "step": step}
     known = {name: (error or {}).get(name) for name in ("type", "message", "location")}
     extra = {"rival": {"message": message, **about, "error": known}}

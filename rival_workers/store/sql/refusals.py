@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rival_client.errors import listed
 from rival_client.model import statuses
 from rival_workers.engine import paths
 
@@ -61,7 +62,7 @@ def composite(verb: str, step: str, kind: str, still_open: Sequence[str]) -> str
 
 
 def _listed(still_open: Sequence[str]) -> str:
-    return f"open steps: {', '.join(still_open) or 'none'}"
+    return f"open steps: {listed(still_open) or 'none'}"
 
 
 def _one_of(still_open: Sequence[str]) -> str:

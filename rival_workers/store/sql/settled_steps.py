@@ -116,10 +116,11 @@ def open_step(connection: Connection, run_id: str, path: str, verb: str) -> Any:
     columns = (steps.c.kind, steps.c.status, steps.c.execution_token, steps.c.slots)
     wanted = select(*columns).where(steps.c.run_id == run_id, steps.c.path == path)
     step = connection.execute(wanted.with_for_update()).first()
-    if step is None or step.kind not in SETTLEABLE or step.status not in step_sources("settle_step"):
-        raise NotPossible(verb, run_id, _no_open_step(verb, path, step, rows_of(connection, run_id)))
-    if flow := _flow_above(connection, run_id, path):
+    is_open = step is not None and step.status in step_sources("settle_step")
+    if is_open and (flow := _flow_above(connection, run_id, path)):
         raise NotPossible(verb, run_id, refusals.checkpoint(verb, path, flow))
+    if step is None or not is_open or step.kind not in SETTLEABLE:
+        raise NotPossible(verb, run_id, _no_open_step(verb, path, step, rows_of(connection, run_id)))
     return step
 
 

@@ -62,6 +62,17 @@ def test_the_history_of_a_run_with_large_results_has_them_and_does_not_store_the
     assert_histories_are_complete(inline.store.database)
 
 
+def test_large_results_of_steps_with_limits_are_stored_once_too(inline: Inline) -> None:
+    run_id = finished(inline, *(step(Numbered(), name=name, concurrency_limit=5) for name in ("a", "b")))
+    value = {"call": 1, **LARGE}
+    assert results(inline, run_id) == [("a", value), ("b", value), (None, value)]
+    if inline.store.database.is_postgres:
+        assert characters(inline, run_id) < NAMED_ABOVE
+    inline.rival.rewind(run_id, "a")
+    assert results(inline, run_id) == [("a", value), ("b", value), (None, value)]
+    assert_histories_are_complete(inline.store.database)
+
+
 def test_no_entry_shows_how_it_names_a_row(inline: Inline) -> None:
     run_id = finished(inline, step(Numbered(), name="a"))
     entries = [*inline.rival.history(run_id), *inline.rival.history(run_id, slim=True)]

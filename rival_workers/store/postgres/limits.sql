@@ -326,7 +326,7 @@ WITH done AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM done, start, LATERAL (VALUES
-        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
+        (:'path', :'status'::text, :'own_detail'::json),
         (:'next_path', :{next_entry})
     ) AS entry (path, what, detail)
 )
@@ -362,8 +362,8 @@ WITH done AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM done, LATERAL (VALUES
-        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json)),
-        (NULL, 'completed', json_build_object('result', :'result'::json))
+        (:'path', :'status'::text, :'own_detail'::json),
+        (NULL, 'completed', :'upper_detail'::json)
     ) AS entry (path, what, detail)
 )
 SELECT :{following} FROM done;
@@ -408,8 +408,8 @@ WITH held AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
     FROM lane, start, LATERAL (VALUES
-        (:'path', :'status'::text, json_build_object('result', :'result'::json, 'state', :'state'::json), FALSE),
-        (:'item', 'completed', json_build_object('result', :'result'::json), FALSE),
+        (:'path', :'status'::text, :'own_detail'::json, FALSE),
+        (:'item', 'completed', :'upper_detail'::json, FALSE),
         (:'join' || '[' || opened || :'next_path', :{next_entry}, TRUE)
     ) AS entry (path, what, detail, is_next)
     WHERE goes_on OR NOT entry.is_next

@@ -19,8 +19,8 @@ def call_after_fork(method: Callable[[], None]) -> None:
 
 
 def _call_all() -> None:
-    for found in [method() for method in _METHODS]:
-        if found is not None:
+    for method in list(_METHODS):
+        if (found := method()) is not None:
             found()
 
 

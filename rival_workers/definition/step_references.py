@@ -154,6 +154,9 @@ def _functions(source: str) -> dict[int, list[Function]]:
     found: dict[int, list[Function]] = {}
     try:
         tree = ast.parse(source)
+    except SystemError:
+        # A defect of CPython 3.11 (python/cpython#106905): it happens once, when another thread parses too.
+        tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return found
     for node in ast.walk(tree):

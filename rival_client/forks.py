@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+#: Connections of the parent. They are kept: one that is collected is closed, in the parent as well.
+_OF_THE_PARENT: list[object] = []
 _METHODS: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
 def call_after_fork(method: Callable[[], None]) -> None:
-    """In the child. The method leaves the connections of the parent alone, and replaces threads and locks, since a fork
-    copies no thread."""
+    """In the child. The method gives the connections of the parent to `leave_open`, and replaces threads and locks,
+    since a fork copies no thread."""
     _METHODS.add(weakref.WeakMethod(method, _METHODS.discard))
+
+
+def leave_open(connections: Iterable[object]) -> None:
+    _OF_THE_PARENT.extend(connections)
 
 
 def _call_all() -> None:

@@ -86,7 +86,7 @@ class ClientBase:
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             prepared.close()
-        # The next start reads its workflow, also within a transaction of the caller.
+        # A start within the caller's transaction uses the database only to read the workflow: it must find it closed.
         self._validators.clear()
         self._database.dispose()
 

@@ -23,7 +23,7 @@ from rival_client.broker.message import AnyMessage, celery_body, celery_headers,
 from rival_client.broker.outages import Cooldown, Missed
 from rival_client.broker.redis_connection import REDIS_BOUNDS, Sender, is_redis
 from rival_client.errors import ConfigurationError
-from rival_client.forks import call_after_fork
+from rival_client.forks import call_after_fork, leave_open
 from rival_client.model.masking import masked, without_secrets
 from rival_client.model.queues import USUAL_ROUTE, Route, broker_queue
 
@@ -172,12 +172,11 @@ class KombuDoorbell:
         self._lock = threading.Lock()
         self._cooldown = Cooldown()
         self._missed = Missed()
-        self._inherited: list[kombu.Connection] = []
         call_after_fork(self._drop_connections)
 
     def _drop_connections(self) -> None:
         self._lock = threading.Lock()
-        self._inherited.append(self._connection)
+        leave_open([self._connection])
         self._connection = self._connection.clone()
 
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:

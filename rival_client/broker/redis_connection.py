@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import redis
 
-from rival_client.forks import call_after_fork
+from rival_client.forks import call_after_fork, leave_open
 
 #: A frozen broker costs a publisher at most these seconds.
 REDIS_BOUNDS: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 1}
@@ -42,12 +42,11 @@ class Sender(Generic[T]):
         self._unread: deque[tuple[float, Sequence[T]]] = deque()
         # At the end of the process, too: the end of a connection with unread replies discards what was sent last.
         self._finish = weakref.finalize(self, _read_all, self._unread, self._opened)
-        self._inherited: list[Any] = []
         call_after_fork(self._drop_connections)
 
     def _drop_connections(self) -> None:
         self._lock = threading.Lock()
-        self._inherited += self._opened
+        leave_open(self._opened)
         self._opened.clear()
         self._unread.clear()
 
@@ -117,11 +116,10 @@ class Subscriptions:
     def __init__(self, url: str) -> None:
         self._redis = redis.Redis.from_url(url, **REDIS_BOUNDS)
         self._idle: deque[redis.client.PubSub] = deque()
-        self._inherited: list[redis.client.PubSub] = []
         call_after_fork(self._drop_connections)
 
     def _drop_connections(self) -> None:
-        self._inherited += self._idle
+        leave_open(self._idle)
         self._idle.clear()
 
     def open(self, channel: str) -> redis.client.PubSub:

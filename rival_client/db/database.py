@@ -18,7 +18,7 @@ from sqlalchemy.util import LRUCache
 
 from rival_client.db.database_errors import repeat_conflicts, translated
 from rival_client.errors import ConfigurationError
-from rival_client.forks import call_after_fork
+from rival_client.forks import call_after_fork, leave_open
 from rival_client.model.json_match import is_held
 from rival_client.model.masking import masked
 from rival_client.model.payload import serialise
@@ -75,11 +75,10 @@ class Database:
         self.is_postgres = self.engine.dialect.name == "postgresql"
         if not self.is_postgres:
             _prepare_sqlite(self.engine, clock, durable)
-        self._inherited: list[Any] = []
         call_after_fork(self._drop_connections)
 
     def _drop_connections(self) -> None:
-        self._inherited.append(self.engine.pool)
+        leave_open([self.engine.pool])
         self.engine.dispose(close=False)
 
     @contextmanager

@@ -22,7 +22,7 @@ from psycopg import generators, pq, waiting
 
 from rival_client.db.database import LIBPQ_OPTIONS, libpq_url
 from rival_client.db.database_errors import repeat_conflicts, translated
-from rival_client.forks import call_after_fork
+from rival_client.forks import call_after_fork, leave_open
 
 #: A thread that waits for an answer checks for a stop of the process at this interval, in seconds.
 WAIT_INTERVAL = 0.1
@@ -82,11 +82,10 @@ class PreparedPool:
         #: Idle connections, the one used last at the end.
         self._idle: deque[_Line] = deque()
         self._all: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
-        self._inherited: list[_Line] = []
         call_after_fork(self._drop_connections)
 
     def _drop_connections(self) -> None:
-        self._inherited += self._idle
+        leave_open(self._idle)
         self._idle.clear()
         self._all.clear()
 

@@ -91,13 +91,22 @@ def with_line(file: str, problem: str) -> str:
 
 def _line(file: str, name: str, index: str | None) -> int | None:
     try:
-        tree = ast.parse(Path(file).read_text())
+        tree = parsed(Path(file).read_text())
     except (OSError, SyntaxError, ValueError):
         return None
     for node in reversed(tree.body):
         if name.lower() in (bound.lower() for bound in _bound(node)):
             return _element(node, index) or node.lineno
     return None
+
+
+def parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SystemError:
+        # CPython 3.11 counts the depth of all parses together. If an object that is collected meanwhile parses, too, as
+        # one does that logs a traceback, it takes that for a mistake (python/cpython#106905).
+        return ast.parse(source)
 
 
 def _bound(node: ast.stmt) -> list[str]:

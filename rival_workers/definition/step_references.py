@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import written_function
+from rival_workers.definition.source_lines import parsed
 from rival_workers.engine import paths
 from rival_workers.engine.names import NameScope
 from rival_workers.engine.nodes import BranchNode, LoopNode
@@ -153,10 +154,7 @@ def _functions(source: str) -> dict[int, list[Function]]:
     """The functions of a file by their first lines, decorators included."""
     found: dict[int, list[Function]] = {}
     try:
-        tree = ast.parse(source)
-    except SystemError:
-        # A defect of CPython 3.11 (python/cpython#106905): it happens once, when another thread parses too.
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError):
         return found
     for node in ast.walk(tree):

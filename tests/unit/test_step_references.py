@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import gc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.inject import STEP_NAMES, injection
 from rival_workers.definition.registry import Registry
+from rival_workers.definition.source_lines import parsed
 from rival_workers.definition.step_references import mentions_of
 
 
@@ -240,3 +244,26 @@ def test_a_file_that_is_also_nested_is_measured_where_it_is_nested(tmp_path: Pat
     outer = "from rival_workers import workflow\ndef first(): ...\nsteps = [first, workflow('./inner.py')]\n"
     (tmp_path / "outer.py").write_text(outer)
     assert [one.name for one in register_paths([tmp_path], Registry())] == ["inner", "outer"]
+
+
+class ParsesAtItsEnd:
+    """It parses when it is collected, as an asyncio task that failed unnoticed does: it logs a traceback."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        with suppress(SystemError):
+            ast.parse("(1, [2, {3: (4, 5)}])")
+
+
+def test_a_source_is_parsed_although_garbage_is_collected_meanwhile_that_parses_too() -> None:
+    source = "\n".join(f"def f{n}(a, b=({n}, [1])): return lambda x: x + {n} * (a - b)" for n in range(300))
+    before = gc.get_threshold()
+    ParsesAtItsEnd()
+    gc.set_threshold(5)
+    try:
+        tree = parsed(source)
+    finally:
+        gc.set_threshold(*before)
+    assert len(tree.body) == 300

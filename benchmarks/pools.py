@@ -16,7 +16,7 @@ from benchmarks.loads import load_named
 from benchmarks.servers import driver_env, log_of, own_stack
 
 #: (processes, concurrency of each).
-CONFIGURATIONS = ((1, 8), (2, 4), (2, 8), (2, 16), (4, 8))
+CONFIGURATIONS = ((1, 8), (1, 16), (2, 8), (2, 16), (2, 32), (4, 8))
 #: Kinds of steps, and how many runs of five of them.
 KINDS = {"noop": 400, "wait50": 40, "cpu5": 60, "mixed": 60}
 
@@ -24,7 +24,7 @@ KINDS = {"noop": 400, "wait50": 40, "cpu5": 60, "mixed": 60}
 def measure(processes: int, threads: int, databases: rival_driver.Databases, surroundings: Surroundings) -> list[float]:
     """Steps per second of each kind."""
     with ExitStack() as stack:
-        workers = [[*rival_driver.WORKER[:-1], str(threads)]] * processes
+        workers = [[*rival_driver.WORKER, "--concurrency", str(threads)]] * processes
         system = stack.enter_context(closing(databases.open_copy("pool", workers=workers)))
         warm = open_warm(system, load_named("quick"), surroundings.log, stack, processes=processes)
         return [steps_per_s(warm, Work(kind, runs, 5)) for kind, runs in KINDS.items()]

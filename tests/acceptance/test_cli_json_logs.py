@@ -14,7 +14,7 @@ from tests.support.output import as_expected, normalised_json
 ANY = {"time": "<time>", "level": "info"}
 #: What a fleet of one process logs for the runs below, each line whole.
 LINES = [
-    {**ANY, "logger": "rival.worker", "message": "worker rival-… is ready (threads, 8 at a time): …"},
+    {**ANY, "logger": "rival.worker", "message": "worker rival-… is ready (threads, 16 at a time): …"},
     {
         **ANY,
         "logger": "rival.steps",
@@ -53,7 +53,7 @@ def test_with_json_every_line_of_a_worker_is_an_object(cli: Cli) -> None:
     announced, *lines = logged(cli, "worker.log")
     names = ["broken", "greet", "nap", "patient"]
     assert announced == {"processes": 1, "pool": "threads", "queues": ["<queue>"], "workflows": names}
-    size = {**ANY, "logger": "rival.worker", "message": "1 processes of 8 (threads) on …: broken, greet, nap, patient"}
+    size = {**ANY, "logger": "rival.worker", "message": "1 processes of 16 (threads) on …: broken, greet, nap, patient"}
     rules = {**ANY, "logger": "rival.rules", "message": "follows version 0 of the fleet's rules: 0"}
     assert_logged(lines, [size, rules, *LINES])
 

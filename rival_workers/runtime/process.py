@@ -8,9 +8,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rival_client.broker.doorbell import Doorbell, open_doorbell
+from rival_client.broker.message import AnyMessage
 from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.sql.gates import Grant
 from rival_workers.definition.registry import Registry
@@ -136,6 +137,11 @@ class Process:
     def stop_continuing(self) -> None:
         """Running attempts end, but no further step starts in place."""
         self.coordinator.stopping = True
+
+    def take_due_messages(self, take: Callable[[AnyMessage], bool]) -> None:
+        """Messages whose countdown is over in this process are begun here, if `take` says so, and not published."""
+        if isinstance(self.doorbell, CountdownDoorbell):
+            self.doorbell.take = take
 
     def hand_over_countdowns(self) -> None:
         """Other workers get the messages that this process keeps until they are due."""

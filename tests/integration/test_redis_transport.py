@@ -1,7 +1,8 @@
-"""Several messages per round trip: as many as there is room for, past garbage, and one by one before Redis 7."""
+"""Several messages per round trip, as long as there is room for them, past garbage, and one by one before Redis 7."""
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,19 +15,24 @@ import redis
 from rival_client.broker.doorbell import RedisDoorbell
 from rival_client.broker.message import RUN_TASK, AnyMessage, StepMessage
 from rival_workers.runtime.celery.redis_transport import ValidatingTransport
+from rival_workers.runtime.celery.run_intake import MOST_AT_ONCE, RunIntake
 
 
-class Intake:
-    """Takes the starts of runs while there is room."""
+class Intake(RunIntake):
+    """Takes the starts of runs while there is room, and begins none."""
 
     def __init__(self, room: int) -> None:
-        self.room, self.taken = room, list[str]()
+        self._lock, self._asked_for = threading.Lock(), 0
+        self.places, self.taken = room, list[str]()
+
+    @property
+    def room(self) -> int:
+        return self.places - len(self.taken)
 
     def take(self, envelope: dict[str, Any]) -> bool:
         if envelope["headers"]["task"] != RUN_TASK:
             return False
         self.taken.append(envelope["properties"]["correlation_id"])
-        self.room -= 1
         return True
 
 
@@ -69,15 +75,27 @@ def starts(count: int) -> list[AnyMessage]:
 
 
 @pytest.mark.parametrize("prefix", ["", "team:"])
-def test_as_many_messages_are_popped_as_there_is_room_for(
-    broker_url: str, queue: str, readers: list[Reader], prefix: str
+@pytest.mark.parametrize(("room", "popped"), [(1, 1), (5, 4), (50, MOST_AT_ONCE)])
+def test_an_answer_has_several_messages_and_leaves_a_place_and_the_rest_to_others(
+    broker_url: str, queue: str, readers: list[Reader], prefix: str, room: int, popped: int
 ) -> None:
     doorbell = RedisDoorbell(broker_url, queue, prefix)
-    doorbell.publish(starts(7))
-    intake = Intake(room=5)
+    doorbell.publish(starts(10))
+    intake = Intake(room)
     readers.append(Reader(broker_url, queue, intake, prefix))
     readers[0].connection.drain_events(timeout=5)  # reads one answer
-    assert [name.split(":")[0] for name in intake.taken] == [f"run-{number}" for number in range(5)]
+    assert [name.split(":")[0] for name in intake.taken] == [f"run-{number}" for number in range(popped)]
+    assert doorbell.backlog() == 10 - popped
+    doorbell.close()
+
+
+def test_no_more_messages_are_popped_than_there_is_room_for(broker_url: str, queue: str, readers: list[Reader]) -> None:
+    doorbell = RedisDoorbell(broker_url, queue)
+    doorbell.publish(starts(7))
+    intake = Intake(room=5)
+    readers.append(Reader(broker_url, queue, intake, ""))
+    readers[0].drain()
+    assert len(intake.taken) == 5
     assert doorbell.backlog() == 2
     doorbell.close()
 

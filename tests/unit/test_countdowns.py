@@ -75,3 +75,18 @@ def test_a_process_that_stops_hands_its_countdowns_over_with_the_time_that_is_le
     assert 19 < left["b"] <= 20
     doorbell.publish([message("c", 10.0)])
     assert broker.came[-1][:2] == ("c", 10.0), "a process that has stopped keeps nothing"
+
+
+def test_a_due_message_that_the_process_takes_itself_is_not_published() -> None:
+    broker, taken = Recorder(), list[AnyMessage]()
+    doorbell = CountdownDoorbell(broker)
+
+    def take(due: AnyMessage) -> bool:
+        if due.run_id == "here":
+            taken.append(due)
+        return due.run_id == "here"
+
+    doorbell.take = take
+    doorbell.publish([message("here", 0.05), message("elsewhere", 0.05)])
+    assert broker.wait_for(1) == ["elsewhere"]
+    assert taken == [message("here", 0.0)]

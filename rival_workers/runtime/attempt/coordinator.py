@@ -126,8 +126,12 @@ class Coordinator(AttemptPipeline):
 
     def deliver(self, event_id: str) -> None:
         """Deliver an event to the steps that wait for it, and run the first of them here."""
+        commit_alone(self.delivering(event_id), self.store)
+
+    def delivering(self, event_id: str) -> Commits[None]:
+        """As `deliver`; the commits of the step may be made together with others, and on any thread."""
         with self.executor.running.message():
-            self._deliver(event_id)
+            yield from self._deliver(event_id)
 
     def _begin(self, run_id: str, token: int, workflow: str, version: str) -> Commits[None]:
         named = WorkflowVersion(workflow, version)
@@ -204,7 +208,7 @@ class Coordinator(AttemptPipeline):
         failpoint("after_claim_commit")
         return attempt
 
-    def _deliver(self, event_id: str) -> None:
+    def _deliver(self, event_id: str) -> Commits[None]:
         deadline = self._deadline()
         claim = ClaimBy(self.executor.id, self.registry.versions) if self._may_continue(deadline) else None
         with self.executor.claiming():
@@ -212,14 +216,17 @@ class Coordinator(AttemptPipeline):
             first_ready = self._first_ready(delivered)
         failpoint("after_deliver_commit")
         if first_ready is not None:
-            commit_alone(self._run_all(first_ready, deadline, observed=True), self.store)
+            yield from self._run_all(first_ready, deadline, observed=True)
             return
         served = self.settings.served
         first = next((one for one in delivered.ready if one.route.queue in served and not self.stopping), None)
         if others := [one.message for one in delivered.ready if one is not first]:
             self.doorbell.publish(others)
         if first is not None:
-            self.attempt(first.run_id, first.path, first.token, first.workflow, first.version)
+            named = WorkflowVersion(first.workflow, first.version)
+            attempt = self._claimed(first.run_id, first.path, first.token, named)
+            if attempt is not None:
+                yield from self._run_all(attempt, self._deadline(), observed=True)
 
     def _first_ready(self, delivered: Delivered) -> Attempt | None:
         if delivered.claimed is None:

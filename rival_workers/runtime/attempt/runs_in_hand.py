@@ -40,11 +40,13 @@ def commit_alone(commits: Commits[T], store: Store) -> T:
 
 
 class RunInHand:
-    """One run, or one lane of a run, from its message until this process has nothing more to do for it."""
+    """What one message asks for, until this process has nothing more to do for it: a run, a lane of a run, an attempt
+    of one step, or an event and the step that it wakes."""
 
     __slots__ = ("answer", "commit", "commits", "error", "place", "workflow")
 
-    def __init__(self, commits: Commits[Any], workflow: tuple[str, str], place: str | None = None) -> None:
+    def __init__(self, commits: Commits[Any], workflow: tuple[str, str] | None, place: str | None = None) -> None:
+        """`workflow`: its name and version; None: it is an event."""
         self.commits, self.workflow = commits, workflow
         self.commit: Commit | None = None
         self.answer: Any = None
@@ -52,12 +54,15 @@ class RunInHand:
         #: The place of the step that runs next; None: the run has not begun.
         self.place = place
 
+    def __str__(self) -> str:
+        return "an event" if self.workflow is None else "a run of {} version {}".format(*self.workflow)
+
 
 class Durations:
     """How long the steps of each place take. A step is slow until it was seen to be quick."""
 
     def __init__(self) -> None:
-        self._seconds: dict[tuple[tuple[str, str], str | None], float] = {}
+        self._seconds: dict[tuple[tuple[str, str] | None, str | None], float] = {}
 
     def is_slow(self, run: RunInHand) -> bool:
         return run.place is not None and self._seconds.get((run.workflow, run.place), 1.0) > QUICK

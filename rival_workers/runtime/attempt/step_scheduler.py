@@ -189,11 +189,10 @@ class StepScheduler:
         except StopIteration:
             return False
         except DatabaseError as error:
-            not_started = "a run of %s version %s was not started, the keeper publishes its message again: %s"
-            log.error(not_started, *run.workflow, error)
+            log.error("%s was not started, the keeper publishes its message again: %s", run, error)
             return False
         except BaseException:
-            log.exception("a run of %s version %s has left without an outcome", *run.workflow)
+            log.exception("%s has left without an outcome", run)
             return False
         run.commit = commit
         self._waiting.append(run)

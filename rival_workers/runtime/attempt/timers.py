@@ -1,5 +1,5 @@
-"""Timers of this process: one thread calls a callback when an attempt takes too long, another publishes messages whose
-countdown is over.
+"""Timers of this process: one thread calls a callback when an attempt takes too long, another begins or publishes
+messages whose countdown is over.
 
 A timer is not the only copy of anything: the row's `timeout_at` or `due_at` decides. If this process cannot run its
 timer, a keeper applies the timeout, or publishes the message.
@@ -151,6 +151,8 @@ class CountdownDoorbell(_Heap[AnyMessage]):
         self._doorbell = doorbell
         self._stopped = False
         self.has_priorities = doorbell.has_priorities
+        #: Begins to handle a due message in this process. False: it is published.
+        self.take: Callable[[AnyMessage], bool] = lambda message: False
 
     def publish(self, messages: Sequence[AnyMessage], changed: Sequence[str] = ()) -> bool:
         later = [one for one in messages if one.countdown > 0] if not self._stopped else []
@@ -164,7 +166,9 @@ class CountdownDoorbell(_Heap[AnyMessage]):
 
     def _apply(self, due: Sequence[AnyMessage]) -> None:
         try:
-            self._doorbell.publish([replace(message, countdown=0.0) for message in due])
+            messages = [replace(message, countdown=0.0) for message in due]
+            if left := [message for message in messages if not self.take(message)]:
+                self._doorbell.publish(left)
         except Exception:
             log.exception("messages could not be published; a keeper publishes them")
 

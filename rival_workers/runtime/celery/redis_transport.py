@@ -1,8 +1,8 @@
 """kombu's Redis transport, with two differences.
 
 A list entry or a broadcast that is not a message is discarded and does not end the worker; `validating_strategy` checks
-messages that have an envelope and a task name. With a `RunIntake`, a worker pops as many messages per round trip as it
-has room for, and starts of runs do not go through Celery.
+messages that have an envelope and a task name. With a `RunIntake`, a worker pops several messages per round trip if it
+has room for them, and starts of runs do not go through Celery.
 """
 
 from __future__ import annotations
@@ -56,12 +56,18 @@ class ValidatingChannel(redis.Channel):  # type: ignore[misc]
             keys = [f"{self.global_keyprefix}{name}" for name in names]
             self._in_poll, self._brpop_sent_at = self.client.connection, monotonic()
             seconds = (self.brpop_timeout if timeout is None else timeout) or 0
-            count = max(1, self.intake.room)
+            count = self.intake.ask()
             self.client.connection.send_command("BLMPOP", seconds, len(keys), *keys, "RIGHT", "COUNT", count)
 
     def _brpop_read(self, **options: Any) -> Any:
-        if not self._pops_many:
+        if not self._pops_many or self.intake is None:
             return self._guarded(lambda: super(ValidatingChannel, self)._brpop_read(**options))
+        try:
+            return self._deliver_popped(options)
+        finally:
+            self.intake.was_answered()
+
+    def _deliver_popped(self, options: dict[str, Any]) -> bool:
         try:
             popped = self._popped(options)
         except ResponseError as error:

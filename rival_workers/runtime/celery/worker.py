@@ -102,7 +102,8 @@ class Worker:
         if self.pool != "threads" or not process.store.database.is_postgres:
             return POOLS[self.pool]
         self._scheduler = StepScheduler(process.store, process.doorbell, self.concurrency)
-        intake = RunIntake(self._scheduler, process.coordinator)
+        intake = RunIntake(self._scheduler, process.coordinator, self.settings.served)
+        process.take_due_messages(intake.take_due)
         self.app.conf.broker_transport_options = {**self.app.conf.broker_transport_options, "intake": intake}
         return StepThreadPool.of(self._scheduler)
 

@@ -111,7 +111,7 @@ for kind, function in (
     register(kind, function, 5)
 mixed = create_workflow("mixed-5").input(Input).step(nothing, name="a").step(wait_50_ms, name="b")
 mixed.step(nothing, name="c").step(compute_5_ms, name="d").step(nothing, name="e").register()
-create_workflow("items").input(Many).for_each("all", items=items, do=[nothing], concurrency=8).register()
+create_workflow("items").input(Many).for_each("all", items=items, do=[nothing], concurrency=32).register()
 create_workflow("waits").input(Input).wait_event("wait", "go", key=lambda run: run.run_id).register()
 create_workflow("sleeps").input(Input).delay("sleep", days=365).register()
 create_workflow("pids").input(Input).step(leave_pid).register()

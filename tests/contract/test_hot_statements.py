@@ -179,6 +179,48 @@ def test_a_statement_for_a_group_finds_each_row_by_its_primary_key(crowded: Stag
     assert not {"Hash Join", "Merge Join"} & set(re.findall(r'"Node Type": "([^"]*)"', json.dumps(plan)))
 
 
+@pytest.fixture(scope="module")
+def empty(stack: Stack, template: str) -> Iterator[Database]:
+    """Where the first worker of a new fleet makes its plans. They are kept as long as its connections."""
+    name = f"empty_{uuid.uuid4().hex[:12]}"
+    database = Database(create_database(stack.database_url, name, template=template))
+    yield database
+    database.dispose()
+    drop_database(stack.database_url, name)
+
+
+#: What these do, they do to all steps of a run, or to all checkpoints of a flow.
+WHOLE_RUNS = {
+    *("rival_continue_flow", "rival_continue_flow_and_claim", "rival_read_checkpoints"),
+}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [one for one in [*IN_FILES, *IN_GROUPS.values()] if one.name.decode() not in WHOLE_RUNS],
+    ids=lambda statement: statement.name.decode(),
+)
+def test_a_plan_that_is_made_for_empty_tables_reads_no_other_steps_of_the_run(
+    empty: Database, statement: Statement
+) -> None:
+    with empty.transaction() as connection:
+        cursor = connection.connection.cursor()
+        if statement in IN_GROUPS.values():
+            cursor.execute(IN_GROUPS["rival_group_settings"].sql.replace("false", "true"))
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        plan = generic_plan(cursor, statement.sql)
+    for scan in scans_of(plan, "rival_steps"):
+        assert "path" in scan.get("Index Cond", ""), json.dumps(plan, indent=1)
+
+
+def scans_of(plan: Any, table: str) -> list[dict[str, Any]]:
+    if isinstance(plan, list):
+        return [scan for part in plan for scan in scans_of(part, table)]
+    is_scan = plan.get("Relation Name") == table and plan["Node Type"].endswith("Scan")
+    inner = [plan[key] for key in ("Plan",) if key in plan] + plan.get("Plans", [])
+    return ([plan] if is_scan else []) + scans_of(inner, table)
+
+
 def generic_plan(cursor: Any, statement: str) -> Any:
     """The plan for any values, as Postgres has it once a statement has been used some times. `EXPLAIN (GENERIC_PLAN)`
     is missing in Postgres 15."""

@@ -5,6 +5,8 @@
 -- so two groups cannot deadlock. A run that an operator has locked is left out: the others must not wait for it.
 --
 -- (status = '…') IS TRUE keeps the planner from the partial indexes of unfinished rows, which would read all of them.
+-- The id of a run comes from a row, even where all rows have the same: next to a parameter, a plan that was made while
+-- the tables were empty compares the paths of all steps of the run.
 
 -- name: rival_group_settings
 -- Of the connections that groups use. The plan must not depend on how many rows the tables had when it was made: by index
@@ -73,23 +75,26 @@ WITH given AS MATERIALIZED (
         WITH ORDINALITY AS given (run_id, path, token, status, result, state, outcome, next_path, next_kind, timeout,
                                   policy, number)
     WHERE :{without_waiting} AND pg_try_advisory_xact_lock_shared(hashtextextended(given.run_id, 726356))
+), asked AS MATERIALIZED (
+    SELECT given.*, run.token AS run_token
+    FROM given JOIN rival_runs run ON run.id = given.run_id
+    WHERE given.next_path IS NOT NULL
+       OR (run.parent_run_id IS NULL AND run.slots IS NULL AND run.status IN ('running', 'suspended'))
 ), done AS (
     UPDATE rival_steps step
     SET status = given.status, result = given.result::json, state = given.state::json, error = NULL,
         completed_at = now(), execution_token = execution_token + 1, timeout_token = timeout_token + 1,
         timeout_at = NULL, ring_at = NULL
-    FROM given JOIN rival_runs run ON run.id = given.run_id
+    FROM asked AS given
     WHERE step.run_id = given.run_id AND step.path = given.path AND execution_token = given.token
       AND (step.status = 'running') IS TRUE AND NOT step.paused AND step.slots IS NULL
-      AND (given.next_path IS NOT NULL OR (run.parent_run_id IS NULL AND run.slots IS NULL
-                                           AND run.status IN ('running', 'suspended')))
       AND (step.kind <> 'flow' OR NOT EXISTS (
         SELECT FROM rival_steps open
         WHERE open.run_id = given.run_id AND open.path >= given.path || '/' AND open.path < given.path || '0'
           AND open.status NOT IN ('completed', 'skipped', 'failed', 'cancelled')))
-    RETURNING step.run_id, step.path, step.executor_id, step.attempts, step.started_at AS begun_at, run.token,
-              given.token AS attempt_token, given.status, given.result, given.state, given.outcome, given.next_path,
-              given.next_kind, given.timeout, given.policy, given.number
+    RETURNING step.run_id, step.path, step.executor_id, step.attempts, step.started_at AS begun_at,
+              given.run_token AS token, given.token AS attempt_token, given.status, given.result, given.state,
+              given.outcome, given.next_path, given.next_kind, given.timeout, given.policy, given.number
 ), attempt AS (
     INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
     SELECT run_id, path, attempt_token, attempts, outcome, executor_id, begun_at, now() FROM done WHERE attempts > 1
@@ -130,14 +135,14 @@ SELECT number, NULL FROM ended;
 -- locked and written once for all of them. It is locked after the steps: from the leaf up. If it would end with them,
 -- each takes the single path, which ends it.
 WITH given AS MATERIALIZED (
-    SELECT * FROM unnest(:'paths'::text[], :'tokens'::int[], :'statuses'::text[], :'results'::text[],
-                         :'states'::text[], :'outcomes'::text[], :'items'::text[], :'own_details'::text[],
-                         :'upper_details'::text[])
+    SELECT :'run_id'::text AS run_id, given.*
+    FROM unnest(:'paths'::text[], :'tokens'::int[], :'statuses'::text[], :'results'::text[], :'states'::text[],
+                :'outcomes'::text[], :'items'::text[], :'own_details'::text[], :'upper_details'::text[])
         WITH ORDINALITY AS given (path, token, status, result, state, outcome, item, own_detail, upper_detail, number)
     WHERE :{without_waiting} AND pg_try_advisory_xact_lock_shared(hashtextextended(:'run_id'::text, 726356))
 ), held AS MATERIALIZED (
-    SELECT step.run_id, step.executor_id, step.attempts, step.started_at AS begun_at, given.*
-    FROM given JOIN rival_steps step ON step.run_id = :'run_id' AND step.path = given.path
+    SELECT step.executor_id, step.attempts, step.started_at AS begun_at, given.*
+    FROM given JOIN rival_steps step ON step.run_id = given.run_id AND step.path = given.path
     WHERE step.execution_token = given.token AND (step.status = 'running') IS TRUE AND NOT step.paused
       AND step.slots IS NULL AND step.kind <> 'flow'
     FOR UPDATE OF step
@@ -157,14 +162,16 @@ WITH given AS MATERIALIZED (
     UPDATE rival_steps step
     SET remaining = remaining - composite.ended, opened = least(step.opened + composite.ended, step.total)
     FROM composite WHERE step.run_id = :'run_id' AND step.path = :'join'
+), changed AS MATERIALIZED (
+    SELECT lane.run_id, row.*, lane.result
+    FROM lane, LATERAL (VALUES (lane.path, lane.status, lane.state, 1), (lane.item, 'completed', NULL, 0))
+        AS row (path, status, state, is_step)
 ), ended AS (
     UPDATE rival_steps step
-    SET status = changed.status, result = lane.result::json, state = changed.state::json, error = NULL,
+    SET status = changed.status, result = changed.result::json, state = changed.state::json, error = NULL,
         completed_at = now(), execution_token = execution_token + 1, timeout_token = timeout_token + changed.is_step,
         timeout_at = NULL, ring_at = NULL
-    FROM lane, LATERAL (VALUES (lane.path, lane.status, lane.state, 1), (lane.item, 'completed', NULL, 0))
-        AS changed (path, status, state, is_step)
-    WHERE step.run_id = :'run_id' AND step.path = changed.path
+    FROM changed WHERE step.run_id = changed.run_id AND step.path = changed.path
 ), attempt AS (
     INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
     SELECT run_id, path, token, attempts, outcome, executor_id, begun_at, now() FROM lane WHERE attempts > 1

@@ -17,6 +17,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.record import record
 
 RUN_TASK = "rival.run"
 ATTEMPT_TASK = "rival.attempt"
@@ -24,7 +25,7 @@ EVENT_TASK = "rival.event"
 _ORIGIN = f"rival@{socket.gethostname()}:{os.getpid()}"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class StepMessage:
     """The content of a message. `path` None: start the run."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from rival_client.model import arguments
+from rival_client.model.record import record
 
 #: The name that means the fleet's own queue, whatever RIVAL_QUEUE calls it.
 DEFAULT_QUEUE = "default"
@@ -54,7 +54,7 @@ def split_queues(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (part.strip() for part in text.split(",")) if name))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Route:
     """Where the messages of a step or a run go. `queue` None: the fleet's own."""
 

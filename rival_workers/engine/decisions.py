@@ -14,6 +14,7 @@ from rival_client.model.error_names import names_of
 from rival_client.model.fallbacks import Fallback, fell_back
 from rival_client.model.history_entries import EXPIRED
 from rival_client.model.payload import NULL, Json, dump
+from rival_client.model.record import record
 from rival_client.model.step_config import StepConfig
 from rival_workers.engine.deadlines import no_time_for_retry
 from rival_workers.engine.outcomes import Failure as Failure
@@ -26,7 +27,7 @@ EndStatus = Literal["completed", "skipped", "failed"]
 _TIMEOUT = (*names_of(StepTimeout), "TimeoutError")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class End:
     """The step is over."""
 

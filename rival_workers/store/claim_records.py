@@ -11,12 +11,13 @@ from rival_client.model.idempotency import KeyName
 from rival_client.model.kinds import STEP
 from rival_client.model.payload import Json
 from rival_client.model.queues import USUAL_ROUTE, Route
+from rival_client.model.record import record
 from rival_client.sql.gates import Grant
 from rival_client.sql.wake import ReadyStep
 from rival_workers.engine.effects import OpenRow
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Claim:
     """The row and the token that the caller of a transition holds."""
 
@@ -55,7 +56,7 @@ class RunFacts:
 NO_FACTS = RunFacts()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Claimed:
     """An attempt that this executor has claimed, with what it needs to run it."""
 
@@ -100,7 +101,7 @@ class Queued:
     key: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FinishResult:
     """What follows from a commit: the step that the committer runs next, the steps that need a message, the end."""
 
@@ -122,7 +123,7 @@ class FinishResult:
         return self.token if opening.token is None else opening.token
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BeginResult:
     """A run that has started."""
 

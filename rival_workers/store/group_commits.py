@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from rival_client.model.limits import Limit
+from rival_client.model.record import record
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance
 from rival_workers.store.claim_records import Begun, Claim, FinishResult, Without, WorkflowVersion
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rival_workers.store.interface import Store
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BeginRun:
     run_id: str
     token: int
@@ -31,7 +31,7 @@ class BeginRun:
         return store.begin_run(self.run_id, self.token, self.advance, **how, without=self.without)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FinishStep:
     claim: Claim
     end: End | FallBack

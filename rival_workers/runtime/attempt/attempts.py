@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
+from rival_client.model.record import record
 from rival_client.model.run_policies import Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -18,7 +19,7 @@ from rival_workers.store.claim_records import BeginResult, Claim, Claimed, RunFa
 from rival_workers.store.flow_records import ContinuedFlow
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Verdict:
     """The outcome of the attempt that a message named. "stale" with an error: it ran, and its result came too late."""
 
@@ -26,7 +27,7 @@ class Verdict:
     error: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Attempt:
     """One execution of a step's function."""
 

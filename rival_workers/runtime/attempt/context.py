@@ -12,6 +12,7 @@ from rival_client.errors import RivalError
 from rival_client.model import statuses
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.payload import Json, load
+from rival_client.model.record import record
 from rival_client.model.records import Step
 from rival_client.model.statuses import StepStatus
 from rival_workers.definition.inject import Injection
@@ -68,7 +69,7 @@ class StepState(dict[str, Any]):
         self[name] = value
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Ended:
     """The committed outcome of a step that was run by the same message."""
 

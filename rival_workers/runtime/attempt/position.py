@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import chain
 
 from rival_client.broker.message import StepMessage
 from rival_client.model import statuses
 from rival_client.model.kinds import STEP
 from rival_client.model.queues import USUAL_ROUTE, Route, ServedQueues
+from rival_client.model.record import record
 from rival_client.model.run_policies import NO_RULES, Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.registry import Registry
@@ -31,7 +31,7 @@ REREAD_AFTER = 10.0
 SUCCEEDED = (statuses.COMPLETED, statuses.SKIPPED)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Position:
     """A step before a transition: its claim, its place in the plan, and its options."""
 
@@ -84,7 +84,7 @@ class Position:
         return StepMessage(*step, countdown=opened.delay, route=route)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class InPlace:
     """The process that ends a step, if it may go on with what follows, without a message."""
 

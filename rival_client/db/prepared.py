@@ -71,8 +71,9 @@ class Statement:
         return [encode(given[name]) for name, encode in self._encoders], self._formats
 
 
-#: A plan is kept: one that was made while a table was empty must not read it from end to end later.
-_BY_INDEX = "SET enable_seqscan = off"
+#: A plan is kept: one that was made while a table was empty must not read it from end to end later. It is the same for
+#: all values, and made once: Postgres would make the first five, and those of long statements always, for each call.
+_BY_INDEX = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan"
 
 
 class PreparedPool:

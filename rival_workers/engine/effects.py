@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal
 
 from rival_client.model import statuses
 from rival_client.model.kinds import LEAVES, CompositeKind, LeafKind
+from rival_client.model.lazy import lazy
 from rival_client.model.limits import Limit
 from rival_client.model.policy_rules import DEFAULTS
 from rival_client.model.queues import Route
@@ -261,13 +261,13 @@ class Advance:
     def with_options(self, config_of: ConfigOf, policy_of: PolicyOf = no_policy) -> Advance:
         return Advance(self.effects, config_of, policy_of)
 
-    @cached_property
+    @lazy
     def next_leaf(self) -> OpenRow | None:
         """The one step that opens, if nothing else follows, as after most steps."""
         [only, *more] = self.effects
         return only if not more and isinstance(only, OpenRow) and self.opens_plainly(only) else None
 
-    @cached_property
+    @lazy
     def claims_next(self) -> bool:
         """The commit can claim that step for the executor: it has no limits."""
         return self.next_leaf is not None and self.goes_on(self.next_leaf) and not self.limits_of(self.next_leaf)
@@ -279,13 +279,13 @@ class Advance:
     def limits_of(self, opening: OpenRow) -> tuple[Limit, ...]:
         return self.config_of(opening.path).limits
 
-    @cached_property
+    @lazy
     def inline(self) -> Advance | None:
         """The same, without claims of steps that are not inline. None: no inline step can open."""
         is_there = any(self.config_of(row.path).is_inline for row in _rows(self.effects))
         return replace(self, only_inline=True) if is_there else None
 
-    @cached_property
+    @lazy
     def next_values(self) -> tuple[str | None, str | None, float | None, str | None]:
         """Path, kind, time limit and policy of that step."""
         leaf = self.next_leaf
@@ -297,7 +297,20 @@ class Advance:
         """It starts at once, and its row has no options of its own: what the fast statements open."""
         return opening.starts_at_once and self.config_of(opening.path).opens_plainly
 
-    @cached_property
+    @lazy
+    def lane(self) -> tuple[str, str, OpenRow] | None:
+        """The item that ends, its for_each, and the one step that opens for the next item. None: something else."""
+        match self.effects:
+            case (Close(item, statuses.COMPLETED, Carried()), Join(path=join, stops=False, each=(opening,))):
+                return (item, join, opening) if self.opens_plainly(opening) else None
+        return None
+
+    def of_item(self, item: str) -> Advance:
+        """The same for another item of the for_each."""
+        _, join = self.effects
+        return replace(self, effects=(Close(item, statuses.COMPLETED), join))
+
+    @lazy
     def completes_run(self) -> bool:
         return self.effects == (EndRun(statuses.COMPLETED),)
 

@@ -11,6 +11,7 @@ from rival_client.errors import InvalidInput
 from rival_client.model import statuses
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.kinds import EXTERNAL, FLOW
+from rival_client.model.lazy import lazy
 from rival_client.model.payload import copied, load
 from rival_client.model.records import Step
 from rival_client.model.step_config import shortest
@@ -19,7 +20,7 @@ from rival_workers.engine.names import NameScope
 from rival_workers.engine.paths import COMPENSATION
 from rival_workers.engine.plan import Plan
 from rival_workers.runtime.attempt.attempts import Attempt
-from rival_workers.runtime.attempt.context import Context, RunInfo, Steps, StepState, lazy
+from rival_workers.runtime.attempt.context import Context, RunInfo, Steps, StepState
 from rival_workers.runtime.attempt.outage import AttemptReads
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.attempt.time_limits import Heartbeat, TimeLimits

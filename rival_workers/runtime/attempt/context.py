@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from rival_client.errors import RivalError
 from rival_client.model import statuses
 from rival_client.model.completion_token import CompletionToken
+from rival_client.model.lazy import lazy
 from rival_client.model.payload import Json, load
 from rival_client.model.record import record
 from rival_client.model.records import Step
@@ -20,23 +21,6 @@ from rival_workers.definition.results import Results, StepView
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.names import NameScope
 from rival_workers.runtime.logs.step_log import StepLog
-
-
-class lazy:
-    """A value that is made when it is first read. Unlike `cached_property` it takes no lock, which costs more than most
-    values do: a context is read by one attempt."""
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self._make, self.__doc__ = make, make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        value = instance.__dict__[self._name] = self._make(instance)
-        return value
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,17 @@ from itertools import chain
 from rival_client.broker.message import StepMessage
 from rival_client.model import statuses
 from rival_client.model.kinds import STEP
+from rival_client.model.lazy import lazy
 from rival_client.model.queues import USUAL_ROUTE, Route, ServedQueues
 from rival_client.model.record import record
 from rival_client.model.run_policies import NO_RULES, Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.registry import Registry
-from rival_workers.engine import interpreter
+from rival_workers.engine import interpreter, paths
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.paths import FALLBACK
 from rival_workers.engine.policies import Policies, load_policies
-from rival_workers.runtime.attempt.context import lazy
 from rival_workers.store.claim_records import Claim, FinishResult
 from rival_workers.store.interface import Store
 
@@ -57,11 +57,25 @@ class Position:
     def advance(self, end: End | FallBack, policies: Policies) -> Advance:
         """`policies`: of the steps that open now."""
         # What follows from the success of a plain step depends on nothing else.
-        if self.kind != STEP or end.status not in SUCCEEDED or "[" in self.claim.path:
+        if self.kind != STEP or end.status not in SUCCEEDED:
             return self._advance(end, policies)
-        found = policies.advances.get(self.claim.path)
+        path = self.claim.path
+        if "[" in path:
+            return self._advance_in_item(end, policies)
+        found = policies.advances.get(path)
         if found is None:
-            found = policies.advances[self.claim.path] = self._advance(end, policies)
+            found = policies.advances[path] = self._advance(end, policies)
+        return found
+
+    def _advance_in_item(self, end: End | FallBack, policies: Policies) -> Advance:
+        """At the end of each lane of a for_each the same, except for the item."""
+        place = paths.place_of(self.claim.path)
+        found = policies.advances.get(place)
+        if found is not None:
+            return found.of_item(paths.scope_of(self.claim.path)[:-1])
+        found = self._advance(end, policies)
+        if found.lane is not None and place.count("[") == 1:
+            policies.advances[place] = found
         return found
 
     def _advance(self, end: End | FallBack, policies: Policies) -> Advance:

@@ -18,7 +18,7 @@ from rival_workers.store.claim_records import BeginResult, FinishResult
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
 from rival_workers.store.postgres.claims import facts_of
 from rival_workers.store.postgres.statements import load_statements
-from rival_workers.store.postgres.steps import PostgresSteps, at_once, has_succeeded, lane_of
+from rival_workers.store.postgres.steps import PostgresSteps, at_once, has_succeeded
 
 STATEMENTS = load_statements("groups.sql")
 GROUP_SETTINGS = STATEMENTS["rival_group_settings"].sql
@@ -111,7 +111,7 @@ class Lane:
     @classmethod
     def of(cls, commit: FinishStep) -> Lane | None:
         """None: the step is not the last one of its lane, or what follows needs more than one statement."""
-        found, advance = lane_of(commit.advance), commit.advance
+        found, advance = commit.advance.lane, commit.advance
         if found is None or not at_once(advance, found[2]):
             return None
         _, join, opening = found
@@ -143,7 +143,7 @@ class Lane:
 
 
 def _item_of(commit: FinishStep) -> str:
-    lane = lane_of(commit.advance)
+    lane = commit.advance.lane
     assert lane is not None
     return lane[0]
 

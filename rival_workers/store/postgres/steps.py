@@ -11,7 +11,7 @@ from rival_client.model.limits import Limit
 from rival_client.model.payload import load
 from rival_client.sql.history import result_details
 from rival_workers.engine.decisions import End, FallBack
-from rival_workers.engine.effects import Advance, Carried, Close, Join, OpenRow
+from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.paths import is_handler
 from rival_workers.store.claim_records import (
     BeginResult,
@@ -59,15 +59,7 @@ class FinishCall:
 
     @property
     def lane(self) -> tuple[str, str, OpenRow] | None:
-        return lane_of(self.advance)
-
-
-def lane_of(advance: Advance) -> tuple[str, str, OpenRow] | None:
-    """The item that ends, its composite, and the one step that opens for the next item."""
-    match advance.effects:
-        case (Close(item, statuses.COMPLETED, Carried()), Join(path=join, stops=False, each=(opening,))):
-            return (item, join, opening) if advance.opens_plainly(opening) else None
-    return None
+        return self.advance.lane
 
 
 def has_succeeded(claim: Claim, end: End) -> bool:

@@ -29,7 +29,7 @@ WAIT_INTERVAL = 0.1
 
 Value = str | int | float | None
 #: A value, or a column of them.
-GroupValue = Value | Sequence[str | None] | Sequence[int] | Sequence[float | None]
+GroupValue = Value | Sequence[str | None] | Sequence[int | None] | Sequence[float | None]
 Row = tuple[str | None, ...]
 
 
@@ -256,8 +256,8 @@ def _text_array(values: Sequence[str | None]) -> bytes:
     return _array(_TEXT_OID, len(values), parts)
 
 
-def _int_array(values: Sequence[int]) -> bytes:
-    return _array(_INT_OID, len(values), [_INT(4, value) for value in values])
+def _int_array(values: Sequence[int | None]) -> bytes:
+    return _array(_INT_OID, len(values), [_NULL if value is None else _INT(4, value) for value in values])
 
 
 def _float_array(values: Sequence[float | None]) -> bytes:

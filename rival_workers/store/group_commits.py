@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rival_client.model.limits import Limit
 from rival_client.model.record import record
@@ -47,6 +47,9 @@ Commit = BeginRun | FinishStep
 
 class _Answer(Enum):
     ALONE = auto()
+
+
+Alone = Literal[_Answer.ALONE]
 
 
 #: The answer to a commit that was not made with the others: its row does not fit, or the group could not be committed.

@@ -675,6 +675,7 @@ STEP_GUARDS = {
     "rival_finish_step_limited_of_lane": ("finish_step", r"AND status = ('\w+')", {"running"}),
     "rival_finish_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_lanes": ("finish_step", r"\(step\.status = ('\w+')", {"running"}),
+    "rival_record_checkpoints": ("suspend_step", r"\(step\.status = ('\w+')", {"running"}),
 }
 RUN_GUARDS = {
     "rival_begin_run": ("begin_run", r"AND status = ('\w+')"),

@@ -3,16 +3,19 @@ The statements are in `flows.sql`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-from rival_client.db.prepared import Row, Value
+from rival_client.db.prepared import PreparedPool, Row, Value
 from rival_client.model.payload import Json, load, serialise
 from rival_client.sql.history import as_json
 from rival_workers.engine.replay import Checkpoint, CheckpointWrite
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import ContinuedFlow, FlowClaim, FlowCommit, FlowProgress, StoredFlow
+from rival_workers.store.group_commits import ALONE
+from rival_workers.store.postgres.checkpoint_groups import RecordCall, Recorded, checkpoint_row, record_checkpoints
+from rival_workers.store.postgres.joined_calls import JoinedCalls
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths, load_statements
 from rival_workers.store.sql.flow_commits import FlowCommitsSql
 from rival_workers.store.sql.flows import FlowsSql
@@ -24,13 +27,6 @@ STATEMENTS = load_statements("flows.sql")
 class ReadCall:
     run_id: str
     flow: str
-
-
-@dataclass(frozen=True)
-class RecordCall:
-    claim: Claim
-    write: CheckpointWrite
-    state: Json | None
 
 
 @dataclass(frozen=True)
@@ -63,25 +59,8 @@ def _flow(claim: Claim) -> dict[str, Value]:
     return {"run_id": claim.run_id, "flow": claim.path, "token": claim.token}
 
 
-def _checkpoint_row(write: CheckpointWrite, state: Json | None) -> dict[str, Any]:
-    ref = write.ref
-    return {
-        "path": ref.path,
-        "kind": ref.kind,
-        "number": ref.number,
-        "begun_after": ref.begun_after,
-        "end_order": write.end_order,
-        "status": write.status,
-        "result": write.result,
-        "error": write.error,
-        "attempts": write.attempts,
-        "what": write.what,
-        "detail": as_json({**write.detail, "state": state}),
-    }
-
-
 def _record(call: RecordCall) -> dict[str, Value]:
-    row = _checkpoint_row(call.write, call.state)
+    row = checkpoint_row(call.write, call.state)
     error = None if call.write.error is None else serialise(call.write.error)
     return {**_flow(call.claim), **row, "error": error, "delay": call.write.delay, "state": call.state}
 
@@ -90,7 +69,7 @@ def _end_steps(call: CommitCall) -> dict[str, Value]:
     """The first entry of the commit has the new state of the flow."""
     states = (call.commit.state, *(None for _ in call.numbered[1:]))
     rows = (
-        {**_checkpoint_row(one, state), "flow_state": state} for one, state in zip(call.numbered, states, strict=True)
+        {**checkpoint_row(one, state), "flow_state": state} for one, state in zip(call.numbered, states, strict=True)
     )
     return {**_flow(call.claim), "writes": "[" + ",".join(as_json(row) for row in rows) + "]"}
 
@@ -216,13 +195,29 @@ CONTINUE_FLOW: tuple[FastPath[ContinueCall, ContinuedFlow], ...] = (
 
 
 class PostgresFlows(FastPaths, FlowsSql, FlowCommitsSql):
+    #: Connections with the settings that the plans of groups need.
+    _groups: PreparedPool
+
+    @cached_property
+    def _joined_checkpoints(self) -> JoinedCalls[RecordCall, Recorded]:
+        return JoinedCalls(self._record_together)
+
     def read_checkpoints(self, run_id: str, flow: str) -> StoredFlow:
         done = self._fast(ReadCall(run_id, flow), READ_CHECKPOINTS)
         return super().read_checkpoints(run_id, flow) if done is PORTABLE or done is None else done
 
     def record_checkpoint(self, claim: Claim, write: CheckpointWrite, state: Json | None = None) -> float | None:
-        done = self._fast(RecordCall(claim, write, state), RECORD_CHECKPOINT)
-        return super().record_checkpoint(claim, write, state) if done is PORTABLE else done
+        call = RecordCall(claim, write, state)
+        done = self._joined_checkpoints.call(call) if call.can_join else ALONE
+        if done is ALONE:
+            [done] = self._record_together([call])
+        return super().record_checkpoint(claim, write, state) if done is PORTABLE or done is ALONE else done
+
+    def _record_together(self, calls: Sequence[RecordCall]) -> list[Recorded]:
+        if len(calls) > 1:
+            return record_checkpoints(self._groups, calls)
+        done = self._fast(calls[0], RECORD_CHECKPOINT)
+        return [done]
 
     def commit_flow(self, claim: Claim, commit: FlowCommit) -> FlowProgress | None:
         done = self._fast(CommitCall(claim, commit), *COMMIT_FLOW)

@@ -193,3 +193,39 @@ WITH given AS MATERIALIZED (
     ORDER BY lane.number, entry.place
 )
 SELECT number, CASE WHEN goes_on THEN item_number END, run_token - 1 FROM lane;
+
+-- name: rival_record_checkpoints
+-- joins: record_checkpoint
+-- New checkpoints of several flows. One that is there already is left to the single path, which reads it.
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(:'run_ids'::text[], :'flows'::text[], :'tokens'::int[], :'paths'::text[], :'kinds'::text[],
+                         :'numbers'::int[], :'begun_afters'::int[], :'end_orders'::int[], :'statuses'::text[],
+                         :'results'::text[], :'errors'::text[], :'attempts'::int[], :'whats'::text[],
+                         :'details'::text[], :'states'::text[])
+        WITH ORDINALITY AS given (run_id, flow, token, path, kind, opened, begun_after, end_order, status, result, error,
+                                  attempts, what, detail, state, number)
+    WHERE :{without_waiting} AND pg_try_advisory_xact_lock_shared(hashtextextended(given.run_id, 726356))
+), held AS MATERIALIZED (
+    SELECT step.executor_id, given.*
+    FROM given JOIN rival_steps step ON step.run_id = given.run_id AND step.path = given.flow
+    WHERE step.execution_token = given.token AND (step.status = 'running') IS TRUE AND NOT step.paused
+    FOR UPDATE OF step
+), written AS (
+    INSERT INTO rival_steps (run_id, path, kind, opened, begun_after, end_order, status, result, error, attempts,
+                             execution_token, created_at, started_at, completed_at)
+    SELECT run_id, path, kind, opened, begun_after, end_order, status, result::json, error::json, attempts, token,
+           now(), now(), now()
+    FROM held
+    ON CONFLICT (run_id, path) DO NOTHING
+    RETURNING run_id, path, completed_at
+), done AS MATERIALIZED (
+    SELECT held.*, written.completed_at FROM held JOIN written USING (run_id, path)
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT run_id, path, what, detail::json, executor_id, now() FROM done ORDER BY number
+), flow AS (
+    UPDATE rival_steps step SET lost = 0, state = coalesce(done.state::json, step.state)
+    FROM done
+    WHERE step.run_id = done.run_id AND step.path = done.flow AND (step.lost > 0 OR done.state IS NOT NULL)
+)
+SELECT number, extract(epoch FROM completed_at) FROM done;

@@ -17,8 +17,9 @@ from rival_workers.engine.effects import OpenRow
 from rival_workers.store.claim_records import BeginResult, FinishResult
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
 from rival_workers.store.postgres.claims import facts_of
+from rival_workers.store.postgres.endings import at_once, has_succeeded, lane_of
 from rival_workers.store.postgres.statements import load_statements
-from rival_workers.store.postgres.steps import PostgresSteps, at_once, has_succeeded, lane_of
+from rival_workers.store.postgres.steps import PostgresSteps
 
 STATEMENTS = load_statements("groups.sql")
 GROUP_SETTINGS = STATEMENTS["rival_group_settings"].sql
@@ -39,6 +40,8 @@ class PostgresGroups(PostgresSteps):
         if isinstance(commit, BeginRun):
             return advance.claims_next and not commit.limits
         if not isinstance(commit.end, End) or not has_succeeded(commit.claim, commit.end):
+            return False
+        if advance.config_of(commit.claim.path).limits:
             return False
         return advance.claims_next or advance.completes_run or Lane.of(commit) is not None
 

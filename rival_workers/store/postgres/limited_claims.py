@@ -1,5 +1,5 @@
-"""Fast paths of steps that have one limit of how many run at once: begin and claim in one round trip, and the store's
-operations with limits. The statements are in `limits.sql`.
+"""Fast paths of steps that have one limit of how many run at once: claims in one round trip, and the store's operations
+with limits. The statements are in `limits.sql`.
 
 Rates, several limits of one step, keys of items and the end of a flow take the portable path.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from rival_client.db.prepared import Row, Value
 from rival_client.model.kinds import WITH_LANES
 from rival_client.model.limits import Limit
-from rival_client.model.payload import load
 from rival_client.sql.gates import Grant
 from rival_client.sql.wake import composites_above
 from rival_workers.engine.decisions import End, FallBack
@@ -26,10 +25,12 @@ from rival_workers.store.claim_records import (
     FinishResult,
     NotYet,
     Queued,
+    Successor,
     Without,
     WorkflowVersion,
 )
-from rival_workers.store.postgres.claims import CLAIM_STEP, ClaimCall, PostgresClaims, facts_of, version_values
+from rival_workers.store.postgres.claims import CLAIM_STEP, ClaimCall, PostgresClaims
+from rival_workers.store.postgres.limited_begins import BEGIN_LIMITED, BEGIN_QUEUED, LimitedBegin, may_enter
 from rival_workers.store.postgres.limited_finishes import (
     FINISH_LIMITED,
     LIMIT_STATEMENTS,
@@ -40,12 +41,13 @@ from rival_workers.store.postgres.limited_finishes import (
     gate_values,
     the_limit,
 )
-from rival_workers.store.postgres.statements import PORTABLE, FastPath, array_of
-from rival_workers.store.postgres.steps import BeginCall, FinishCall, PostgresSteps, next_values
+from rival_workers.store.postgres.statements import PORTABLE, FastPath, Portable, array_of
+from rival_workers.store.postgres.steps import BeginCall, FinishCall, PostgresSteps
 from rival_workers.store.sql.sweeps import SweepsSql
 
 _WITH_LANES = array_of(WITH_LANES)
-#: How many runs are remembered that have begun without a slot.
+T = TypeVar("T")
+#: How many runs, and limits, are remembered that had no slot.
 _REMEMBERED = 1000
 
 
@@ -65,10 +67,7 @@ class LimitedClaim:
 
     @property
     def may_enter(self) -> bool:
-        """Its ticket needs no look at other tickets: neither how many there are, nor those of a group."""
-        limit = self.limit
-        is_plain = limit.fair is None and limit.max_waiting is None and limit.on_full == "wait"
-        return is_plain and limit.shards == 1
+        return may_enter(self.limit)
 
 
 def _enter(claim: LimitedClaim) -> dict[str, Value]:
@@ -99,47 +98,13 @@ QUEUE_STEP: FastPath[LimitedClaim, Queued] = FastPath(
 )
 
 
-# -- begin ------------------------------------------------------------------------------------------------
+LIMITED: tuple[FastPath[Any, Any], ...] = (BEGIN_LIMITED, BEGIN_QUEUED, CLAIM_LIMITED, QUEUE_STEP)
 
 
-@dataclass(frozen=True)
-class LimitedBegin:
-    call: BeginCall
-    grace: float
-
-    @property
-    def limit(self) -> Limit | None:
-        opening = self.call.advance.next_leaf
-        return None if opening is None else the_limit(self.call.advance.config_of(opening.path).limits)
-
-
-def _begin(begin: LimitedBegin) -> dict[str, Value]:
-    call, opening = begin.call, begin.call.advance.next_leaf
-    assert opening is not None
-    own: dict[str, Value] = {"run_id": call.run_id, "token": call.token, "grace": begin.grace, "without": call.without}
-    its_gate = gate_values(begin.limit, call.run_id, opening.path)
-    return {**own, **version_values(call.of), **next_values(call.advance, opening, call.claim_for), **its_gate}
-
-
-def _begun(begin: LimitedBegin, row: Row) -> BeginResult:
-    opening, token = begin.call.advance.next_leaf, begin.call.token
-    assert opening is not None
-    at_once = FinishResult(claimed=opening, token=token)
-    finished = at_once if row[6] == "t" else FinishResult(opened=(opening,), token=token)
-    return BeginResult(load(row[0]), finished, facts_of(row[1], row[2], row[3], row[4], row[5]))
-
-
-BEGIN_LIMITED: FastPath[LimitedBegin, BeginResult] = FastPath(
-    shortcuts="begin_run",
-    statement=LIMIT_STATEMENTS["rival_begin_run_limited"],
-    applies=lambda begin: begin.limit is not None,
-    because="The run begins with one step. Without a slot, a claim of its own follows, as on the portable path.",
-    values=_begin,
-    result=_begun,
-)
-
-
-LIMITED: tuple[FastPath[Any, Any], ...] = (BEGIN_LIMITED, CLAIM_LIMITED, QUEUE_STEP)
+def _remember(those: set[T], one: T) -> None:
+    if len(those) > _REMEMBERED:
+        those.clear()
+    those.add(one)
 
 
 class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
@@ -147,12 +112,20 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
 
     #: Runs that have just begun without a slot for their first step: its claim will probably find the gate full, too.
     _found_full: set[str]
+    #: Limits at which the last start had to wait: the next one will probably have to wait, too.
+    _full_limits: set[tuple[str | None, str | None]]
 
-    def _remember(self, run_id: str, begun: BeginResult | None) -> None:
-        if begun is not None and begun.finished.opened:
-            if len(self._found_full) > _REMEMBERED:
-                self._found_full.clear()
-            self._found_full.add(run_id)
+    def _begin_limited(self, begin: LimitedBegin) -> BeginResult | Portable | None:
+        if begin.gate in self._full_limits:
+            queued = self._fast(begin, BEGIN_QUEUED)
+            if queued is not PORTABLE:
+                return queued
+            self._full_limits.discard(begin.gate)
+        begun = self._fast(begin, BEGIN_LIMITED)
+        if isinstance(begun, BeginResult) and begun.finished.opened:
+            _remember(self._found_full, begin.call.run_id)
+            _remember(self._full_limits, begin.gate)
+        return begun
 
     def _was_full(self, claim: Claim) -> bool:
         if claim.run_id not in self._found_full:
@@ -194,17 +167,23 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
     ) -> Begun:
         if not limits:
             call = BeginCall(run_id, token, advance, self._in_place(claim_for), of, without)
-            done = self._fast(LimitedBegin(call, self.ring_grace), BEGIN_LIMITED)
+            done = self._begin_limited(LimitedBegin(call, self.ring_grace))
             if done is not PORTABLE:
-                self._remember(run_id, done)
                 return done
         return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of, limits=limits, without=without)
 
     def finish_step(
-        self, claim: Claim, end: End | FallBack, advance: Advance, *, claim_for: str | None
+        self,
+        claim: Claim,
+        end: End | FallBack,
+        advance: Advance,
+        *,
+        claim_for: str | None,
+        successor: Successor | None = None,
     ) -> FinishResult | None:
         if isinstance(end, End):
-            finish = LimitedFinish(FinishCall(claim, end, advance, self._in_place(claim_for), self.ring_grace))
+            call = FinishCall(claim, end, advance, self._in_place(claim_for), self.ring_grace, successor)
+            finish = LimitedFinish(call, self._queues)
             left = self._finish_limited(finish) if finish.is_limited else None
             if left is not None:
                 return replace(left.finished, grants=left.finished.grants + self.look_again(left.freed))

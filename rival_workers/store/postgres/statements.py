@@ -75,6 +75,7 @@ class _Path(Enum):
 
 
 PORTABLE: Final = _Path.PORTABLE
+Portable = Literal[_Path.PORTABLE]
 
 
 class FastPaths:
@@ -90,7 +91,7 @@ class FastPaths:
         """The fast statements open steps of the fleet's own queue, which this worker may not serve."""
         return claim_for if None in self.served else None
 
-    def _fast(self, call: Call, *paths: FastPath[Call, Result]) -> Result | Literal[_Path.PORTABLE] | None:
+    def _fast(self, call: Call, *paths: FastPath[Call, Result]) -> Result | Portable | None:
         """The result of the first path that applies. PORTABLE: none does, or the guard of its statement did not fit."""
         for path in paths:
             if path.applies(call):

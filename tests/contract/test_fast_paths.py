@@ -77,7 +77,7 @@ ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
 
 
 #: The limits of steps, by the last letter of their path: `k` and `l` share a gate for each value of `x`, `m` and `n`
-#: have one each, `p` has two, and `q` and `r` are what only the portable path knows.
+#: have one each, `p` has two, and `q` and `r` are what only the portable path knows. `g`, `h` and `i` are never full.
 LIMITS = {
     "k": (limit("shared", 1, key="input.x"),),
     "l": (limit("shared", 1, key="input.x"),),
@@ -86,6 +86,9 @@ LIMITS = {
     "p": (limit("shared", 1, key="input.x"), limit("second", 2)),
     "q": (limit("fair", 1, fair="input.x"),),
     "r": (limit("skips", 1, on_full="skip"),),
+    "g": (limit("roomy", 3, key="run.id"),),
+    "h": (limit("roomy", 3, key="run.id"),),
+    "i": (limit(3, key="run.id"),),
 }
 #: Most have one key; some have keys whose text is made by the portable path only.
 INPUTS = ['{"x":1}'] * 4 + ['{"x":"a b"}', "{}", '{"x":{"y":[1, 2]}}', '{"x":"\\u0001"}']
@@ -105,6 +108,7 @@ PLANS = {
     "wait": Plan(nodes=(WaitNode(type="wait_event", name="w", topic="t", key="k", on_timeout="continue"), _Z)),
     "limited": Plan(nodes=tuple(StepNode(name=name) for name in ("k", "l", "m", "z", "n"))),
     "limited2": Plan(nodes=tuple(StepNode(name=name) for name in ("z", "m", "p", "q", "r", "k"))),
+    "roomy": Plan(nodes=tuple(StepNode(name=name) for name in ("g", "h", "i", "z", "bg"))),
     "limited_one": Plan(nodes=(StepNode(name="k"),)),
     "limited_lanes": Plan(
         nodes=(ForEachNode(type="for_each", name="all", do=(StepNode(name="l"),), concurrency=2), _Z)
@@ -112,7 +116,7 @@ PLANS = {
 }
 
 LIMITED_PLANS = ["limited", "limited", "limited2", "limited_one", "limited_one", "limited_lanes", "limited_lanes"]
-PLAIN_PLANS = [*(name for name in PLANS if name not in LIMITED_PLANS), "flow", "lanes", "lanes"]
+PLAIN_PLANS = [*(name for name in PLANS if name not in (*LIMITED_PLANS, "roomy")), "flow", "lanes", "lanes"]
 
 
 @pytest.fixture(scope="module")
@@ -701,7 +705,8 @@ def test_each_fast_path_was_taken(taken: Counter[str]) -> None:
 
 # -- the files --------------------------------------------------------------------------------------------
 
-FILES = ("steps.sql", "flows.sql", "events.sql", "limits.sql", "groups.sql")
+GROUPS = ("groups.sql", "limit_groups.sql")
+FILES = ("steps.sql", "flows.sql", "events.sql", "limits.sql", *GROUPS)
 STATEMENTS = {name: one.sql for file in FILES for name, one in load_statements(file).items()}
 #: The guard of each statement that changes a row: its verb, and the statuses that it takes of those in the table.
 STEP_GUARDS = {
@@ -725,6 +730,7 @@ STEP_GUARDS = {
     "rival_finish_step_limited_of_lane": ("finish_step", r"AND status = ('\w+')", {"running"}),
     "rival_finish_step_limited_and_take": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
+    "rival_finish_limited_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_lanes": ("finish_step", r"\(step\.status = ('\w+')", {"running"}),
 }
 RUN_GUARDS = {
@@ -735,6 +741,8 @@ RUN_GUARDS = {
     "rival_finish_step_limited_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
     "rival_finish_step_limited_and_take": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
     "rival_begin_runs": ("begin_run", r"AND \(run\.status = ('\w+')\)"),
+    "rival_begin_limited_runs": ("begin_run", r"AND \(run\.status = ('\w+')\)"),
+    "rival_finish_limited_steps": ("end_run", r"fit\.run_id AND \(run\.status IN \(([^)]*)\)"),
     "rival_finish_steps": ("end_run", r"done\.run_id AND \(run\.status IN \(([^)]*)\)"),
 }
 TAKES = STATEMENTS["rival_finish_step_limited_and_take"]
@@ -790,6 +798,6 @@ def test_lists_and_numbers_in_the_files_are_those_of_the_code() -> None:
 
 def test_each_statement_is_a_fast_path_or_the_lock_of_one() -> None:
     used = {one.name.decode() for path in FAST_PATHS for one in (path.statement, path.lock) if one is not None}
-    assert used | {*load_statements("groups.sql")} == {*STATEMENTS}
+    assert used | {name for file in GROUPS for name in load_statements(file)} == {*STATEMENTS}
     for path in FAST_PATHS:
         assert callable(getattr(SqlStore, path.shortcuts))

@@ -17,6 +17,7 @@ from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End
 from rival_workers.engine.step_limits import limits_at
 from rival_workers.store.claim_records import Claim, Claimed, Successor, WorkflowVersion
+from rival_workers.store.group_commits import BeginRun, FinishStep
 from rival_workers.store.postgres.claims import ClaimCall
 from rival_workers.store.postgres.limited_begins import BEGIN_QUEUED, LimitedBegin
 from rival_workers.store.postgres.limited_claims import CLAIM_LIMITED, QUEUE_STEP, LimitedClaim
@@ -74,6 +75,18 @@ class Slots:
             taken = finished.taken
             self.running[taken.run_id] = Claim(taken.run_id, taken.path, taken.token)
         return finished
+
+    def finishing(self, claim: Claim, workflow: str = "w") -> FinishStep:
+        """The commit that a worker makes, alone or with others."""
+        end, policies = End("completed", Json("null")), self._definition(workflow).policies
+        advance = interpreter.advance(self._plan(workflow), claim.path, end, "step").with_options(policies.at)
+        return FinishStep(claim, end, advance, self.inline.process.executor.id)
+
+    def beginning(self, run_id: str, workflow: str = "w") -> BeginRun:
+        definition = self._definition(workflow)
+        first = interpreter.first(definition.plan).with_options(definition.policies.at)
+        of = WorkflowVersion(workflow, definition.version)
+        return BeginRun(run_id, 0, first, self.inline.process.executor.id, of)
 
     def successor(self, path: str = "work", workflow: str = "w") -> Successor:
         """How this process starts the step that gets the slot."""

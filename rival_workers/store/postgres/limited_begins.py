@@ -8,11 +8,18 @@ from dataclasses import dataclass
 from rival_client.db.prepared import Row, Value
 from rival_client.model.limits import Limit
 from rival_client.model.payload import load
-from rival_workers.store.claim_records import BeginResult, FinishResult
+from rival_workers.store.claim_records import BeginResult, FinishResult, WorkflowVersion
 from rival_workers.store.postgres.claims import facts_of, version_values
 from rival_workers.store.postgres.limited_finishes import LIMIT_STATEMENTS, gate_values, the_limit
 from rival_workers.store.postgres.statements import FastPath
 from rival_workers.store.postgres.steps import BeginCall, next_values
+
+#: What the gates of a first step are remembered by: the workflow, and the name of the limit, if it has one.
+BeginGate = tuple[str | None, str | None]
+
+
+def begin_gate(limit: Limit | None, of: WorkflowVersion | None) -> BeginGate:
+    return None if of is None else of.workflow, None if limit is None else limit.name
 
 
 def may_enter(limit: Limit) -> bool:
@@ -36,10 +43,8 @@ class LimitedBegin:
         return self.call.claim_for is not None and self.limit is not None and may_enter(self.limit)
 
     @property
-    def gate(self) -> tuple[str | None, str | None]:
-        """What the gates of its limit are remembered by: the workflow, and the name of the limit, if it has one."""
-        limit, of = self.limit, self.call.of
-        return None if of is None else of.workflow, None if limit is None else limit.name
+    def gate(self) -> BeginGate:
+        return begin_gate(self.limit, self.call.of)
 
 
 def _begin(begin: LimitedBegin) -> dict[str, Value]:

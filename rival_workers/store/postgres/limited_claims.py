@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from rival_client.db.prepared import Row, Value
 from rival_client.model.kinds import WITH_LANES
@@ -30,7 +30,7 @@ from rival_workers.store.claim_records import (
     WorkflowVersion,
 )
 from rival_workers.store.postgres.claims import CLAIM_STEP, ClaimCall, PostgresClaims
-from rival_workers.store.postgres.limited_begins import BEGIN_LIMITED, BEGIN_QUEUED, LimitedBegin, may_enter
+from rival_workers.store.postgres.limited_begins import BEGIN_LIMITED, BEGIN_QUEUED, BeginGate, LimitedBegin, may_enter
 from rival_workers.store.postgres.limited_finishes import (
     FINISH_LIMITED,
     LIMIT_STATEMENTS,
@@ -46,7 +46,6 @@ from rival_workers.store.postgres.steps import BeginCall, FinishCall, PostgresSt
 from rival_workers.store.sql.sweeps import SweepsSql
 
 _WITH_LANES = array_of(WITH_LANES)
-T = TypeVar("T")
 #: How many runs, and limits, are remembered that had no slot.
 _REMEMBERED = 1000
 
@@ -101,19 +100,14 @@ QUEUE_STEP: FastPath[LimitedClaim, Queued] = FastPath(
 LIMITED: tuple[FastPath[Any, Any], ...] = (BEGIN_LIMITED, BEGIN_QUEUED, CLAIM_LIMITED, QUEUE_STEP)
 
 
-def _remember(those: set[T], one: T) -> None:
-    if len(those) > _REMEMBERED:
-        those.clear()
-    those.add(one)
-
-
 class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
     """Stands before the fast paths of steps without limits, which it calls with all others."""
 
-    #: Runs that have just begun without a slot for their first step: its claim will probably find the gate full, too.
-    _found_full: set[str]
+    #: Runs that have just begun without a slot for their first step, and its limit: the claim of the step will probably
+    #: find the gate full, too.
+    _found_full: dict[str, BeginGate]
     #: Limits at which the last start had to wait: the next one will probably have to wait, too.
-    _full_limits: set[tuple[str | None, str | None]]
+    _full_limits: set[BeginGate]
 
     def _begin_limited(self, begin: LimitedBegin) -> BeginResult | Portable | None:
         if begin.gate in self._full_limits:
@@ -123,15 +117,15 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
             self._full_limits.discard(begin.gate)
         begun = self._fast(begin, BEGIN_LIMITED)
         if isinstance(begun, BeginResult) and begun.finished.opened:
-            _remember(self._found_full, begin.call.run_id)
-            _remember(self._full_limits, begin.gate)
+            if len(self._found_full) > _REMEMBERED:
+                self._found_full.clear()
+            self._found_full[begin.call.run_id] = begin.gate
         return begun
 
-    def _was_full(self, claim: Claim) -> bool:
-        if claim.run_id not in self._found_full:
-            return False
-        self._found_full.discard(claim.run_id)
-        return True
+    def _has_queued(self, gate: BeginGate) -> None:
+        if len(self._full_limits) > _REMEMBERED:
+            self._full_limits.clear()
+        self._full_limits.add(gate)
 
     def claim_step(
         self,
@@ -148,8 +142,11 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
         if limit is not None:
             call = LimitedClaim(ClaimCall(claim, timeout, executor, of, within, self._queues, policy), limit)
             paths: tuple[FastPath[LimitedClaim, Any], ...] = (CLAIM_LIMITED, QUEUE_STEP)
-            for path in reversed(paths) if self._was_full(claim) else paths:
+            gate = self._found_full.pop(claim.run_id, None)
+            for path in paths if gate is None else reversed(paths):
                 done = self._fast(call, path)
+                if isinstance(done, Queued) and gate is not None:
+                    self._has_queued(gate)
                 if done is not PORTABLE:
                     return done
         return super().claim_step(claim, timeout, executor, of=of, within=within, limits=limits, policy=policy)

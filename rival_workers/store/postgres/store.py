@@ -45,7 +45,7 @@ class PostgresStore(PostgresLimits, PostgresGroups, PostgresFlows, PostgresEvent
         self._prepared = PreparedPool(database.url)
         self._groups = PreparedPool(database.url, GROUP_SETTINGS)
         self._queues = array_of(self.served.names)
-        self._found_full, self._full_limits = set(), set()
+        self._found_full, self._full_limits = {}, set()
 
     def close(self) -> None:
         self._prepared.close()

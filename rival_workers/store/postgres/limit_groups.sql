@@ -3,7 +3,7 @@
 --
 -- A row fits if nothing waits at the gate that it leaves, and if the gate of the step that follows has room: the slot is
 -- carried over where both are the same, and then no gate is touched. Slots that others wait for are left to the single
--- path, which hands them on.
+-- path, which hands them on. So are attempts after the first, which leave a row of their own.
 --
 -- Locks: steps, runs, then gates with SKIP LOCKED only, since another statement of the group may have locked gates
 -- already. Two starts at one gate are counted one after the other; a slot that the group frees is not given to them.
@@ -30,11 +30,13 @@ END AS next_key
 -- part: wanted
 SELECT wants.number, gate.id AS gate, 1 AS change
 FROM wants JOIN rival_gates gate ON gate.name = wants.next_limit AND gate.key = wants.next_key AND gate.shard = wants.shard
+WHERE NOT wants.keeps
 
 -- part: changes
 gate AS MATERIALIZED (
-    SELECT gate.id, gate.used, gate.max, gate.gap IS NULL AND NOT EXISTS (
-        SELECT FROM rival_tickets waiting WHERE waiting.gate = gate.id AND waiting.granted_at IS NULL) AS is_open
+    SELECT gate.id, gate.used, gate.max, gate.gap IS NULL AND (
+        SELECT waiting.run_id FROM rival_tickets waiting
+        WHERE waiting.gate = gate.id AND waiting.granted_at IS NULL LIMIT 1) IS NULL AS is_open
     FROM rival_gates gate
     WHERE gate.id = ANY(ARRAY(SELECT gate FROM place))
     ORDER BY gate.id FOR NO KEY UPDATE OF gate SKIP LOCKED
@@ -62,7 +64,7 @@ WITH given AS MATERIALIZED (
                                   limit_name, limit_suffix, key_source, key_path, shard, number)
     WHERE :{without_waiting}
 ), wants AS MATERIALIZED (
-    SELECT given.*, :{next_limit}
+    SELECT given.*, FALSE AS keeps, :{next_limit}
     FROM given JOIN rival_runs run ON run.id = given.run_id
     WHERE run.token = given.token AND (run.status = 'pending') IS TRUE AND paused_at IS NULL
       AND (due_at IS NULL OR due_at <= now() + interval '0.005 s') AND (deadline_at IS NULL OR deadline_at > now())
@@ -112,44 +114,44 @@ FROM run;
 -- The third column: a gate that was full, at which the caller looks again.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:'run_ids'::text[], :'paths'::text[], :'tokens'::int[], :'statuses'::text[],
-                         :'results'::text[], :'states'::text[], :'outcomes'::text[], :'next_paths'::text[],
-                         :'next_kinds'::text[], :'timeouts'::float8[], :'policies'::text[], :'limits'::text[],
-                         :'limit_suffixes'::text[], :'key_sources'::text[], :'key_paths'::text[], :'shards'::int[])
-        WITH ORDINALITY AS given (run_id, path, token, status, result, state, outcome, next_path, next_kind, timeout,
-                                  policy, limit_name, limit_suffix, key_source, key_path, shard, number)
+                         :'results'::text[], :'states'::text[], :'next_paths'::text[], :'next_kinds'::text[],
+                         :'timeouts'::float8[], :'policies'::text[], :'limits'::text[], :'limit_suffixes'::text[],
+                         :'key_sources'::text[], :'key_paths'::text[], :'shards'::int[])
+        WITH ORDINALITY AS given (run_id, path, token, status, result, state, next_path, next_kind, timeout, policy,
+                                  limit_name, limit_suffix, key_source, key_path, shard, number)
     WHERE :{without_waiting} AND pg_try_advisory_xact_lock_shared(hashtextextended(given.run_id, 726356))
 ), held AS MATERIALIZED (
-    SELECT given.*, step.executor_id, step.attempts, step.started_at AS begun_at, step.slots[1] AS slot,
-           run.token AS run_token, :{next_limit}
+    SELECT given.*, step.executor_id, step.slots[1] AS slot
     FROM given JOIN rival_steps step ON step.run_id = given.run_id AND step.path = given.path
-    JOIN rival_runs run ON run.id = given.run_id
     WHERE step.execution_token = given.token AND (step.status = 'running') IS TRUE AND NOT step.paused
-      AND step.kind <> 'flow' AND coalesce(cardinality(step.slots), 0) <= 1
-      AND (given.next_path IS NOT NULL OR (run.parent_run_id IS NULL AND run.slots IS NULL))
+      AND step.kind <> 'flow' AND step.attempts = 1 AND coalesce(cardinality(step.slots), 0) <= 1
     FOR NO KEY UPDATE OF step
 ), ending AS MATERIALIZED (
     SELECT run.id FROM held JOIN rival_runs run ON run.id = held.run_id
-    WHERE held.next_path IS NULL AND (run.status IN ('running', 'suspended')) IS TRUE
+    WHERE held.next_path IS NULL AND (run.status IN ('running', 'suspended')) IS TRUE AND run.parent_run_id IS NULL
+      AND run.slots IS NULL
     FOR NO KEY UPDATE OF run
-), own AS MATERIALIZED (
-    SELECT held.*, coalesce(gate.name = held.next_limit AND gate.key = held.next_key, FALSE) AS keeps
-    FROM held LEFT JOIN rival_gates gate ON gate.id = held.slot
-    WHERE (held.next_path IS NOT NULL OR held.run_id IN (SELECT id FROM ending))
-      AND (held.slot IS NULL OR (gate.used <= gate.max AND NOT EXISTS (
-        SELECT FROM rival_gates shard JOIN rival_tickets waiting ON waiting.gate = shard.id
-        WHERE shard.name = gate.name AND shard.key = gate.key AND waiting.granted_at IS NULL)))
 ), wants AS MATERIALIZED (
-    SELECT number, next_limit, next_key, shard FROM own WHERE next_limit IS NOT NULL AND NOT keeps
+    SELECT after.*, coalesce(gate.name = after.next_limit AND gate.key = after.next_key, FALSE) AS keeps
+    FROM (SELECT given.*, run.token AS run_token, :{next_limit}
+          FROM held AS given JOIN rival_runs run ON run.id = given.run_id OFFSET 0) AS after
+    LEFT JOIN rival_gates gate ON gate.id = after.slot
+    WHERE (after.next_path IS NOT NULL OR after.run_id IN (SELECT id FROM ending))
+      AND (after.slot IS NULL OR (gate.used <= gate.max AND (
+        SELECT waiting.run_id
+        FROM rival_gates shard, LATERAL (SELECT run_id FROM rival_tickets
+                                         WHERE rival_tickets.gate = shard.id AND granted_at IS NULL LIMIT 1) AS waiting
+        WHERE shard.name = gate.name AND shard.key = gate.key LIMIT 1) IS NULL))
 ), place AS MATERIALIZED (
     :{wanted}
     UNION ALL
-    SELECT number, slot, -1 FROM own WHERE slot IS NOT NULL AND NOT keeps
+    SELECT number, slot, -1 FROM wants WHERE slot IS NOT NULL AND NOT keeps
 ), :{changes}, fit AS MATERIALIZED (
-    SELECT own.*, CASE WHEN keeps THEN slot ELSE (SELECT gate FROM change
-                                                  WHERE change.number = own.number AND change.change = 1) END AS next_slot
-    FROM own
+    SELECT wants.*, CASE WHEN keeps THEN slot ELSE (
+        SELECT gate FROM change WHERE change.number = wants.number AND change.change = 1) END AS next_slot
+    FROM wants
     WHERE keeps OR (slot IS NOT NULL)::int + (next_limit IS NOT NULL)::int
-                   = (SELECT count(*) FROM change WHERE change.number = own.number AND change.fits)
+                   = (SELECT count(*) FROM change WHERE change.number = wants.number AND change.fits)
 ), counted AS (
     :{counted}
 ), done AS (
@@ -159,9 +161,6 @@ WITH given AS MATERIALIZED (
         ring_at = NULL
     FROM fit
     WHERE step.run_id = fit.run_id AND step.path = fit.path
-), attempt AS (
-    INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
-    SELECT run_id, path, token, attempts, outcome, executor_id, begun_at, now() FROM fit WHERE attempts > 1
 ), next AS (
     INSERT INTO rival_steps (run_id, path, kind, slots, status, attempts, execution_token, timeout_token, executor_id,
                              created_at, started_at, timeout_at, ring_at, policy)

@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rival_client.model.idempotency import KeyName
 from rival_client.model.kinds import STEP
-from rival_client.model.payload import Json
+from rival_client.model.limits import Limit
 from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_client.model.record import record
 from rival_client.sql.gates import Grant
@@ -118,6 +117,8 @@ class FinishResult:
     grants: tuple[Grant, ...] = ()
     #: The clients that wait for the end of the run are notified already.
     is_announced: bool = False
+    #: The step of another run that had waited for the slot of this one, and that the committer runs next.
+    taken: Claimed | None = None
 
     def token_of(self, opening: OpenRow) -> int:
         return self.token if opening.token is None else opening.token
@@ -169,6 +170,19 @@ class ClaimBy:
 
 
 @dataclass(frozen=True)
+class Successor:
+    """How the executor that ends the last step of a run would start the next one that waits for its slot: a step of the
+    same place, in a run of the same version without rules of its own. A store may leave it to a claim."""
+
+    executor: str
+    of: WorkflowVersion
+    limit: Limit
+    timeout: float | None = None
+    policy: str | None = None
+    without: Without = "policies"
+
+
+@dataclass(frozen=True)
 class Delivered:
     """What follows from an event: the steps that need a message, or the one step that the deliverer has claimed."""
 
@@ -190,35 +204,3 @@ class BudgetSpent:
     """A retry that was not scheduled: the run has made as many as it may."""
 
     budget: int
-
-
-@dataclass(frozen=True)
-class KeyClaim:
-    """The idempotency key that a step asks for. `path`: of the step; the row that runs is that of its flow, if it has
-    one. `ttl`: seconds for which its result is kept."""
-
-    name: KeyName
-    path: str
-    fingerprint: str
-    ttl: float
-
-
-@dataclass(frozen=True)
-class KeyAnswer:
-    """Owned: the step is called. Reused: the result is the step's, too. Conflict: the key belongs to another input.
-    Queued: the step waits. `run_id`, `path`: the step that has the key."""
-
-    state: Literal["owned", "reused", "conflict", "queued"]
-    result: Json | None = None
-    run_id: str | None = None
-    path: str | None = None
-
-
-@dataclass(frozen=True)
-class BreakerAnswer:
-    """Whether a step with a circuit breaker may be called."""
-
-    goes: bool
-    probes: bool = False
-    #: Seconds until it is worth asking again; None: an operator has opened it for good.
-    seconds: float | None = None

@@ -10,7 +10,7 @@ from rival_client.model.limits import Limit
 from rival_client.model.record import record
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance
-from rival_workers.store.claim_records import Begun, Claim, FinishResult, Without, WorkflowVersion
+from rival_workers.store.claim_records import Begun, Claim, FinishResult, Successor, Without, WorkflowVersion
 
 if TYPE_CHECKING:
     from rival_workers.store.interface import Store
@@ -37,9 +37,11 @@ class FinishStep:
     end: End | FallBack
     advance: Advance
     claim_for: str | None
+    successor: Successor | None = None
 
     def apply(self, store: Store) -> FinishResult | None:
-        return store.finish_step(self.claim, self.end, self.advance, claim_for=self.claim_for)
+        how: dict[str, Any] = {"claim_for": self.claim_for, "successor": self.successor}
+        return store.finish_step(self.claim, self.end, self.advance, **how)
 
 
 Commit = BeginRun | FinishStep

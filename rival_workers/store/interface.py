@@ -27,21 +27,20 @@ from rival_workers.engine.heartbeat_limits import HeartbeatState
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import NO_POLICIES, PolicyDocument
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
+from rival_workers.store.call_records import BreakerAnswer, KeyAnswer, KeyClaim
 from rival_workers.store.claim_records import (
     BeatResult,
     Begun,
-    BreakerAnswer,
     BudgetSpent,
     Claim,
     ClaimBy,
     Claimed,
     Delivered,
     FinishResult,
-    KeyAnswer,
-    KeyClaim,
     NotYet,
     Queued,
     RunFacts,
+    Successor,
     Without,
     WorkflowVersion,
 )
@@ -114,7 +113,13 @@ class Store(Protocol):
         policy: str | None = None,
     ) -> Claimed | NotYet | Queued | WorkflowVersion | None: ...
     def finish_step(
-        self, claim: Claim, end: End | FallBack, advance: Advance, *, claim_for: str | None
+        self,
+        claim: Claim,
+        end: End | FallBack,
+        advance: Advance,
+        *,
+        claim_for: str | None,
+        successor: Successor | None = None,
     ) -> FinishResult | None: ...
     def retry_step(self, claim: Claim, retry: Retry, *, rung: bool) -> int | BudgetSpent | None: ...
     def take_over_step(self, claim: Claim) -> int | None: ...

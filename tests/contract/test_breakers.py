@@ -15,7 +15,8 @@ from rival_client.model.breakers import Breaker
 from rival_workers import DefinitionError, StepError, breaker, flow, step, value
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
-from rival_workers.store.claim_records import BreakerAnswer, Claim
+from rival_workers.store.call_records import BreakerAnswer
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import SOON, Stage
 from tests.support.effort import examples

@@ -47,7 +47,15 @@ from rival_workers.engine.nodes import FlowNode, ForEachNode, StepNode, WaitNode
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
 from rival_workers.engine.step_limits import limits_at
-from rival_workers.store.claim_records import BeginResult, Claim, Claimed, FinishResult, WorkflowVersion
+from rival_workers.store.claim_records import (
+    BeginResult,
+    Claim,
+    Claimed,
+    FinishResult,
+    Queued,
+    Successor,
+    WorkflowVersion,
+)
 from rival_workers.store.flow_records import ChildRun, EventWait, FlowClaim, FlowCommit, FlowPaused
 from rival_workers.store.operator_records import Order
 from rival_workers.store.postgres.statements import load_statements
@@ -69,7 +77,7 @@ ERROR = {"type": "Boom", "message": "boom", "attempt": 1}
 
 
 #: The limits of steps, by the last letter of their path: `k` and `l` share a gate for each value of `x`, `m` and `n`
-#: have one each, `p` has two, and `q` and `r` are what only the portable path knows.
+#: have one each, `p` has two, and `q` and `r` are what only the portable path knows. `g`, `h` and `i` are never full.
 LIMITS = {
     "k": (limit("shared", 1, key="input.x"),),
     "l": (limit("shared", 1, key="input.x"),),
@@ -78,6 +86,9 @@ LIMITS = {
     "p": (limit("shared", 1, key="input.x"), limit("second", 2)),
     "q": (limit("fair", 1, fair="input.x"),),
     "r": (limit("skips", 1, on_full="skip"),),
+    "g": (limit("roomy", 3, key="run.id"),),
+    "h": (limit("roomy", 3, key="run.id"),),
+    "i": (limit(3, key="run.id"),),
 }
 #: Most have one key; some have keys whose text is made by the portable path only.
 INPUTS = ['{"x":1}'] * 4 + ['{"x":"a b"}', "{}", '{"x":{"y":[1, 2]}}', '{"x":"\\u0001"}']
@@ -97,13 +108,15 @@ PLANS = {
     "wait": Plan(nodes=(WaitNode(type="wait_event", name="w", topic="t", key="k", on_timeout="continue"), _Z)),
     "limited": Plan(nodes=tuple(StepNode(name=name) for name in ("k", "l", "m", "z", "n"))),
     "limited2": Plan(nodes=tuple(StepNode(name=name) for name in ("z", "m", "p", "q", "r", "k"))),
+    "roomy": Plan(nodes=tuple(StepNode(name=name) for name in ("g", "h", "i", "z", "bg"))),
+    "limited_one": Plan(nodes=(StepNode(name="k"),)),
     "limited_lanes": Plan(
         nodes=(ForEachNode(type="for_each", name="all", do=(StepNode(name="l"),), concurrency=2), _Z)
     ),
 }
 
-LIMITED_PLANS = ["limited", "limited", "limited2", "limited_lanes", "limited_lanes"]
-PLAIN_PLANS = [*(name for name in PLANS if name not in LIMITED_PLANS), "flow", "lanes", "lanes"]
+LIMITED_PLANS = ["limited", "limited", "limited2", "limited_one", "limited_one", "limited_lanes", "limited_lanes"]
+PLAIN_PLANS = [*(name for name in PLANS if name not in (*LIMITED_PLANS, "roomy")), "flow", "lanes", "lanes"]
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +270,21 @@ class Walk:
             claimed = store.claim_step(claim, timed(one.path).limit, by, limits=its_limits)
             if isinstance(claimed, Claimed) and claimed.refused is None:
                 return replace(finished, claimed=one, opened=())
+            if isinstance(claimed, Queued):
+                # A fast path lets it wait with the statement that begins its run.
+                return replace(finished, opened=())
+        return finished
+
+    def taking(self, store: SqlStore, finished: FinishResult, after: Successor | None, path: str) -> FinishResult:
+        """The portable path claims what has waited for the slot by itself, as a worker does."""
+        for one in finished.grants:
+            if after is None or finished.taken is not None or (one.path, one.workflow) != (path, after.of.workflow):
+                continue
+            claim = Claim(one.run_id, one.path, one.token)
+            taken = store.claim_step(claim, after.timeout, after.executor, limits=[after.limit])
+            if isinstance(taken, Claimed):
+                others = tuple(grant for grant in finished.grants if grant is not one)
+                return replace(finished, taken=taken, grants=others)
         return finished
 
     def claim_step(self) -> None:
@@ -286,11 +314,19 @@ class Walk:
 
     def finish(self, row: Any, end: End, claim: Claim, executor: str | None) -> None:
         follows = advance(self.plan_of(row), row.path, end, row.kind).with_options(timed)
-        workflow = self.a_run(runs.c.id == row.run_id).workflow
+        run = self.a_run(runs.c.id == row.run_id)
+        its_limits = limits_at(run.workflow, row.path, timed(row.path))
+        after: Successor | None = None
+        if executor is not None and len(its_limits) == 1 and follows.completes_run:
+            of = WorkflowVersion(run.workflow, run.version)
+            after = Successor(executor, of, its_limits[0], TIMEOUT, without="labels")
 
         def finish(store: SqlStore) -> Any:
-            finished = store.finish_step(claim, end, follows, claim_for=executor)
-            return finished and self.going_on(store, finished, row.run_id, workflow, executor)
+            finished = store.finish_step(claim, end, follows, claim_for=executor, successor=after)
+            if finished is None:
+                return None
+            finished = self.going_on(store, finished, row.run_id, run.workflow, executor)
+            return self.taking(store, finished, after, row.path)
 
         self.both(finish)
 
@@ -572,6 +608,24 @@ def test_a_full_gate_and_lanes_with_a_limit_leave_the_same_rows(
         assert {one.status for one in walk.rows()} == {"completed"}
 
 
+def test_steps_that_follow_each_other_at_a_full_gate_leave_the_same_rows(
+    copies: tuple[PostgresStore, SqlStore], taken: Counter[str]
+) -> None:
+    """The runs begin and wait, and each one that ends lets the next one start."""
+    with new_walk(copies, taken, 0) as walk:
+        for _ in range(4):
+            walk.add_run("limited_one", '{"x":1}')
+        while (run := walk.a_run(runs.c.status == "pending")) is not None:
+            walk.begin(run, EXECUTOR, WorkflowVersion(run.workflow, run.version))
+            compare(*copies)
+        assert sorted(one.status for one in walk.rows()) == ["running", "waiting", "waiting", "waiting"]
+        for left in (3, 2, 1, 0):
+            [row] = walk.rows(steps.c.status == "running")
+            walk.finish(row, End("completed", Json("7")), Claim(row.run_id, row.path, row.execution_token), EXECUTOR)
+            compare(*copies)
+            assert len(walk.rows(steps.c.status == "waiting")) == max(0, left - 1)
+
+
 def test_paths_that_random_sequences_come_to_rarely_leave_the_same_rows(
     copies: tuple[PostgresStore, SqlStore], taken: Counter[str]
 ) -> None:
@@ -644,14 +698,15 @@ def _count(patch: pytest.MonkeyPatch, store: PostgresStore, taken: Counter[str])
 
 def test_each_fast_path_was_taken(taken: Counter[str]) -> None:
     """Otherwise the sequences compare the portable path with itself."""
-    if taken.pop(ALL, 0) < CASES + 2:
+    if taken.pop(ALL, 0) < CASES + 3:
         pytest.skip("some sequences ran in another process")
     assert {path.statement.name.decode() for path in FAST_PATHS} <= {name for name, count in taken.items() if count}
 
 
 # -- the files --------------------------------------------------------------------------------------------
 
-FILES = ("steps.sql", "flows.sql", "events.sql", "limits.sql", "groups.sql")
+GROUPS = ("groups.sql", "limit_groups.sql")
+FILES = ("steps.sql", "flows.sql", "events.sql", "limits.sql", *GROUPS)
 STATEMENTS = {name: one.sql for file in FILES for name, one in load_statements(file).items()}
 #: The guard of each statement that changes a row: its verb, and the statuses that it takes of those in the table.
 STEP_GUARDS = {
@@ -673,7 +728,9 @@ STEP_GUARDS = {
     "rival_finish_step_limited": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_limited_and_complete": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_step_limited_of_lane": ("finish_step", r"AND status = ('\w+')", {"running"}),
+    "rival_finish_step_limited_and_take": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
+    "rival_finish_limited_steps": ("finish_step", r"step\.status = ('\w+')", {"running"}),
     "rival_finish_lanes": ("finish_step", r"\(step\.status = ('\w+')", {"running"}),
     "rival_record_checkpoints": ("suspend_step", r"\(step\.status = ('\w+')", {"running"}),
 }
@@ -681,10 +738,15 @@ RUN_GUARDS = {
     "rival_begin_run": ("begin_run", r"AND status = ('\w+')"),
     "rival_finish_step_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
     "rival_begin_run_limited": ("begin_run", r"AND status = ('\w+')"),
+    "rival_begin_run_queued": ("begin_run", r"AND status = ('\w+')"),
     "rival_finish_step_limited_and_complete": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
+    "rival_finish_step_limited_and_take": ("end_run", r"done\.run_id AND status IN \(([^)]*)\)"),
     "rival_begin_runs": ("begin_run", r"AND \(run\.status = ('\w+')\)"),
+    "rival_begin_limited_runs": ("begin_run", r"AND \(run\.status = ('\w+')\)"),
+    "rival_finish_limited_steps": ("end_run", r"fit\.run_id AND \(run\.status IN \(([^)]*)\)"),
     "rival_finish_steps": ("end_run", r"done\.run_id AND \(run\.status IN \(([^)]*)\)"),
 }
+TAKES = STATEMENTS["rival_finish_step_limited_and_take"]
 #: It grants tickets, and changes no run and no step.
 WITHOUT_GUARD = {"rival_look_again"}
 
@@ -701,6 +763,11 @@ def test_the_guard_of_a_step_is_that_of_the_transition_table(statement: str) -> 
     assert guarded(statement, pattern) == statuses
     assert statuses <= step_sources(verb)
     assert re.search(r"token = (\$\d|wait\.token|given\.token)", STATEMENTS[statement])
+
+
+def test_what_takes_a_slot_over_has_the_guard_of_a_claim() -> None:
+    [claimed] = {*re.findall(r"step\.execution_token = next\.token AND step\.status = ('\w+')", TAKES)}
+    assert {claimed.strip("'")} <= step_sources("claim_step")
 
 
 @pytest.mark.parametrize("statement", RUN_GUARDS)
@@ -723,6 +790,7 @@ def test_lists_and_numbers_in_the_files_are_those_of_the_code() -> None:
     assert f"({TOPICS}, hashtext(topic))" in STATEMENTS["rival_lock_event"]
     assert f"({KEYS}, hashtext(topic || E'\\x{ord(BETWEEN):02x}' || key))" in STATEMENTS["rival_lock_event"]
     assert f"{LEVEL:.0f} * held.level" in STATEMENTS["rival_claim_step_queued"]
+    assert f"{LEVEL:.0f} * coalesce(priority, 0)" in STATEMENTS["rival_begin_run_queued"]
     for name in ("rival_continue_flow", "rival_continue_flow_and_claim"):
         kept = re.search(r"what NOT IN \(([^)]*)\)", STATEMENTS[name])
         assert kept
@@ -731,6 +799,6 @@ def test_lists_and_numbers_in_the_files_are_those_of_the_code() -> None:
 
 def test_each_statement_is_a_fast_path_or_the_lock_of_one() -> None:
     used = {one.name.decode() for path in FAST_PATHS for one in (path.statement, path.lock) if one is not None}
-    assert used | {*load_statements("groups.sql")} == {*STATEMENTS}
+    assert used | {name for file in GROUPS for name in load_statements(file)} == {*STATEMENTS}
     for path in FAST_PATHS:
         assert callable(getattr(SqlStore, path.shortcuts))

@@ -416,9 +416,20 @@ class GroupWalk(fast_paths.Walk):
             fits = [one for one in ordered if store.can_group(one)]
             answers = dict(zip(map(id, fits), store.commit_group(fits) if len(fits) > 1 else [ALONE], strict=False))
             self.grouped += sum(answer is not ALONE for answer in answers.values())
-            return [one.apply(store) if answers.get(id(one), ALONE) is ALONE else answers[id(one)] for one in ordered]
+            return [self.continued(store, one, answers.get(id(one), ALONE)) for one in ordered]
 
         self.both(made)
+
+    def continued(self, store: SqlStore, commit: Commit, answer: Any) -> Any:
+        """What was not made with the others is made alone, and claims a next step with limits by itself."""
+        answer = commit.apply(store) if answer is ALONE else answer
+        finished = answer.finished if isinstance(answer, BeginResult) else answer
+        if not isinstance(finished, FinishResult):
+            return answer
+        run_id = commit.run_id if isinstance(commit, BeginRun) else commit.claim.run_id
+        workflow = self.a_run(runs.c.id == run_id).workflow
+        going = self.going_on(store, finished, run_id, workflow, commit.claim_for)
+        return replace(answer, finished=going) if isinstance(answer, BeginResult) else going
 
     def begin_run(self) -> None:
         with self.fast.database.transaction() as connection:
@@ -479,7 +490,8 @@ def test_a_group_leaves_the_same_rows_as_its_commits_one_by_one(
             connection.exec_driver_sql("; ".join(f"DELETE FROM {name}" for name in tables))
     monkeypatch.setattr(fast_paths, "rows_of", by_run)
     # Most runs have plain steps, which groups take.
-    walk = GroupWalk(grouped, alone, random.Random(seed), [*["steps"] * 12, *["lanes"] * 6, *fast_paths.PLAIN_PLANS])
+    plans = [*["steps"] * 12, *["lanes"] * 6, *["roomy"] * 16, *fast_paths.PLAIN_PLANS]
+    walk = GroupWalk(grouped, alone, random.Random(seed), plans)
     for _ in range(8):
         walk.add_run()
     weights = Counter(fast_paths.CALLS_BY_WEIGHT) + Counter(add_run=20, begin_run=30, finish_step=50)

@@ -37,7 +37,8 @@ from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Sessions
 from rival_workers.dev.stack import Stack, create_database, drop_database
-from rival_workers.store.claim_records import Claim, KeyClaim
+from rival_workers.store.call_records import KeyClaim
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.sql_store import SqlStore
 from rival_workers.store.sweep_records import SweepOptions

@@ -24,7 +24,8 @@ from rival_client.model.payload import Json
 from rival_workers import step
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End
-from rival_workers.store.claim_records import Claim, KeyAnswer, KeyClaim
+from rival_workers.store.call_records import KeyAnswer, KeyClaim
+from rival_workers.store.claim_records import Claim
 from tests.support.inline import Inline
 from tests.support.limits import Slots
 from tests.support.locks import until_blocked

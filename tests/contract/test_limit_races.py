@@ -64,6 +64,50 @@ def test_a_finish_that_waits_for_an_arrival_lets_it_through(
     assert isinstance(slots.claim("b"), Claimed)
 
 
+def test_a_finish_that_waits_for_a_run_that_begins_lets_it_through(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    at_most(slots, 1)
+    slots.hold("a")
+    other.begin("b")
+    finished = pool.submit(slots.finish, "a")
+    until_blocked(slots.database)
+    other.commit()
+    assert [one.run_id for one in finished.result(10).grants] == ["b"]
+    assert (slots.run("b").status, slots.granted, slots.used) == ("suspended", ["b"], {"x": 1})
+    assert isinstance(slots.claim("b"), Claimed)
+
+
+def test_one_of_two_finishes_that_wait_for_an_arrival_lets_it_through(
+    slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
+) -> None:
+    """The first one frees a slot of a full gate, and looks at the queue again; the second one need not."""
+    at_most(slots, 2)
+    slots.hold("a", "b")
+    slots.start("c")
+    other.enter("c")
+    finished = [pool.submit(slots.finish, name) for name in "ab"]
+    until_blocked(slots.database, 2)
+    other.commit()
+    assert [grant.run_id for one in finished for grant in one.result(10).grants] == ["c"]
+    assert (slots.granted, slots.used) == (["c"], {"x": 1})
+
+
+def test_a_finish_looks_again_only_at_a_gate_that_was_full(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_most(slots, 2)
+    slots.hold("a", "b")
+    looks: list[int] = []
+
+    def look_again(gates: Any) -> tuple[Any, ...]:
+        looks.append(len(gates))
+        return ()
+
+    monkeypatch.setattr(slots.store, "look_again", look_again)
+    slots.finish("a")
+    slots.finish("b")
+    assert looks == [1, 0]
+
+
 def test_an_arrival_that_waits_for_the_last_finish_starts_at_once(
     slots: Slots, other: OtherTransaction, pool: ThreadPoolExecutor
 ) -> None:

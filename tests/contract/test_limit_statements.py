@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,8 @@ from rival_workers.dev.stack import Stack, create_database, drop_database
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance, EndRun, OpenRow
 from rival_workers.store.claim_records import Claim, Claimed, Queued
+from rival_workers.store.group_commits import BeginRun, Commit, FinishStep
+from rival_workers.store.postgres.groups import GROUP_SETTINGS, _parts
 from rival_workers.store.postgres.store import PostgresStore
 
 WAITING = 100_000
@@ -150,6 +152,77 @@ def test_a_queue_of_100000_costs_a_statement_a_few_rows(
         assert isinstance(result, Queued)
     if call.startswith("a finish"):
         assert [one.run_id for one in result.grants] == ["r2"]
+
+
+GROUPED = limit("queue", 3, key="input.key")
+
+
+def of_group(path: str) -> StepConfig:
+    return StepConfig(concurrency_limit=(GROUPED,))
+
+
+def in_a_group(connection: psycopg.Connection[Any], commits: Sequence[Commit]) -> tuple[Any, int]:
+    """The plan of the group's statement, and how many commits it makes. All of it is rolled back."""
+    [part] = [part for part in _parts(commits, range(len(commits))) if part.numbers]
+    statement, columns = part.call(commits, "e1")
+    cursor = connection.cursor()
+    cursor.execute(GROUP_SETTINGS.encode())
+    cursor.execute(f"PREPARE grouped AS {statement.sql}".encode())
+    given = [columns[name] for name in statement.parameters]
+    literals = [sql.Literal([*one] if isinstance(one, tuple) else one).as_string(cursor) for one in given]
+    typed = [
+        f"{text}::{statement.column_types[name]}[]" if name in statement.column_types else text
+        for name, text in zip(statement.parameters, literals, strict=True)
+    ]
+    call = f"EXECUTE grouped({', '.join(typed)})"
+    plan = cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {call}".encode()).fetchone()
+    connection.rollback()
+    cursor.execute(GROUP_SETTINGS.encode())
+    made = len(cursor.execute(call.encode()).fetchall())
+    connection.rollback()
+    cursor.execute("DEALLOCATE grouped")
+    assert plan is not None
+    return plan[0], made
+
+
+def test_a_queue_of_100000_costs_a_group_a_few_rows(crowded: PostgresStore) -> None:
+    """Starts and ends at gates at which nothing waits, and ends at the one at which all wait: those are made alone."""
+    begins = Advance((OpenRow("work", "step"),)).with_options(of_group)
+    goes_on, ends = Advance((OpenRow("next", "step"),)).with_options(of_group), Advance((EndRun("completed"),))
+    done = End("completed", Json("1"))
+    with psycopg.connect(libpq_url(crowded.database.url)) as connection:
+        for statement in GROUPED_ROWS:
+            connection.execute(statement.encode())
+        connection.commit()
+        plans = [in_a_group(connection, [BeginRun(f"begins{n}", 0, begins, "e1") for n in (1, 2)])]
+        for after, run in ((goes_on, "runs"), (ends.with_options(of_group), "runs"), (goes_on, "waited")):
+            commits = [FinishStep(Claim(f"{run}{n}", "work", 1), done, after, "e1") for n in (1, 2)]
+            plans.append(in_a_group(connection, commits))
+        connection.execute("DELETE FROM rival_steps WHERE run_id LIKE 'runs%' OR run_id LIKE 'waited%'")
+        connection.execute("DELETE FROM rival_runs WHERE id ~ '^(begins|runs|waited)'")
+        connection.execute("UPDATE rival_gates SET used = 0 WHERE key IN ('k11', 'k12')")
+        connection.commit()
+    assert [made for _, made in plans] == [2, 2, 2, 0]
+    for plan, _ in plans:
+        for tables, most in (({"rival_tickets"}, 4), ({"rival_gates"}, 14), ({"rival_steps", "rival_runs"}, 14)):
+            assert rows_read(plan, tables) <= most, json.dumps(plan, indent=1)
+
+
+#: Two runs that begin, two whose steps run at gates of their own, and two at the gate with the queue.
+GROUPED_ROWS = (
+    """INSERT INTO rival_runs (id, workflow, version, status, token, input, created_at, started_at)
+       SELECT kind || n, 'queue', 'v', CASE kind WHEN 'begins' THEN 'pending' ELSE 'running' END,
+              (kind <> 'begins')::int,
+              json_build_object('key', CASE kind WHEN 'waited' THEN 'k' WHEN 'begins' THEN 'k' || n ELSE 'k' || 10 + n END),
+              now(), CASE WHEN kind <> 'begins' THEN now() END
+       FROM generate_series(1, 2) n, unnest('{begins,runs,waited}'::text[]) kind""",
+    """INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,
+                                created_at, started_at, slots)
+       SELECT run.id, 'work', 'step', 'running', 1, 1, 1, 'e1', now(), now(), ARRAY[gate.id]
+       FROM rival_runs run JOIN rival_gates gate ON gate.name = 'queue' AND gate.key = run.input ->> 'key'
+       WHERE run.id ~ '^(runs|waited)'""",
+    "UPDATE rival_gates SET used = 1 WHERE key IN ('k11', 'k12')",
+)
 
 
 def test_the_sweep_of_a_long_queue_looks_at_its_head_only(crowded: PostgresStore) -> None:

@@ -23,6 +23,7 @@ from rival_client.model.payload import Json
 from rival_workers import flow, limit, step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.claim_records import Claim, Claimed, Queued
+from rival_workers.store.group_commits import ALONE, Commit
 from tests.contract.stage import ERROR
 from tests.support.inline import Inline
 from tests.support.limits import OtherTransaction, Slots, assert_gates_are_consistent
@@ -59,6 +60,7 @@ class Load:
     def run(self) -> None:
         for _ in range(OPERATIONS):
             others = [self.lose, self.retry, self.cancel, self.pause, self.roll_back]
+            others += [self.take, self.take, self.finish_together, self.finish_together, self.begin_together]
             others += [self.change] if self.changed else []
             others += [self.continue_as, self.sleep] if self.is_flow else []
             act = self.random.choice([self.claim] * 6 + [self.finish] * 4 + others)
@@ -84,6 +86,35 @@ class Load:
         self.slots.running[run_id] = self.held(run_id)
         self.slots.finish(run_id)
         self.slots.inline.rival.rewind(run_id, "work")
+
+    def take(self, run_id: str) -> None:
+        """The finish also starts what gets the slot."""
+        self.slots.running[run_id] = self.held(run_id)
+        self.slots.finish(run_id, successor=self.slots.successor())
+        self.slots.inline.rival.rewind(run_id, "work")
+
+    def finish_together(self, run_id: str) -> None:
+        found = (self.row(f"r{number}") for number in self.random.sample(range(RUNS), 12))
+        held = [Claim(row.run_id, "work", row.execution_token) for row in found if row.status == "running"]
+        self.commit([self.slots.finishing(claim) for claim in held])
+        for claim in held:
+            with suppress(RivalError):
+                self.slots.inline.rival.rewind(claim.run_id, "work")
+
+    def begin_together(self, run_id: str) -> None:
+        names = [f"{run_id}-{self.random.random()}-{number}" for number in range(3)]
+        for name in names:
+            self.slots.inline.rival.run("w", {"k": self.random.randrange(5)}, run_id=name)
+        self.commit([self.slots.beginning(name) for name in names])
+
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """As a worker does: together, and alone what does not fit."""
+        store = self.slots.store
+        fits = sorted((one for one in commits if store.can_group(one)), key=str)
+        answers = store.commit_group(fits) if len(fits) > 1 else [ALONE] * len(fits)
+        alone = [one for one, answer in zip(fits, answers, strict=True) if answer is ALONE]
+        for one in [*alone, *(one for one in commits if one not in fits)]:
+            one.apply(store)
 
     def lose(self, run_id: str) -> None:
         self.slots.store.take_over_step(self.held(run_id))

@@ -28,7 +28,8 @@ from rival_workers.engine.interpreter import first
 from rival_workers.engine.nodes import StepNode
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite
-from rival_workers.store.claim_records import BeginResult, Claim, Claimed, FinishResult, KeyClaim, NotYet, Queued
+from rival_workers.store.call_records import KeyClaim
+from rival_workers.store.claim_records import BeginResult, Claim, Claimed, FinishResult, NotYet, Queued
 from rival_workers.store.sweep_records import SweepOptions
 from tests.contract.stage import COMPLETES, DONE, ERROR, FAILED, FAILS, GOES_ON, PLAN, SKIPPED, SOON, TIMED, Stage
 

@@ -16,12 +16,14 @@ from rival_client.model.payload import Json
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End
 from rival_workers.engine.step_limits import limits_at
-from rival_workers.store.claim_records import Claim, Claimed
+from rival_workers.store.claim_records import Claim, Claimed, Successor, WorkflowVersion
+from rival_workers.store.group_commits import BeginRun, FinishStep
 from rival_workers.store.postgres.claims import ClaimCall
+from rival_workers.store.postgres.limited_begins import BEGIN_QUEUED, LimitedBegin
 from rival_workers.store.postgres.limited_claims import CLAIM_LIMITED, QUEUE_STEP, LimitedClaim
 from rival_workers.store.postgres.limited_finishes import FINISH_LIMITED, LimitedFinish
 from rival_workers.store.postgres.statements import FastPath
-from rival_workers.store.postgres.steps import FinishCall
+from rival_workers.store.postgres.steps import BeginCall, FinishCall
 from tests.support.inline import Inline
 
 
@@ -60,13 +62,38 @@ class Slots:
             self.start(run_id, input)
             self.claim(run_id)
 
-    def finish(self, run_id: str, workflow: str = "w", *, claim_for: str | None = None) -> Any:
+    def finish(
+        self, run_id: str, workflow: str = "w", *, claim_for: str | None = None, successor: Successor | None = None
+    ) -> Any:
         claim = self.running.pop(run_id)
         end = End("completed", Json("null"))
         advance = interpreter.advance(self._plan(workflow), claim.path, end, "step").with_options(
             self._definition(workflow).policies.at
         )
-        return self.store.finish_step(claim, end, advance, claim_for=claim_for)
+        finished = self.store.finish_step(claim, end, advance, claim_for=claim_for, successor=successor)
+        if finished is not None and finished.taken is not None:
+            taken = finished.taken
+            self.running[taken.run_id] = Claim(taken.run_id, taken.path, taken.token)
+        return finished
+
+    def finishing(self, claim: Claim, workflow: str = "w") -> FinishStep:
+        """The commit that a worker makes, alone or with others."""
+        end, policies = End("completed", Json("null")), self._definition(workflow).policies
+        advance = interpreter.advance(self._plan(workflow), claim.path, end, "step").with_options(policies.at)
+        return FinishStep(claim, end, advance, self.inline.process.executor.id)
+
+    def beginning(self, run_id: str, workflow: str = "w") -> BeginRun:
+        definition = self._definition(workflow)
+        first = interpreter.first(definition.plan).with_options(definition.policies.at)
+        of = WorkflowVersion(workflow, definition.version)
+        return BeginRun(run_id, 0, first, self.inline.process.executor.id, of)
+
+    def successor(self, path: str = "work", workflow: str = "w") -> Successor:
+        """How this process starts the step that gets the slot."""
+        definition = self._definition(workflow)
+        config = definition.policies.at(path)
+        of, [its_limit] = WorkflowVersion(workflow, definition.version), limits_at(workflow, path, config)
+        return Successor(self.inline.process.executor.id, of, its_limit, config.limit)
 
     def _definition(self, workflow: str) -> Any:
         return next(one for one in self.inline.registry if one.name == workflow)
@@ -128,14 +155,23 @@ class OtherTransaction:
     def enter(self, run_id: str) -> None:
         self.carry_out(QUEUE_STEP, self._claim(run_id))
 
+    def begin(self, run_id: str) -> None:
+        """A run that begins at a full gate."""
+        definition = next(iter(self.slots.inline.registry))
+        self.slots.inline.rival.run("w", None, run_id=run_id)
+        first = interpreter.first(definition.plan).with_options(definition.policies.at)
+        executor = self.slots.inline.process.executor.id
+        self.carry_out(BEGIN_QUEUED, LimitedBegin(BeginCall(run_id, 0, first, executor, None), 10.0))
+
     def claim(self, run_id: str) -> None:
         self.carry_out(CLAIM_LIMITED, self._claim(run_id))
 
-    def finish(self, run_id: str) -> None:
+    def finish(self, run_id: str, successor: Successor | None = None) -> None:
         claim, end = self.slots.running.pop(run_id), End("completed", Json("null"))
         definition = next(iter(self.slots.inline.registry))
         advance = interpreter.advance(definition.plan, claim.path, end, "step").with_options(definition.policies.at)
-        self.carry_out(FINISH_LIMITED[1], LimitedFinish(FinishCall(claim, end, advance, None, 10.0)))
+        call = LimitedFinish(FinishCall(claim, end, advance, None, 10.0, successor), "{default}")
+        self.carry_out(next(path for path in FINISH_LIMITED if path.applies(call)), call)
 
     def _claim(self, run_id: str) -> LimitedClaim:
         definition = next(iter(self.slots.inline.registry))

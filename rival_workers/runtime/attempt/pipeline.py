@@ -19,7 +19,7 @@ from rival_client.model import statuses
 from rival_client.model.kinds import EXTERNAL
 from rival_workers.definition.registry import Registry
 from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry, Success, decide
-from rival_workers.runtime.attempt.attempts import Attempt, Verdict, continued_attempt, next_attempt
+from rival_workers.runtime.attempt.attempts import Attempt, Verdict, attempt_of, continued_attempt, next_attempt
 from rival_workers.runtime.attempt.claiming import AttemptRelease, Claiming
 from rival_workers.runtime.attempt.context import Ended
 from rival_workers.runtime.attempt.hook_calls import HookCalls, described, has_waited
@@ -226,7 +226,7 @@ class AttemptPipeline(Claiming, StepCalls):
         position, transitions = attempt.position, self.transitions
         if isinstance(decision, Retry):
             return (yield from self._retry(attempt, decision, deadline, report))
-        in_place = self._in_place(deadline)
+        in_place = self._in_place(deadline, after_waiting=attempt.claimed.waited is not None)
         finished: list[FinishResult] = []
         after: list[Attempt] = []
 
@@ -236,6 +236,8 @@ class AttemptPipeline(Claiming, StepCalls):
             if done and done.claimed is not None and not again:
                 token, book = done.token_of(done.claimed), self.transitions.options.book()
                 after.append(self._added(next_attempt(attempt, decision, done.claimed, token, book)))
+            if done and done.taken is not None:
+                after.append(self._added(attempt_of(done.taken, attempt.definition, self.transitions.options.book())))
             return done is not None
 
         landed = yield from self._outage.land(position.claim, [decision.status], commit)
@@ -298,11 +300,11 @@ class AttemptPipeline(Claiming, StepCalls):
     def _deadline(self) -> float:
         return time.monotonic() + self.settings.continuation_budget
 
-    def _in_place(self, deadline: float) -> InPlace | None:
+    def _in_place(self, deadline: float, *, after_waiting: bool = False) -> InPlace | None:
         """None: every step that follows gets a message."""
         if self.stopping:
             return None
-        return InPlace(self.executor.id, self._served, only_inline=time.monotonic() >= deadline)
+        return InPlace(self.executor.id, self._served, time.monotonic() >= deadline, after_waiting)
 
     def _may_continue(self, deadline: float) -> bool:
         return not self.stopping and time.monotonic() < deadline

@@ -21,7 +21,8 @@ from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance, OpenRow
 from rival_workers.engine.paths import FALLBACK
 from rival_workers.engine.policies import Policies, load_policies
-from rival_workers.store.claim_records import Claim, FinishResult
+from rival_workers.engine.step_limits import limits_at
+from rival_workers.store.claim_records import Claim, FinishResult, Successor, Without, WorkflowVersion
 from rival_workers.store.interface import Store
 
 log = logging.getLogger("rival.transitions")
@@ -106,6 +107,8 @@ class InPlace:
     served: ServedQueues
     #: With inline steps alone: it has used up its continuation budget.
     only_inline: bool = False
+    #: The step had to wait for its slot, so others may wait behind it.
+    after_waiting: bool = False
 
     def claims(self, advance: Advance) -> tuple[Advance, str | None]:
         """What the commit applies, and the executor that it claims the next step for."""
@@ -117,10 +120,22 @@ class InPlace:
         """It claims the step by itself, after the commit that has opened it: the step has limits."""
         return bool(config.limits) and (config.is_inline or not self.only_inline)
 
+    def successor(self, position: Position, advance: Advance, book: Rulebook) -> Successor | None:
+        """How the commit that ends the run starts the step that gets the slot."""
+        if not self.after_waiting or self.only_inline or not advance.completes_run:
+            return None
+        policies, path = position.policies.base.over(None, book, None), position.claim.path
+        config, of = policies.at(path), WorkflowVersion(position.workflow, position.version)
+        its_limits = limits_at(position.workflow, path, config)
+        if len(its_limits) != 1:
+            return None
+        without: Without = "labels" if book.asks_for_labels else "policies"
+        return Successor(self.executor, of, its_limits[0], config.limit, policies.recorded(path), without)
+
     def message(self, position: Position, finished: FinishResult) -> StepMessage | None:
         """The message of the step that it goes on with, if the commit has claimed none: the next step, if it has
         limits, or the first that has waited for a slot of this one."""
-        if finished.claimed is not None:
+        if finished.claimed is not None or finished.taken is not None:
             return None
         opened = [one for one in finished.opened if not one.delay and self.takes(position.policies.at(one.path))]
         granted = (one.message for one in finished.grants if one.path and not one.countdown and not self.only_inline)

@@ -31,7 +31,8 @@ from rival_workers.runtime.attempt.invoke import call, failure
 from rival_workers.runtime.attempt.outage import OutageRetry
 from rival_workers.runtime.attempt.step_transitions import StepTransitions
 from rival_workers.runtime.flow.signals import Suspend
-from rival_workers.store.claim_records import KeyClaim, Refused
+from rival_workers.store.call_records import KeyClaim
+from rival_workers.store.claim_records import Refused
 from rival_workers.store.interface import Store
 
 #: Seconds after which a step asks again whose breaker an operator has opened for good.

@@ -96,9 +96,14 @@ class StepTransitions:
         """As `finish`; the commit may be made together with others. `in_place`: the process that goes on."""
         if isinstance(end, End) and position.config.idempotency_key is not None:
             end = replace(end, keyed=True)
-        advance = position.advance(end, position.policies.under(self.options.book()))
-        advance, claim_for = (advance, None) if in_place is None else in_place.claims(advance)
-        finished: FinishResult | None = yield FinishStep(position.claim, end, advance, claim_for)
+        book = self.options.book()
+        advance = position.advance(end, position.policies.under(book))
+        commit = FinishStep(position.claim, end, advance, None)
+        if in_place is not None:
+            advance, claim_for = in_place.claims(advance)
+            successor = in_place.successor(position, advance, book)
+            commit = FinishStep(position.claim, end, advance, claim_for, successor)
+        finished: FinishResult | None = yield commit
         if finished is None:
             return None
         failpoint("after_finish_commit")

@@ -52,8 +52,12 @@ def _claim(call: ClaimCall) -> dict[str, Value]:
 
 
 def _claimed(call: ClaimCall, row: Row) -> Claimed:
+    return claimed_of(call.claim.run_id, call.claim.path, row)
+
+
+def claimed_of(run_id: str, path: str, row: Row) -> Claimed:
+    """Of the columns that a claim returns."""
     token, timeout_token, attempt, lost = (int(text or 0) for text in row[:4])
-    run_id, path = call.claim.run_id, call.claim.path
     tokens = (token, timeout_token, attempt, lost)
     left = None if row[12] is None else float(row[12])
     facts, route = facts_of(row[6], row[7], row[8], row[9], row[13]), route_of(row[10], row[11])

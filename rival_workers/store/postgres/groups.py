@@ -5,7 +5,7 @@ The statements are in `groups.sql`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rival_client.db.prepared import GroupValue, PreparedPool, Row, Statement
@@ -16,9 +16,14 @@ from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import OpenRow
 from rival_workers.store.claim_records import BeginResult, FinishResult
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
+from rival_workers.store.postgres import limited_groups
 from rival_workers.store.postgres.claims import facts_of
+from rival_workers.store.postgres.endings import at_once, has_succeeded
+from rival_workers.store.postgres.limited_begins import BeginGate
+from rival_workers.store.postgres.limited_groups import BEGIN_LIMITED_RUNS, FINISH_LIMITED_STEPS
 from rival_workers.store.postgres.statements import load_statements
-from rival_workers.store.postgres.steps import PostgresSteps, at_once, has_succeeded
+from rival_workers.store.postgres.steps import PostgresSteps
+from rival_workers.store.sql.sweeps import SweepsSql
 
 STATEMENTS = load_statements("groups.sql")
 GROUP_SETTINGS = STATEMENTS["rival_group_settings"].sql
@@ -28,19 +33,27 @@ FINISH_LANES = STATEMENTS["rival_finish_lanes"]
 Columns = dict[str, GroupValue]
 
 
-class PostgresGroups(PostgresSteps):
+class PostgresGroups(PostgresSteps, SweepsSql):
     #: Connections with the settings that the plans of groups need.
     _groups: PreparedPool
+    #: Limits at which the last start had to wait.
+    _full_limits: set[BeginGate]
 
     def can_group(self, commit: Commit) -> bool:
         advance = commit.advance
         if self._in_place(commit.claim_for) is None:
             return False
         if isinstance(commit, BeginRun):
-            return advance.claims_next and not commit.limits
+            return not commit.limits and (advance.claims_next or self._can_begin_limited(commit))
         if not isinstance(commit.end, End) or not has_succeeded(commit.claim, commit.end):
             return False
+        if limited_groups.is_limited(commit):
+            return limited_groups.can_finish(commit)
         return advance.claims_next or advance.completes_run or Lane.of(commit) is not None
+
+    def _can_begin_limited(self, commit: BeginRun) -> bool:
+        """A run that begins at a full gate waits, which the single path does in one commit."""
+        return limited_groups.can_begin(commit) and limited_groups.gate_of_first(commit) not in self._full_limits
 
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
         """Only commits that `can_group` has accepted."""
@@ -54,11 +67,22 @@ class PostgresGroups(PostgresSteps):
         except (DatabaseBusy, DatabaseRefused):
             # A row is locked, or has a value that cannot be stored. Nothing was committed, and each finds out alone.
             return answers
+        freed: dict[int, int] = {}
         for part, rows in zip(parts, results, strict=True):
             for row in rows:
                 number = part.numbers[int(row[0] or 0) - 1]
                 answers[number] = part.answer(commits[number], row)
+                if part.frees and row[2] is not None:
+                    freed[int(row[2])] = number
+        self._look_again(freed, answers)
         return answers
+
+    def _look_again(self, freed: dict[int, int], answers: list[Any]) -> None:
+        """As after a single finish. `freed`: the gates that were full, and the commits that have freed a slot."""
+        grants = self.look_again(list(freed))
+        if grants:
+            number = next(iter(freed.values()))
+            answers[number] = replace(answers[number], grants=grants)
 
 
 # -- parts of a group: one statement each -----------------------------------------------------------------
@@ -73,22 +97,33 @@ class Part:
     columns: Callable[[Sequence[Any]], Columns]
     #: The first column of a row is the place of its commit.
     answer: Callable[[Any, Row], Any]
+    #: The third column is a gate that was full, and has room now.
+    frees: bool = False
 
     def call(self, commits: Sequence[Commit], executor: str | None) -> tuple[Statement, Columns]:
         return self.statement, {"executor": executor, **self.columns([commits[number] for number in self.numbers])}
 
 
 def _parts(commits: Sequence[Commit], own: Sequence[int]) -> list[Part]:
+    limited = [number for number in own if limited_groups.is_limited(commits[number])]
     begins = [number for number in own if isinstance(commits[number], BeginRun)]
     ends, lanes = list[int](), dict[Lane, list[int]]()
     for number in own:
         commit = commits[number]
-        if isinstance(commit, FinishStep):
+        if isinstance(commit, FinishStep) and number not in limited:
             lane = None if commit.advance.next_leaf or commit.advance.completes_run else Lane.of(commit)
             (ends if lane is None else lanes.setdefault(lane, [])).append(number)
     return [
-        Part(begins, BEGIN_RUNS, _begin_columns, _begun),
+        Part([one for one in begins if one not in limited], BEGIN_RUNS, _begin_columns, _begun),
+        Part([one for one in begins if one in limited], BEGIN_LIMITED_RUNS, _limited_begin_columns, _begun),
         Part(ends, FINISH_STEPS, _finish_columns, _finished),
+        Part(
+            [one for one in limited if one not in begins],
+            FINISH_LIMITED_STEPS,
+            _limited_finish_columns,
+            _finished,
+            frees=True,
+        ),
         *(Part(numbers, FINISH_LANES, lane.columns, lane.answer) for lane, numbers in lanes.items()),
     ]
 
@@ -162,6 +197,14 @@ def _begin_columns(commits: Sequence[BeginRun]) -> Columns:
 def _finish_columns(commits: Sequence[Any]) -> Columns:
     run_ids = [commit.claim.run_id for commit in commits]
     return {"run_ids": run_ids, **_ended_columns(commits), **_next_columns(commits)}
+
+
+def _limited_begin_columns(commits: Sequence[Any]) -> Columns:
+    return _begin_columns(commits) | limited_groups.gate_columns(commits)
+
+
+def _limited_finish_columns(commits: Sequence[Any]) -> Columns:
+    return _finish_columns(commits) | limited_groups.gate_columns(commits)
 
 
 def _ended_columns(commits: Sequence[Any]) -> Columns:

@@ -1,5 +1,5 @@
-"""Fast paths of steps that have one limit of how many run at once: begin and claim in one round trip, and the store's
-operations with limits. The statements are in `limits.sql`.
+"""Fast paths of steps that have one limit of how many run at once: claims in one round trip, and the store's operations
+with limits. The statements are in `limits.sql`.
 
 Rates, several limits of one step, keys of items and the end of a flow take the portable path.
 """
@@ -13,7 +13,6 @@ from typing import Any
 from rival_client.db.prepared import Row, Value
 from rival_client.model.kinds import WITH_LANES
 from rival_client.model.limits import Limit
-from rival_client.model.payload import load
 from rival_client.sql.gates import Grant
 from rival_client.sql.wake import composites_above
 from rival_workers.engine.decisions import End, FallBack
@@ -26,10 +25,12 @@ from rival_workers.store.claim_records import (
     FinishResult,
     NotYet,
     Queued,
+    Successor,
     Without,
     WorkflowVersion,
 )
-from rival_workers.store.postgres.claims import CLAIM_STEP, ClaimCall, PostgresClaims, facts_of, version_values
+from rival_workers.store.postgres.claims import CLAIM_STEP, ClaimCall, PostgresClaims
+from rival_workers.store.postgres.limited_begins import BEGIN_LIMITED, BEGIN_QUEUED, BeginGate, LimitedBegin, may_enter
 from rival_workers.store.postgres.limited_finishes import (
     FINISH_LIMITED,
     LIMIT_STATEMENTS,
@@ -40,12 +41,12 @@ from rival_workers.store.postgres.limited_finishes import (
     gate_values,
     the_limit,
 )
-from rival_workers.store.postgres.statements import PORTABLE, FastPath, array_of
-from rival_workers.store.postgres.steps import BeginCall, FinishCall, PostgresSteps, next_values
+from rival_workers.store.postgres.statements import PORTABLE, FastPath, Portable, array_of
+from rival_workers.store.postgres.steps import BeginCall, FinishCall, PostgresSteps
 from rival_workers.store.sql.sweeps import SweepsSql
 
 _WITH_LANES = array_of(WITH_LANES)
-#: How many runs are remembered that have begun without a slot.
+#: How many runs, and limits, are remembered that had no slot.
 _REMEMBERED = 1000
 
 
@@ -65,10 +66,7 @@ class LimitedClaim:
 
     @property
     def may_enter(self) -> bool:
-        """Its ticket needs no look at other tickets: neither how many there are, nor those of a group."""
-        limit = self.limit
-        is_plain = limit.fair is None and limit.max_waiting is None and limit.on_full == "wait"
-        return is_plain and limit.shards == 1
+        return may_enter(self.limit)
 
 
 def _enter(claim: LimitedClaim) -> dict[str, Value]:
@@ -99,66 +97,35 @@ QUEUE_STEP: FastPath[LimitedClaim, Queued] = FastPath(
 )
 
 
-# -- begin ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LimitedBegin:
-    call: BeginCall
-    grace: float
-
-    @property
-    def limit(self) -> Limit | None:
-        opening = self.call.advance.next_leaf
-        return None if opening is None else the_limit(self.call.advance.config_of(opening.path).limits)
-
-
-def _begin(begin: LimitedBegin) -> dict[str, Value]:
-    call, opening = begin.call, begin.call.advance.next_leaf
-    assert opening is not None
-    own: dict[str, Value] = {"run_id": call.run_id, "token": call.token, "grace": begin.grace, "without": call.without}
-    its_gate = gate_values(begin.limit, call.run_id, opening.path)
-    return {**own, **version_values(call.of), **next_values(call.advance, opening, call.claim_for), **its_gate}
-
-
-def _begun(begin: LimitedBegin, row: Row) -> BeginResult:
-    opening, token = begin.call.advance.next_leaf, begin.call.token
-    assert opening is not None
-    at_once = FinishResult(claimed=opening, token=token)
-    finished = at_once if row[6] == "t" else FinishResult(opened=(opening,), token=token)
-    return BeginResult(load(row[0]), finished, facts_of(row[1], row[2], row[3], row[4], row[5]))
-
-
-BEGIN_LIMITED: FastPath[LimitedBegin, BeginResult] = FastPath(
-    shortcuts="begin_run",
-    statement=LIMIT_STATEMENTS["rival_begin_run_limited"],
-    applies=lambda begin: begin.limit is not None,
-    because="The run begins with one step. Without a slot, a claim of its own follows, as on the portable path.",
-    values=_begin,
-    result=_begun,
-)
-
-
-LIMITED: tuple[FastPath[Any, Any], ...] = (BEGIN_LIMITED, CLAIM_LIMITED, QUEUE_STEP)
+LIMITED: tuple[FastPath[Any, Any], ...] = (BEGIN_LIMITED, BEGIN_QUEUED, CLAIM_LIMITED, QUEUE_STEP)
 
 
 class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
     """Stands before the fast paths of steps without limits, which it calls with all others."""
 
-    #: Runs that have just begun without a slot for their first step: its claim will probably find the gate full, too.
-    _found_full: set[str]
+    #: Runs that have just begun without a slot for their first step, and its limit: the claim of the step will probably
+    #: find the gate full, too.
+    _found_full: dict[str, BeginGate]
+    #: Limits at which the last start had to wait: the next one will probably have to wait, too.
+    _full_limits: set[BeginGate]
 
-    def _remember(self, run_id: str, begun: BeginResult | None) -> None:
-        if begun is not None and begun.finished.opened:
+    def _begin_limited(self, begin: LimitedBegin) -> BeginResult | Portable | None:
+        if begin.gate in self._full_limits:
+            queued = self._fast(begin, BEGIN_QUEUED)
+            if queued is not PORTABLE:
+                return queued
+            self._full_limits.discard(begin.gate)
+        begun = self._fast(begin, BEGIN_LIMITED)
+        if isinstance(begun, BeginResult) and begun.finished.opened:
             if len(self._found_full) > _REMEMBERED:
                 self._found_full.clear()
-            self._found_full.add(run_id)
+            self._found_full[begin.call.run_id] = begin.gate
+        return begun
 
-    def _was_full(self, claim: Claim) -> bool:
-        if claim.run_id not in self._found_full:
-            return False
-        self._found_full.discard(claim.run_id)
-        return True
+    def _has_queued(self, gate: BeginGate) -> None:
+        if len(self._full_limits) > _REMEMBERED:
+            self._full_limits.clear()
+        self._full_limits.add(gate)
 
     def claim_step(
         self,
@@ -175,8 +142,11 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
         if limit is not None:
             call = LimitedClaim(ClaimCall(claim, timeout, executor, of, within, self._queues, policy), limit)
             paths: tuple[FastPath[LimitedClaim, Any], ...] = (CLAIM_LIMITED, QUEUE_STEP)
-            for path in reversed(paths) if self._was_full(claim) else paths:
+            gate = self._found_full.pop(claim.run_id, None)
+            for path in paths if gate is None else reversed(paths):
                 done = self._fast(call, path)
+                if isinstance(done, Queued) and gate is not None:
+                    self._has_queued(gate)
                 if done is not PORTABLE:
                     return done
         return super().claim_step(claim, timeout, executor, of=of, within=within, limits=limits, policy=policy)
@@ -194,17 +164,23 @@ class PostgresLimits(PostgresClaims, PostgresSteps, SweepsSql):
     ) -> Begun:
         if not limits:
             call = BeginCall(run_id, token, advance, self._in_place(claim_for), of, without)
-            done = self._fast(LimitedBegin(call, self.ring_grace), BEGIN_LIMITED)
+            done = self._begin_limited(LimitedBegin(call, self.ring_grace))
             if done is not PORTABLE:
-                self._remember(run_id, done)
                 return done
         return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of, limits=limits, without=without)
 
     def finish_step(
-        self, claim: Claim, end: End | FallBack, advance: Advance, *, claim_for: str | None
+        self,
+        claim: Claim,
+        end: End | FallBack,
+        advance: Advance,
+        *,
+        claim_for: str | None,
+        successor: Successor | None = None,
     ) -> FinishResult | None:
         if isinstance(end, End):
-            finish = LimitedFinish(FinishCall(claim, end, advance, self._in_place(claim_for), self.ring_grace))
+            call = FinishCall(claim, end, advance, self._in_place(claim_for), self.ring_grace, successor)
+            finish = LimitedFinish(call, self._queues)
             left = self._finish_limited(finish) if finish.is_limited else None
             if left is not None:
                 return replace(left.finished, grants=left.finished.grants + self.look_again(left.freed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from rival_client.sql.gates import Grant
 from rival_workers.engine.effects import OpenRow
 from rival_workers.engine.paths import place_of
 from rival_workers.store.claim_records import FinishResult
+from rival_workers.store.postgres.claims import claimed_of, version_values
 from rival_workers.store.postgres.statements import FastPath, array_of, load_statements
 from rival_workers.store.postgres.steps import FinishCall, ended_values, next_values
 
@@ -50,6 +51,8 @@ def gate_values(limit: Limit | None, run_id: str, path: str) -> dict[str, Value]
 @dataclass(frozen=True)
 class LimitedFinish:
     call: FinishCall
+    #: The queues of the worker, as an array of Postgres.
+    queues: str = "{}"
 
     @cached_property
     def opening(self) -> OpenRow | None:
@@ -74,6 +77,16 @@ class LimitedFinish:
         return bool(self._limits(self.call.claim.path)) or (
             self.opening is not None and bool(self._limits(self.opening.path))
         )
+
+    @property
+    def completes(self) -> bool:
+        return self.call.succeeded and self.call.advance.completes_run
+
+    @property
+    def can_take(self) -> bool:
+        """The statement can claim the step that gets the slot."""
+        successor = self.call.successor
+        return successor is not None and the_limit([successor.limit]) is not None
 
     def _limits(self, path: str) -> tuple[Limit, ...]:
         return self.call.advance.config_of(path).limits
@@ -100,6 +113,15 @@ def _finish_lane(finish: LimitedFinish) -> dict[str, Value]:
     return {**_finish(finish), "next_path": opening.path.removeprefix(f"{join}["), "item": item, "join": join}
 
 
+def _finish_and_take(finish: LimitedFinish) -> dict[str, Value]:
+    successor = finish.call.successor
+    assert successor is not None
+    own: dict[str, Value] = {"timeout": successor.timeout, "policy": successor.policy, "without": successor.without}
+    its_gate = gate_values(successor.limit, finish.call.claim.run_id, finish.call.claim.path)
+    how = {**own, "executor": successor.executor, "queues": finish.queues}
+    return {**ended_values(finish.call), **version_values(successor.of), **how, **its_gate}
+
+
 @dataclass(frozen=True)
 class Left:
     """What a finish has done, and the gates at which it has freed a slot."""
@@ -110,6 +132,13 @@ class Left:
 
 def _left(row: Row, **result: Any) -> Left:
     return Left(FinishResult(grants=grants_of(row[1]), **result), tuple(json.loads(row[0] or "[]")))
+
+
+def _taken(finish: LimitedFinish, row: Row) -> Left:
+    if row[2] is None:
+        return _left(row, run_ended=True)
+    claimed = claimed_of(row[2], finish.call.claim.path, row[3:])
+    return _left(row, run_ended=True, taken=replace(claimed, waited=float(row[17] or 0)))
 
 
 def grants_of(granted: str | None) -> tuple[Grant, ...]:
@@ -146,7 +175,7 @@ FINISH_LIMITED: tuple[FastPath[LimitedFinish, Left], ...] = (
     FastPath(
         shortcuts="finish_step",
         statement=LIMIT_STATEMENTS["rival_finish_step_limited_and_complete"],
-        applies=lambda finish: finish.call.succeeded and finish.call.advance.completes_run,
+        applies=lambda finish: finish.completes and not finish.can_take,
         because="The result of the last step is the result of the run, and a run without a parent resumes no other.",
         values=_finish,
         result=lambda finish, row: _left(row, run_ended=True),
@@ -158,6 +187,14 @@ FINISH_LIMITED: tuple[FastPath[LimitedFinish, Left], ...] = (
         because="A lane of a for_each that is not the last one only counts down and opens the next item.",
         values=_finish_lane,
         result=_goes_on,
+    ),
+    FastPath(
+        shortcuts="finish_step",
+        statement=LIMIT_STATEMENTS["rival_finish_step_limited_and_take"],
+        applies=lambda finish: finish.completes and finish.can_take,
+        because="The same; what gets the slot is claimed by this executor, or granted and left to a claim.",
+        values=_finish_and_take,
+        result=_taken,
     ),
 )
 

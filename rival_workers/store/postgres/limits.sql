@@ -38,42 +38,59 @@ gate.shard = :'shard' AND gate.gap IS NULL AND gate.used < gate.max
   AND NOT EXISTS (SELECT FROM rival_tickets waiting WHERE waiting.gate = gate.id AND waiting.granted_at IS NULL)
 
 -- part: startable
-step.run_id = :'run_id' AND step.path = :'path' AND step.execution_token = :'token'
-  AND step.slots IS NULL AND step.kind <> 'external'
+step.run_id = :'run_id' AND step.path = :'path' AND step.execution_token = :'token' AND :{may_start}
+  AND (:'workflow'::text IS NULL OR (run.workflow = :'workflow'::text AND run.version = :'version'::text))
+
+-- part: may_start
+step.slots IS NULL AND step.kind <> 'external'
   AND (step.due_at IS NULL OR step.due_at <= now() + interval '0.005 s')
   AND coalesce(step.queue, 'default') = ANY(:'queues'::text[])
   AND (step.start_by IS NULL OR step.start_by > now()) AND (step.deadline_at IS NULL OR step.deadline_at > now())
   AND run.status IN ('pending', 'running', 'suspended') AND NOT step.paused AND run.paused_at IS NULL
-  AND (:'workflow'::text IS NULL OR (run.workflow = :'workflow'::text AND run.version = :'version'::text))
+
+-- part: starts
+status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = clock_timestamp(),
+execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
+timeout_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at),
+ring_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at), start_by = NULL,
+policy = :'policy'::json
 
 -- part: end
 status = :'status', result = :'result'::json, state = :'state'::json, error = NULL, completed_at = now(), slots = NULL,
 execution_token = step.execution_token + 1, timeout_token = step.timeout_token + 1, timeout_at = NULL, ring_at = NULL
 
--- part: leave
--- Each slot of `left_slots` goes to the first ticket of its gate, or of another shard of it; a limit that was lowered
--- drains. `kept`: the slot that the next step takes over.
+-- part: first_tickets
+-- Of each slot of `left_slots`, the first ticket of its gate, or of another shard of it; a limit that was lowered drains.
 gate AS (
     SELECT gate.id, gate.name, gate.key, gate.shard, gate.used <= gate.max AS flows, left_slots.is_last
     FROM left_slots JOIN rival_gates gate ON gate.id = ANY(left_slots.slots)
 ), next AS (
-    SELECT gate.id AS slot, first.run_id, first.path
+    SELECT gate.id AS slot, first.run_id, first.path, first.token, first.created_at
     FROM gate, LATERAL (
-        SELECT ticket.run_id, ticket.path
+        SELECT ticket.run_id, ticket.path, ticket.token, ticket.created_at
         FROM (SELECT shard.id FROM rival_gates shard WHERE shard.name = gate.name AND shard.key = gate.key
               ORDER BY shard.id <> gate.id, shard.shard <= gate.shard, shard.shard) AS shards,
-        LATERAL (SELECT run_id, path FROM rival_tickets
+        LATERAL (SELECT run_id, path, token, created_at FROM rival_tickets
                  WHERE rival_tickets.gate = shards.id AND granted_at IS NULL
                  ORDER BY rank, run_id, path LIMIT 1 FOR UPDATE SKIP LOCKED) AS ticket
         LIMIT 1) AS first
     WHERE gate.flows
-), granted AS (
-    UPDATE rival_tickets ticket
-    SET granted_at = now(), slot = next.slot, due_at = NULL, rings = 0,
-        ring_at = now() + make_interval(secs => :'grace')
-    FROM next WHERE ticket.run_id = next.run_id AND ticket.path = next.path
-    RETURNING json_build_array(ticket.run_id, ticket.path, ticket.token, ticket.workflow, ticket.version,
-                               ticket.attempt, ticket.lost, ticket.queue, ticket.level) AS message
+)
+
+-- part: grant
+UPDATE rival_tickets ticket
+SET granted_at = now(), slot = next.slot, due_at = NULL, rings = 0, ring_at = now() + make_interval(secs => :'grace')
+FROM next WHERE ticket.run_id = next.run_id AND ticket.path = next.path
+
+-- part: message
+json_build_array(ticket.run_id, ticket.path, ticket.token, ticket.workflow, ticket.version, ticket.attempt, ticket.lost,
+                 ticket.queue, ticket.level) AS message
+
+-- part: leave
+-- Each slot goes to its ticket; without one it is free. `kept`: the slot that the next step takes over.
+:{first_tickets}, granted AS (
+    :{grant}
+    RETURNING :{message}
 ), kept AS (
     SELECT gate.id FROM gate, left_slots
     WHERE NOT gate.is_last AND cardinality(left_slots.slots) = 1 AND gate.flows AND NOT EXISTS (SELECT FROM next)
@@ -83,9 +100,13 @@ gate AS (
     WHERE NOT EXISTS (SELECT FROM kept)
       AND locked.id = ANY(ARRAY(SELECT id FROM gate WHERE id NOT IN (SELECT slot FROM next)))
     ORDER BY locked.id FOR NO KEY UPDATE
-), freed AS (
+), :{freed}
+
+-- part: freed
+-- A ticket is only entered at a gate that is full. So only what frees the first slot of one has to look again.
+freed AS (
     UPDATE rival_gates SET used = used - 1, touched_at = now() FROM freeing WHERE rival_gates.id = freeing.id
-    RETURNING rival_gates.id
+    RETURNING rival_gates.id, used + 1 >= max AS was_full
 )
 
 -- part: take_next
@@ -119,7 +140,23 @@ CASE WHEN start.at_once THEN json_build_object('kind', :'next_kind'::text, 'atte
      ELSE json_build_object('kind', :'next_kind'::text) END
 
 -- part: following
-(SELECT json_agg(id) FROM freed), (SELECT json_agg(message) FROM granted)
+(SELECT json_agg(id) FROM freed WHERE was_full), (SELECT json_agg(message) FROM granted)
+
+-- part: may_begin
+id = :'run_id' AND token = :'token' AND status = 'pending' AND paused_at IS NULL
+  AND (due_at IS NULL OR due_at <= now() + interval '0.005 s') AND (deadline_at IS NULL OR deadline_at > now())
+  AND (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text))
+  AND (:'without'::text IS NULL OR (policies IS NULL AND (labels IS NULL OR :'without'::text = 'policies')))
+
+-- part: started
+CASE WHEN labels IS NULL AND deadline_at IS NULL AND priority IS NULL AND policies IS NULL
+     THEN json_build_object('workflow', workflow, 'version', version, 'input', input)
+     ELSE json_build_object('workflow', workflow, 'version', version, 'input', input, 'options',
+        (SELECT json_object_agg(name, value) FROM (VALUES
+            ('labels', to_json(labels)), ('policies', to_json(policies)),
+            ('deadline', to_json(to_char(deadline_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'))),
+            ('priority', to_json(CASE priority WHEN -1 THEN 'high' WHEN 0 THEN 'normal' WHEN 1 THEN 'low' END))
+         ) AS given (name, value) WHERE value IS NOT NULL)) END
 
 -- name: rival_begin_run_limited
 -- shortcuts: begin_run
@@ -127,10 +164,7 @@ CASE WHEN start.at_once THEN json_build_object('kind', :'next_kind'::text, 'atte
 WITH run AS (
     UPDATE rival_runs run
     SET status = 'running', started_at = now(), token = token + 1, ring_at = deadline_at, rings = 0, parked = NULL
-    WHERE id = :'run_id' AND token = :'token' AND status = 'pending' AND paused_at IS NULL
-      AND (due_at IS NULL OR due_at <= now() + interval '0.005 s') AND (deadline_at IS NULL OR deadline_at > now())
-      AND (:'workflow'::text IS NULL OR (workflow = :'workflow'::text AND version = :'version'::text))
-      AND (:'without'::text IS NULL OR (policies IS NULL AND (labels IS NULL OR :'without'::text = 'policies')))
+    WHERE :{may_begin}
     RETURNING id, workflow, version, input, token, labels, deadline_at, priority, policies, :{next_limit}
 ), taken AS (
     UPDATE rival_gates gate SET used = used + 1, touched_at = now()
@@ -147,20 +181,50 @@ WITH run AS (
     INSERT INTO rival_history (run_id, path, what, detail, actor, at)
     SELECT id, entry.path, entry.what, entry.detail, :'executor', now()
     FROM run, start, LATERAL (VALUES
-        (NULL, 'started', CASE WHEN labels IS NULL AND deadline_at IS NULL AND priority IS NULL AND policies IS NULL
-            THEN json_build_object('workflow', workflow, 'version', version, 'input', input)
-            ELSE json_build_object('workflow', workflow, 'version', version, 'input', input, 'options',
-                (SELECT json_object_agg(name, value) FROM (VALUES
-                    ('labels', to_json(labels)), ('policies', to_json(policies)),
-                    ('deadline', to_json(to_char(deadline_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'))),
-                    ('priority', to_json(CASE priority WHEN -1 THEN 'high' WHEN 0 THEN 'normal' WHEN 1 THEN 'low' END))
-                 ) AS given (name, value) WHERE value IS NOT NULL)) END),
-        (:'next_path', :{next_entry})
+        (NULL, 'started', :{started}), (:'next_path', :{next_entry})
     ) AS entry (path, what, detail)
 )
 SELECT input, labels, extract(epoch FROM deadline_at), extract(epoch FROM deadline_at - now()), priority, policies,
        start.at_once
 FROM run, start;
+
+-- name: rival_begin_run_queued
+-- shortcuts: begin_run
+-- The run begins at a full gate: its first step waits with a ticket, as after a claim (rival_claim_step_queued).
+WITH held AS (
+    SELECT id, :{next_limit} FROM rival_runs run WHERE :{may_begin} FOR NO KEY UPDATE
+), full_gate AS (
+    SELECT gate.id, gate.name, gate.key
+    FROM held JOIN rival_gates gate ON gate.name = held.next_limit AND gate.key = held.next_key
+    WHERE gate.shard = :'shard' AND gate.gap IS NULL AND gate.used >= gate.max
+    FOR SHARE OF gate
+), run AS (
+    UPDATE rival_runs run
+    SET status = 'suspended', started_at = now(), token = token + 1, ring_at = deadline_at, rings = 0, parked = NULL
+    FROM full_gate WHERE run.id = :'run_id'
+    RETURNING run.id, workflow, version, input, token, labels, deadline_at, priority, policies, full_gate.id AS gate,
+              full_gate.name AS gate_name, full_gate.key
+), step AS (
+    INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, created_at)
+    SELECT id, :'next_path', :'next_kind', 'waiting', 0, token, token - 1, now() FROM run
+), ticket AS (
+    INSERT INTO rival_tickets (run_id, path, token, gate, base, rank, workflow, version, attempt, lost, queue, level,
+                               created_at)
+    SELECT id, :'next_path', token, gate, arrival.at, arrival.at + 60 * coalesce(priority, 0), workflow, version, 1, 0,
+           NULL, coalesce(priority, 0), now()
+    FROM run, (SELECT extract(epoch FROM clock_timestamp())::float8 AS at) AS arrival
+), recorded AS (
+    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+    SELECT id, entry.path, entry.what, entry.detail, :'executor', now()
+    FROM run, LATERAL (VALUES
+        (NULL, 'started', :{started}),
+        (:'next_path', 'scheduled', json_build_object('kind', :'next_kind'::text)),
+        (:'next_path', 'queued', json_strip_nulls(json_build_object('limit', gate_name, 'key', nullif(key, ''),
+                                                                    'run', 'suspended')))
+    ) AS entry (path, what, detail)
+)
+SELECT input, labels, extract(epoch FROM deadline_at), extract(epoch FROM deadline_at - now()), priority, policies
+FROM run;
 
 -- name: rival_claim_step_limited
 -- shortcuts: claim_step
@@ -197,11 +261,7 @@ WITH held AS (
     WHERE slot.since IS NOT NULL AND ticket.run_id = :'run_id' AND ticket.path = :'path'
 ), claimed AS (
     UPDATE rival_steps step
-    SET status = 'running', attempts = attempts + 1, executor_id = :'executor', started_at = clock_timestamp(),
-        execution_token = execution_token + 1, timeout_token = timeout_token + 1, rings = 0, parked = NULL,
-        timeout_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at),
-        ring_at = least(now() + make_interval(secs => :'timeout'), step.deadline_at), start_by = NULL,
-        policy = :'policy'::json, slots = ARRAY[slot.id]
+    SET :{starts}, slots = ARRAY[slot.id]
     FROM held, slot
     WHERE step.run_id = held.run_id AND step.path = :'path'
     RETURNING step.run_id, execution_token, timeout_token, attempts, lost, held.input, kind, held.labels,
@@ -292,12 +352,8 @@ WITH room AS (
 ), counted AS (
     UPDATE rival_gates SET used = used + 1, touched_at = now() FROM next WHERE rival_gates.id = next.slot
 ), granted AS (
-    UPDATE rival_tickets ticket
-    SET granted_at = now(), slot = next.slot, due_at = NULL, rings = 0,
-        ring_at = now() + make_interval(secs => :'grace')
-    FROM next WHERE ticket.run_id = next.run_id AND ticket.path = next.path
-    RETURNING json_build_array(ticket.run_id, ticket.path, ticket.token, ticket.workflow, ticket.version,
-                               ticket.attempt, ticket.lost, ticket.queue, ticket.level) AS message
+    :{grant}
+    RETURNING :{message}
 )
 SELECT json_agg(message) FROM granted;
 
@@ -332,11 +388,9 @@ WITH done AS (
 )
 SELECT :{following}, start.at_once, token - 1 FROM done, start;
 
--- name: rival_finish_step_limited_and_complete
--- shortcuts: finish_step
--- The last step ends, and its run with it. Not for a child: its end resumes the parent. The run has ended before any
--- gate is locked.
-WITH done AS (
+-- part: ends_run
+-- The last step ends, and its run with it, before any gate is locked. Not for a child: its end resumes the parent.
+done AS (
     UPDATE rival_steps step SET :{end}
     FROM rival_runs run, rival_steps before
     WHERE step.run_id = :'run_id' AND step.path = :'path' AND step.execution_token = :'token'
@@ -355,18 +409,71 @@ WITH done AS (
 ), left_slots AS (
     SELECT slots, NULL::text AS next_limit, NULL::text AS next_key, TRUE AS is_last FROM done
     WHERE (SELECT count(*) FROM ended) >= 0
-), :{leave}, attempt AS (
+), attempt AS (
     INSERT INTO rival_attempts (run_id, path, token, attempt, outcome, executor_id, started_at, ended_at)
     SELECT run_id, :'path', :'token', attempts, :'outcome', executor_id, begun_at, now() FROM done WHERE attempts > 1
-), recorded AS (
-    INSERT INTO rival_history (run_id, path, what, detail, actor, at)
-    SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
-    FROM done, LATERAL (VALUES
-        (:'path', :'status'::text, :'own_detail'::json),
-        (NULL, 'completed', :'upper_detail'::json)
-    ) AS entry (path, what, detail)
 )
+
+-- part: record_end
+INSERT INTO rival_history (run_id, path, what, detail, actor, at)
+SELECT run_id, entry.path, entry.what, entry.detail, executor_id, now()
+FROM done, LATERAL (VALUES
+    (:'path', :'status'::text, :'own_detail'::json),
+    (NULL, 'completed', :'upper_detail'::json)
+) AS entry (path, what, detail)
+
+-- name: rival_finish_step_limited_and_complete
+-- shortcuts: finish_step
+WITH :{ends_run}, :{leave}, recorded AS (:{record_end})
 SELECT :{following} FROM done;
+
+-- name: rival_finish_step_limited_and_take
+-- shortcuts: finish_step
+-- As before, and the ticket that gets the slot is a step of the same place, which this executor claims in the same
+-- commit. What belongs to the other run is locked with try-locks only, since the own step is locked: if another
+-- transaction has it, or if the other step is not as expected, the ticket is granted as usual.
+WITH :{ends_run}, :{first_tickets}, taking AS (
+    SELECT next.slot, next.created_at AS since, step.run_id, run.input, run.labels, run.priority AS run_level,
+           CASE WHEN run.error IS NULL THEN run.deadline_at END AS run_deadline
+    FROM next JOIN gate ON gate.id = next.slot
+    JOIN rival_steps step ON step.run_id = next.run_id AND step.path = next.path
+    JOIN rival_runs run ON run.id = next.run_id
+    WHERE next.path = :'path' AND step.execution_token = next.token AND step.status = 'waiting' AND :{may_start}
+      AND run.workflow = :'workflow' AND run.version = :'version' AND run.policies IS NULL
+      AND (run.labels IS NULL OR :'without' = 'policies') AND gate.name = :'limit' AND gate.key = :{key}
+      AND pg_try_advisory_xact_lock_shared(hashtextextended(next.run_id, 726356))
+    LIMIT 1 FOR NO KEY UPDATE OF step, run SKIP LOCKED
+), taken AS (
+    UPDATE rival_steps step
+    SET :{starts}, slots = ARRAY[taking.slot]
+    FROM taking
+    WHERE step.run_id = taking.run_id AND step.path = :'path'
+    RETURNING step.run_id, execution_token, timeout_token, attempts, lost, taking.input, kind, taking.labels,
+              taking.run_deadline, taking.run_level, step.queue, coalesce(step.priority, taking.run_level) AS level,
+              step.deadline_at, taking.since
+), used AS (
+    DELETE FROM rival_tickets ticket USING taking WHERE ticket.run_id = taking.run_id AND ticket.path = :'path'
+), woken AS (
+    UPDATE rival_runs run SET status = 'running' FROM taking WHERE run.id = taking.run_id AND run.status = 'suspended'
+), recorded AS (
+    :{record_end}
+    UNION ALL
+    SELECT run_id, :'path', 'claimed',
+           json_build_object('attempt', attempts, 'waited', extract(epoch FROM clock_timestamp() - since)), :'executor',
+           now()
+    FROM taken
+), granted AS (
+    :{grant} AND NOT EXISTS (SELECT FROM taking WHERE taking.run_id = next.run_id AND next.path = :'path')
+    RETURNING :{message}
+), freeing AS (
+    SELECT locked.id FROM rival_gates locked
+    WHERE locked.id = ANY(ARRAY(SELECT id FROM gate WHERE id NOT IN (SELECT slot FROM next)))
+    ORDER BY locked.id FOR NO KEY UPDATE
+), :{freed}
+SELECT :{following}, taken.run_id, execution_token, timeout_token, taken.attempts, lost, input, kind, labels,
+       extract(epoch FROM run_deadline), extract(epoch FROM run_deadline - now()), run_level, queue, level,
+       extract(epoch FROM deadline_at - now()), NULL, extract(epoch FROM clock_timestamp() - since)
+FROM done LEFT JOIN taken ON TRUE;
 
 -- name: rival_finish_step_limited_of_lane
 -- shortcuts: finish_step

@@ -74,9 +74,8 @@ class _Path(Enum):
     PORTABLE = auto()
 
 
-Portable = Literal[_Path.PORTABLE]
-
 PORTABLE: Final = _Path.PORTABLE
+Portable = Literal[_Path.PORTABLE]
 
 
 class FastPaths:

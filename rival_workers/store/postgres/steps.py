@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rival_client.db.prepared import Row, Value
-from rival_client.model import statuses
 from rival_client.model.limits import Limit
 from rival_client.model.payload import load
 from rival_client.sql.history import result_details
 from rival_workers.engine.decisions import End, FallBack
 from rival_workers.engine.effects import Advance, OpenRow
-from rival_workers.engine.paths import is_handler
 from rival_workers.store.claim_records import (
     BeginResult,
     Begun,
@@ -21,10 +19,12 @@ from rival_workers.store.claim_records import (
     FinishResult,
     HasRules,
     NotYet,
+    Successor,
     Without,
     WorkflowVersion,
 )
 from rival_workers.store.postgres.claims import STATEMENTS, claim_values, facts_of, version_values
+from rival_workers.store.postgres.endings import at_once, has_succeeded
 from rival_workers.store.postgres.statements import PORTABLE, FastPath, FastPaths
 from rival_workers.store.sql.step_transitions import StepTransitionsSql
 
@@ -46,6 +46,7 @@ class FinishCall:
     advance: Advance
     claim_for: str | None
     grace: float
+    successor: Successor | None = None
 
     @property
     def claimer(self) -> str | None:
@@ -60,18 +61,6 @@ class FinishCall:
     @property
     def lane(self) -> tuple[str, str, OpenRow] | None:
         return self.advance.lane
-
-
-def has_succeeded(claim: Claim, end: End) -> bool:
-    """A failed attempt is recorded with its error, also if its step has not failed, a handler's result is not the
-    result of the run, and others may wait for a step with an idempotency key."""
-    if claim.guard != "execution_token" or end.outcome != statuses.COMPLETED or end.status == statuses.FAILED:
-        return False
-    return not end.keyed and not is_handler(claim.path)
-
-
-def at_once(advance: Advance, opening: OpenRow | None) -> bool:
-    return opening is not None and advance.goes_on(opening) and not advance.limits_of(opening)
 
 
 def next_values(advance: Advance, opening: OpenRow, executor: str | None) -> dict[str, Value]:
@@ -216,7 +205,13 @@ class PostgresSteps(FastPaths, StepTransitionsSql):
         return super().begin_run(run_id, token, advance, claim_for=claim_for, of=of, limits=limits, without=without)
 
     def finish_step(
-        self, claim: Claim, end: End | FallBack, advance: Advance, *, claim_for: str | None
+        self,
+        claim: Claim,
+        end: End | FallBack,
+        advance: Advance,
+        *,
+        claim_for: str | None,
+        successor: Successor | None = None,
     ) -> FinishResult | None:
         if isinstance(end, FallBack):
             return super().finish_step(claim, end, advance, claim_for=claim_for)

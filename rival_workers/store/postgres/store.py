@@ -44,7 +44,8 @@ class PostgresStore(PostgresLimits, PostgresGroups, PostgresFlows, PostgresEvent
         super().__init__(database, **options)
         self._prepared = PreparedPool(database.url)
         self._groups = PreparedPool(database.url, GROUP_SETTINGS)
-        self._queues, self._found_full = array_of(self.served.names), set()
+        self._queues = array_of(self.served.names)
+        self._found_full, self._full_limits = {}, set()
 
     def close(self) -> None:
         self._prepared.close()

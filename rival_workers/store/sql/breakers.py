@@ -19,7 +19,8 @@ from rival_client.model import statuses
 from rival_client.model.breakers import Breaker, BreakerState
 from rival_client.sql.breakers import NO_PROBE, change_breaker, ensure_breaker, insert_into, lock_breaker
 from rival_client.sql.history import record
-from rival_workers.store.claim_records import BreakerAnswer, Claim
+from rival_workers.store.call_records import BreakerAnswer
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql.part import StorePart
 
 #: Parts of the window in which failures are counted together.

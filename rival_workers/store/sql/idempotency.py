@@ -32,7 +32,8 @@ from rival_client.sql.idempotency import (
 )
 from rival_client.sql.limit_rows import dialect_of
 from rival_client.sql.wake import suspend_run
-from rival_workers.store.claim_records import Claim, KeyAnswer, KeyClaim
+from rival_workers.store.call_records import KeyAnswer, KeyClaim
+from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql.admission import arrival
 from rival_workers.store.sql.guards import guard, leave_running, route_of
 from rival_workers.store.sql.part import StorePart

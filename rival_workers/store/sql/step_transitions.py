@@ -38,6 +38,7 @@ from rival_workers.store.claim_records import (
     HasRules,
     NotYet,
     Queued,
+    Successor,
     Without,
     WorkflowVersion,
 )
@@ -108,9 +109,16 @@ class StepTransitionsSql(LimitedStartsSql):
         return begun
 
     def finish_step(
-        self, claim: Claim, end: End | FallBack, advance: Advance, *, claim_for: str | None
+        self,
+        claim: Claim,
+        end: End | FallBack,
+        advance: Advance,
+        *,
+        claim_for: str | None,
+        successor: Successor | None = None,
     ) -> FinishResult | None:
-        """End the step, or let it wait for its fallback, and apply what follows. None: stale."""
+        """End the step, or let it wait for its fallback, and apply what follows. None: stale. The successor is only
+        granted the slot: its claim is another transaction, which locks its rows first."""
 
         def once(connection: Connection, alone: bool) -> FinishResult | None:
             return self._finish(connection, claim, end, advance, claim_for, alone)

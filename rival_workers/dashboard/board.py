@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from rival_client import __version__
 from rival_client.api.client import Rival
 from rival_client.db.read_only import ReadOnlyDatabase
-from rival_client.sql.workflows import workflow_version
+from rival_client.errors import UnknownWorkflow
+from rival_client.sql.workflows import list_workflows, workflow_version
 from rival_workers.dashboard.bulks import Bulks
 from rival_workers.dashboard.forwarded import Forwarded
 from rival_workers.dashboard.roles import Identity
@@ -87,7 +88,7 @@ class Board:
         self.checks = Cached(10.0)
         #: Those of the dashboard's own process: they can differ from a worker's.
         self.settings = self.options.settings or WorkerSettings(**vars(rival.settings))
-        self.stats, self.typical = Cached(60.0), Cached(60.0)
+        self.stats, self.typical, self._veils = Cached(60.0), Cached(60.0), Cached(REREAD_AFTER)
         self._read_once = lru_cache(500)(self._read_workflow)
 
     @cached_property
@@ -104,6 +105,22 @@ class Board:
         """Hides what the workflow's own schema marks as secret, too."""
         found = self._workflow(workflow, version)
         return self.veil if found is None else found[1]
+
+    def current_veil(self, workflow: str) -> Veil:
+        """That of the version that new runs take."""
+        try:
+            return self.veil_of(workflow, self.reader._validator(workflow).workflow.version)
+        except UnknownWorkflow:
+            return self.veil
+
+    def all_veils(self) -> list[Veil]:
+        """Those of all workflows, as new runs take them."""
+
+        def read() -> list[Veil]:
+            with self.database.autocommit() as connection:
+                return [self.veil.also(_names(one.input_schema)) for one in list_workflows(connection)]
+
+        return [self.veil, *self._veils.get(read)]
 
     def policies_of(self, workflow: str, version: str) -> Policies | None:
         """The plan, and the options of its steps."""

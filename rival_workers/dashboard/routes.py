@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rival_workers.dashboard.api import (
+    audit_list,
     bulk_actions,
     comparison,
     export,
@@ -57,5 +58,6 @@ TABLE: tuple[Route, ...] = (
     *external_answers.ROUTES,
     *topics.ROUTES,
     *schedule_list.ROUTES,
+    *audit_list.ROUTES,
     Route("GET", "/openapi.json", "viewer", _describe, "Describe the API"),
 )

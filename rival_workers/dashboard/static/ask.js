@@ -2,7 +2,11 @@
 import { html, useEffect, useState, AsCommand, Button } from "./ui.js";
 import { Modal } from "./modal.js";
 
-export const wordsOf = (problem) => problem.errors?.[0]?.message ?? problem.detail ?? problem.title;
+/** What is wrong, and where. */
+export const wordsOf = (problem) => {
+  const [first] = problem.errors ?? [];
+  return first ? [first.pointer?.slice(1).replaceAll("/", ", "), first.message].filter(Boolean).join(": ") : problem.detail ?? problem.title;
+};
 
 /**
  * @param {{title: string, note?: any, ask: (dry: boolean) => Promise<any>, on?: string, why?: string|null, button: string,

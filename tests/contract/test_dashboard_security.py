@@ -330,6 +330,23 @@ def test_any_name_goes_into_a_path_and_back(name: str) -> None:
     assert from_path(written) == name
 
 
+def test_a_run_can_have_the_name_of_a_resource(site: Site) -> None:
+    """Where a path has a name, another route may have a word."""
+    split = [(one.method, one.path.split("/")) for one in TABLE]
+    words = {
+        word
+        for method, parts in split
+        for other, its in split
+        for at, (part, word) in enumerate(zip(parts, its, strict=False))
+        if method == other and len(parts) == len(its) and parts[:at] == its[:at] and part[:1] == "{" != word[:1]
+    }
+    assert words >= {"counts", "export"}
+    for word in words:
+        assert in_path(word) != word
+        site.inline.rival.run("waits", {}, word)
+        assert site.get(f"runs/{in_path(word)}")["run"]["id"] == word
+
+
 @given(st.text(max_size=30))
 def test_a_path_is_read_or_refused(part: str) -> None:
     found = from_path(part)

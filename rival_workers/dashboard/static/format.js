@@ -80,7 +80,7 @@ export const plural = (amount, one, many = `${one}s`) => `${count(amount)} ${amo
 export const idInUrl = (id) => Array.from(new TextEncoder().encode(id), (byte) => {
   const letter = String.fromCharCode(byte);
   return /[A-Za-z0-9._-]/.test(letter) ? letter : `~${byte.toString(16).toUpperCase().padStart(2, "0")}`;
-}).join("").replace(/^\.+$/, (dots) => dots.replaceAll(".", "~2E"));
+}).join("").replace(/^(\.+|counts|export)$/, (taken) => `~${taken.charCodeAt(0).toString(16).toUpperCase()}${taken.slice(1)}`);
 
 export function idFromUrl(text) {
   const found = [];

@@ -118,10 +118,11 @@ def test_a_run_starts_once_for_the_same_id(site: Site) -> None:
     assert (first.status_code, first.json()["status"]) == (201, "started")
     assert first.headers["location"].endswith("/api/v1/runs/x~2F1")
     again = site.post("runs", workflow="order", input={"customer": 1}, run_id="x/1")
-    assert again["status"] == "running"
+    assert again["status"] == "pending"
     other = site.ask("POST", "runs", json={"workflow": "order", "input": {"customer": 2}, "run_id": "x/1"})
     assert (other.status_code, other.json()["code"]) == (409, "RunConflict")
     site.inline.drain()
+    assert site.post("runs", workflow="order", input={"customer": 1}, run_id="x/1")["status"] == "completed"
 
 
 def test_the_history_of_a_run_says_who_has_asked_for_it(site: Site) -> None:
@@ -156,6 +157,28 @@ def test_a_run_like_another_has_its_secrets_and_never_the_stars_that_hide_them(s
     assert stored == {"customer": 2, "pin": "1234", "lines": [1]}
     quoted = site.ask("POST", "workflows/order/validate", json={"like": "first", "patch": {"customer": "x"}}).text
     assert "1234" not in quoted
+
+
+class Stock(BaseModel):
+    pin: SecretStr
+    note: str | None = "none yet"
+    boxes: list[dict[str, str]] = []
+
+
+def test_an_edited_copy_of_an_input_keeps_secrets_and_what_is_none(site: Site) -> None:
+    site.inline.define("stock", step(lambda: 1, name="a"), input=Stock)
+    boxes = [{"password": "one"}, {"password": "two"}]
+    run(site, "stock", {"pin": "1234", "note": "x", "boxes": boxes}, "first")
+    shown = site.get("runs/first")["run"]["input"]["value"]
+    assert (shown["pin"], shown["boxes"][0]["password"]) == ("***", "***")
+    started = site.post("runs", workflow="stock", like="first", input={**shown, "note": None})
+    assert site.inline.rival.state(started["run"]).input == {"pin": "1234", "note": None, "boxes": boxes}
+    # Which item of a list that has changed was which is not known.
+    fewer = {"workflow": "stock", "like": "first", "input": {**shown, "boxes": shown["boxes"][1:]}}
+    refused = site.ask("POST", "runs", json=fewer)
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/boxes/0/password")
+    assert site.post("runs", workflow="stock", like="first", run_id="same")["status"] == "started"
+    assert site.inline.rival.state("same").input["boxes"] == boxes
 
 
 # -- workflows and the fleet ------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // A dialogue before an action: what it does, the same as a command from the server's dry run, and one button.
 import { html, useEffect, useState, AsCommand, Button } from "./ui.js";
 import { Modal } from "./modal.js";
+import { parseJson } from "./exact.js";
 
 /** What is wrong, and where. */
 export const wordsOf = (problem) => {
@@ -43,5 +44,5 @@ export const Field = ({ id, label, hint, value, set, area, ...more }) => html`<d
 
 /** JSON as typed: `{value}`, or null while it is none. */
 export function parsed(text) {
-  try { return { value: JSON.parse(text) }; } catch { return null; }
+  try { return { value: parseJson(text) }; } catch { return null; }
 }

@@ -4,6 +4,7 @@ import { get, idPath } from "../api.js";
 import { query, to } from "../router.js";
 import { footKeys } from "../frame.js";
 import { count, distance, duration, idFromUrl, moment, quoted } from "../format.js";
+import { parseJson } from "../exact.js";
 import { build } from "../run/model.js";
 import { Graph } from "../run/graph.js";
 import { StartForm } from "../form/start.js";
@@ -38,7 +39,7 @@ export default function Workflow({ name: coded }) {
   useEffect(() => { document.title = `${name} · Rival`; footKeys.value = [[["Ctrl", "Enter"], "start"]]; document.body.classList.add("app"); return () => document.body.classList.remove("app"); }, [name]);
   useEffect(() => { get(idPath`workflows/${name}/stats`).then((found) => setStats(withScale(found)), () => {}); }, [name]);
   const tree = useMemo(() => (value?.graph ? build(value.graph, [], {}) : []), [value]);
-  const prefill = useMemo(() => { const given = query.value.get("input"); try { return given === null ? undefined : JSON.parse(given); } catch { return undefined; } }, [query.value.get("input")]);
+  const prefill = useMemo(() => { const given = query.value.get("input"); try { return given === null ? undefined : parseJson(given); } catch { return undefined; } }, [query.value.get("input")]);
   if (problem) return html`<main id="main" tabindex="-1"><h1>${name}</h1><${Problem} problem=${problem} again=${again} /></main>`;
   if (!value) return html`<main id="main" tabindex="-1"><h1 class="vh">${name}</h1><${Loading} rows=${10} /></main>`;
   const day = stats?.runs?.last_24h;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -56,12 +57,14 @@ class Cached:
     """One answer for all viewers, computed again when it is older than `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._lock = seconds, threading.Lock()
+        self._seconds = seconds
+        #: One for each key: what one workflow needs must not hold up the others.
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._found: dict[str, tuple[float, Any]] = {}
 
     def get(self, compute: Callable[[], T], key: str = "", lasts: Callable[[T], bool] = lambda value: True) -> T:
         """`lasts`: whether the answer may be given again."""
-        with self._lock:
+        with self._locks[key]:
             found = self._found.get(key)
             if found is not None and time.monotonic() - found[0] <= self._seconds:
                 return cast("T", found[1])

@@ -211,3 +211,17 @@ def test_what_does_not_exist_says_so(site: Site) -> None:
         found = site.ask("GET", path)
         assert found.status_code == 404, path
         assert found.headers["content-type"] == "application/problem+json"
+
+
+def test_a_run_that_has_not_changed_is_not_read_again(site: Site) -> None:
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    run(site, "ok", {}, "once")
+    found = site.get("runs/once")
+    again = site.ask("GET", "runs/once", params={"unless": found["mark"]})
+    assert (again.status_code, again.content) == (204, b"")
+    site.post("runs/once/rewind", step="a")
+    site.inline.drain()
+    after = site.get("runs/once", unless=found["mark"])
+    assert after["history_id"] > found["history_id"]
+    assert after["mark"] != found["mark"]
+    assert site.ask("GET", "runs/none", params={"unless": "0-0"}).status_code == 404

@@ -129,6 +129,9 @@ function Root() {
   return html`<${App} />`;
 }
 
+// The printed link, opened in a tab that has the login already, changes only the fragment.
+addEventListener("hashchange", () => { if (new URLSearchParams(location.hash.slice(1)).has("token")) location.reload(); });
+
 /** The link that `rival dashboard` prints has the token in its fragment: exchange it for a cookie and forget it. */
 async function start() {
   // The page's module comes while the server is asked who is here.

@@ -161,6 +161,7 @@ function useRuns(asked, after) {
   const take = useAnswers([key]);
   // What the stream has said while an answer was on its way: the answer may be older.
   const heard = useRef({ rows: new Map(), newest: null });
+  const asking = useRef(null);
   const seen = (newest) => {
     const first = rows.current[0]?.id;
     const at = first === undefined ? newest.length : newest.indexOf(first);
@@ -169,7 +170,7 @@ function useRuns(asked, after) {
   };
   const read = (more) => {
     heard.current = { rows: new Map(), newest: null };
-    return take(get("runs", { ...asked, after, limit: 50, ...more }), (answer) => {
+    return asking.current = take(get("runs", { ...asked, after, limit: 50, ...more }), (answer) => {
       rows.current = answer.items.map((run) => ({ ...run, ...heard.current.rows.get(run.id) }));
       setNewer(answer.newer?.count ?? 0);
       if (heard.current.newest) seen(heard.current.newest);
@@ -178,7 +179,7 @@ function useRuns(asked, after) {
   };
   const load = () => read();
   // Events were missed: the same rows as they are now. Newer ones wait until the reader lets them in.
-  const again = () => read(after || asked.q || !rows.current?.length ? {} : { first: rows.current[0].id });
+  const again = (why) => (why?.fresh && !rows.current ? asking.current?.then(() => again()) : read(after || asked.q || !rows.current?.length ? {} : { first: rows.current[0].id }));
   useEffect(() => { rows.current = null; load(); }, [key]);
   const ids = (state.rows ?? []).map((run) => idInUrl(run.id)).join(",");
   useEffect(() => {

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from rival_workers import StepError, branch, create_workflow, rate, step, wait_event_step
+from rival_workers.dashboard.board import Cached
 from rival_workers.dashboard.ids import in_path
 from rival_workers.definition.define import define_workflow
 from rival_workers.testing import Lab
@@ -214,6 +215,18 @@ def test_the_fleet_shows_executors_and_what_waits(site: Site) -> None:
     assert site.post("fleet/recover", dry_run=True)["done"] is False
     assert site.post("fleet/recover")["done"] is True
     site.inline.drain()
+
+
+def test_what_a_paused_run_would_do_does_not_wait_for_a_worker(site: Site) -> None:
+    site.inline.define("two", step(lambda: 1, name="a"), step(lambda: 1, name="b"))
+    for run_id in ("begun", "new"):
+        site.inline.rival.run("two", {}, run_id)
+    assert site.get("fleet")["queues"][0]["waiting"]["count"] == 2
+    for run_id in ("begun", "new"):
+        site.inline.rival.pause(run_id)
+    site.inline.drain()
+    site.board.fleet = Cached(0.0)
+    assert site.get("fleet")["queues"][0]["waiting"]["count"] == 0
 
 
 def test_what_is_usual_comes_from_the_newest_runs(site: Site) -> None:

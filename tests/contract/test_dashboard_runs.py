@@ -213,6 +213,19 @@ def test_what_does_not_exist_says_so(site: Site) -> None:
         assert found.headers["content-type"] == "application/problem+json"
 
 
+def test_a_flow_stands_at_what_its_checkpoint_waits_for(site: Site) -> None:
+    @flow("welcome", registry=site.inline.registry)
+    def welcome(ctx: Any) -> Any:
+        return ctx.await_event("reply", key="ann", timeout=600)
+
+    site.inline.process.register_workflows()
+    run(site, "welcome", None, "f")
+    [row] = site.get("runs")["items"]
+    assert row["at"]["text"] == "event reply, key ann"
+    assert row["at"]["waits_for"] == "event"
+    assert row["at"]["until"] is not None
+
+
 def test_a_run_that_has_not_changed_is_not_read_again(site: Site) -> None:
     site.inline.define("ok", step(lambda: 1, name="a"))
     run(site, "ok", {}, "once")

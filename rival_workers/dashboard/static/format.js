@@ -76,6 +76,9 @@ export const percent = (ratio) => (ratio === 0 ? "0 %" : ratio < 0.001 ? "<0.1 %
 
 export const plural = (amount, one, many = `${one}s`) => `${count(amount)} ${amount === 1 ? one : many}`;
 
+/** A worker's process in short: host and process id of its executor's id; names of people stay as they are. */
+export const executorName = (id) => (id ?? "").replace(/^([^/]+)\/.*:(\d+):[0-9a-f]+$/, "$1:$2");
+
 /** An id in a URL: all but letters, digits, `.`, `_` and `-` as `~XX` of its UTF-8 bytes; proxies leave that alone. */
 export const idInUrl = (id) => Array.from(new TextEncoder().encode(id), (byte) => {
   const letter = String.fromCharCode(byte);

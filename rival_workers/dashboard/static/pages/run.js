@@ -80,15 +80,19 @@ function useWhy(id, mark, off) {
   return off ? null : why;
 }
 
+/** What an open run waits for: a flow waits for what its checkpoint does. */
+const waitOf = (steps) => { const open = steps.filter((row) => !row.completed_at && row.waits_for && row.waits_for !== "steps"); return (open.find((row) => row.kind !== "flow") ?? open[0])?.waits_for; };
+
 function Header({ data, act, still }) {
   const { run } = data;
   const open = !run.completed_at;
   if (open) void tick.value;
   const status = statusOf(run);
-  const [sign] = look(status, run.at?.waits_for);
+  const waits = run.at?.waits_for ?? waitOf(data.steps);
+  const [sign] = look(status, waits);
   const current = data.current_version;
   const old = current && current !== run.version;
-  const took = between(run.started_at ?? run.created_at, run.completed_at ?? now());
+  const took = between(run.started_at ?? run.created_at, run.completed_at ?? run.now ?? now());
   return html`<header class="rh"><div class="grow"><h1><span class=${`st ${look(status)[1]}`}><${Sign} of=${sign} big /><span class="vh">${status}</span></span><span class="m rid">${run.id}</span><${Copy} text=${run.id} label="Copy the run's id" /></h1>
     <p class="facts"><span><b class=${{ failed: "bad", completed: "ok", running: "run" }[status] ?? ""}>${status}</b>${run.failed_step ? html` at <b class="m">${run.failed_step}</b>` : run.at?.step && open ? html` at <b class="m">${run.at.step}</b>` : ""}</span>
       <span><a href=${to.workflow(run.workflow)}>${run.workflow}</a> <span class="m">${run.version.slice(0, 6)}</span> ${old && html`<span class="tag waits">current is ${current.slice(0, 6)}</span>`}</span>
@@ -144,11 +148,11 @@ async function share(id) {
 
 const TONES = { failed: "failed", cancelled: "cancelled", completed: "completed", paused: "paused", compensating: "undone", running: "running" };
 
-function Why({ why, run, full, act, tab }) {
+function Why({ why, run, steps, full, act, tab }) {
   const [evidence, setEvidence] = useState(false);
   if (!why || run.status === "completed") return null;
   const tone = TONES[statusOf(run)] ?? "waits";
-  const [sign] = look(statusOf(run), run.at?.waits_for);
+  const [sign] = look(statusOf(run), run.at?.waits_for ?? waitOf(steps));
   const reasons = why.reasons ?? [];
   const first = reasons[0];
   const more = reasons.slice(1, 4);
@@ -243,7 +247,7 @@ export default function RunPage({ id: coded }) {
   const item = all.get(selected) ?? (steps.find((row) => row.path === selected) ? { path: selected, name: selected, type: steps.find((row) => row.path === selected).kind, row: steps.find((row) => row.path === selected), lanes: [], turns: null } : null);
   const shared = { run, data, at, selected, pick, moves, stats, tree, steps };
   return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode)} />
-    ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} full=${tab === "graph"} act=${act} tab=${show} />`}
+    ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} steps=${data.steps} full=${tab === "graph"} act=${act} tab=${show} />`}
     <${Tabs} tab=${tab} data=${data}><${Travel} run=${run} at=${at} moves=${moves} mark=${data.history_id} folded=${data.folded} /><//>
     ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Graph} items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
         toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} turn=${showTurn} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}

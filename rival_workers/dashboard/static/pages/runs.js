@@ -74,7 +74,7 @@ function At({ run }) {
     ${progress && progress.total > 0 && html`<${Fragment}><span class="nw">${count(progress.done)} of ${count(progress.total)}</span><span class="multi pg" role="progressbar" aria-label=${`Progress of ${run.id}`}
       aria-valuenow=${Math.round((100 * progress.done) / progress.total)} aria-valuemin="0" aria-valuemax="100"><i class="running" style=${{ "--p": `${(100 * progress.done) / progress.total}%` }}></i></span>
       ${progress.failed > 0 && html`<span class="bad nw">${count(progress.failed)} failed</span>`}<//>`}
-    <span class="cut i2" title=${at.text}>${failed && run.error ? html`<span class="bad">${run.error.type}:</span> ${run.error.message}` : at.text}</span></div>`;
+    <span class="cut i2" title=${at.text}>${failed && run.error ? html`<span class="bad">${run.error.type}:</span> ${run.error.message}` : at.text}${!failed && at.until && run.status === "suspended" ? `${at.text === "delay" ? "" : ","} until ${time(at.until)}` : ""}</span></div>`;
 }
 
 /** Took, against the usual: the tick is the median, a full bar is twice that. No bar where waiting is the point. */

@@ -161,7 +161,7 @@ function besideOf(item, run) {
 
 function heading(item) {
   const { node, row, type } = item;
-  if (type === "branch") return row?.taken ? html`<span>so <b class="m">${row.taken}</b></span>` : null;
+  if (type === "branch") return row?.taken ? html`<span>${row.taken === "then" ? "yes" : "no"}, so <b class="m">${row.taken}</b></span>` : null;
   if (type === "parallel") return html`<span class="cut">parallel${item.lanes.length > 3 ? `, ${item.lanes.length} lanes` : ""}</span>`;
   if (type === "workflow") return html`<span class="cut">workflow ${node.about.workflow}</span>`;
   if (type === "compensating") return html`<span class="cut">undoes what was done, last first</span>`;

@@ -28,7 +28,7 @@ export default function Travel({ run, at, moves, mark, folded }) {
   const load = (then) => take(changesOf(run.id, mark), (found) => { setChanges(found); then?.(entries(found)); });
   useEffect(() => {
     if (!at && large) return undefined;
-    const late = setTimeout(load, run.completed_at ? 300 : 1500);
+    const late = setTimeout(load, run.completed_at || at ? 300 : 1500);
     return () => clearTimeout(late);
   }, [run.id]);
   useEffect(() => {

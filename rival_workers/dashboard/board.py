@@ -93,6 +93,8 @@ class Board:
         self.settings = self.options.settings or WorkerSettings(**vars(rival.settings))
         self.stats, self.typical, self._veils = Cached(60.0), Cached(60.0), Cached(REREAD_AFTER)
         self._read_once = lru_cache(500)(self._read_workflow)
+        #: (workflow, version) -> the number of its steps, which never changes.
+        self.step_count = lru_cache(5000)(self._step_count)
 
     @cached_property
     def hub(self) -> Hub:
@@ -129,6 +131,10 @@ class Board:
         """The plan, and the options of its steps."""
         found = self._workflow(workflow, version)
         return None if found is None else found[0]
+
+    def _step_count(self, workflow: str, version: str) -> int:
+        policies = self.policies_of(workflow, version)
+        return 0 if policies is None else policies.plan.step_count
 
     def description_of(self, workflow: str, version: str) -> str | None:
         found = self._workflow(workflow, version)

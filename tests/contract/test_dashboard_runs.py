@@ -174,6 +174,18 @@ def test_a_large_value_is_a_preview_and_a_download(site: Site) -> None:
     assert len(download.json()) == 50_000
 
 
+def test_a_run_says_how_long_its_history_and_its_log_are(site: Site) -> None:
+    def talk(log: Any) -> None:
+        for number in range(3):
+            log.info("line", number=number)
+
+    site.inline.define("talks", step(talk, name="a"))
+    run(site, "talks", {}, "r")
+    found = site.get("runs/r")["counts"]
+    assert found["history"] == {"count": len(site.get("runs/r/history")["items"]), "more": False}
+    assert found["logs"] == {"count": 3, "more": False}
+
+
 def test_history_comes_in_pages_without_values(site: Site) -> None:
     site.inline.define(
         "many", for_each("lines", items=lambda: list(range(4)), do=[step(lambda item: "y" * 5000, name="x")])

@@ -9,12 +9,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rival_client.db.locks import newest_entry
+from rival_client.db.log_tables import history, logs
 from rival_client.model.history_entries import REQUESTED
 from rival_client.model.kinds import BRANCH
 from rival_client.model.records import HistoryEntry, RunState
 from rival_client.sql import run_reads
 from rival_client.sql.executors import workers_of
 from rival_client.sql.history import newest_ids, read_history
+from rival_client.sql.run_counts import count_of_run
 from rival_client.sql.run_family import RunNode, read_tree
 from rival_client.sql.run_rows import children_of
 from rival_client.sql.waits import waits_of
@@ -73,6 +75,10 @@ def whole_run(board: Board, connection: Any, state: RunState) -> dict[str, Any]:
         "history_id": newest_entry(connection, state.run_id),
         "mark": _mark(connection, state.run_id),
         "children": count_view(children_of(connection, state.run_id)),
+        "counts": {
+            name: count_view(count_of_run(connection, state.run_id, table))
+            for name, table in (("history", history), ("logs", logs))
+        },
     }
 
 

@@ -71,6 +71,7 @@ def _summary(times: Iterable[float | None], rows: Sequence[Mapping[str, Any]]) -
     known = sorted(time for time in times if time is not None)
     return {
         "n": len(rows),
+        "p5": _quantile(known, 0.05),
         "p50": _quantile(known, 0.5),
         "p95": _quantile(known, 0.95),
         "failed": _share(rows, lambda row: row["status"] == FAILED),

@@ -82,6 +82,7 @@ def test_a_run_like_another_has_its_secrets_and_the_changes(open_page: OpenPage,
     expect(filler.form).to_contain_text("is copied on the server")
     page.locator('[id="f--customer--name"]').fill("Somebody else")
     filler.form.get_by_label("run id").fill("like-1")
+    expect(filler.form.get_by_label("Command", exact=True)).to_contain_text("--run-id like-1")
     expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
     filler.form.get_by_role("button", name="Start run").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("like-1")

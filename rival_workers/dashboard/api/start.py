@@ -33,11 +33,11 @@ class Given(Form):
     input: Any = None
     like: str | None = None
     patch: Any = None
+    run_id: str | None = Field(default=None, min_length=1)
 
 
 class Start(Given):
     workflow: str
-    run_id: str | None = Field(default=None, min_length=1)
     dry_run: bool = False
 
 
@@ -47,7 +47,7 @@ def start(call: Call) -> Answer:
     problems = _problems(call, given.workflow, given, value)
     if problems:
         raise Refused(422, "InvalidInput", f"The input does not fit workflow {given.workflow!r}.", errors=problems)
-    texts = as_commands(call, given.workflow, given, given.run_id)
+    texts = as_commands(call, given.workflow, given)
     if given.dry_run:
         return Answer({"run": given_or_new_id(given.run_id), "status": "possible", "commands": texts})
     run_id, is_new = _requested(call, given, value)
@@ -87,7 +87,7 @@ def validate(call: Call) -> dict[str, Any]:
         "errors": problems,
         "ms": round((time.perf_counter() - began) * 1000, 1),
         "size": len(json.dumps(value)),
-        "commands": as_commands(call, name, given, None),
+        "commands": as_commands(call, name, given),
     }
 
 
@@ -131,16 +131,14 @@ def _problems(call: Call, workflow: str, given: Given, value: Any) -> list[dict[
     return found
 
 
-def as_commands(call: Call, workflow: str, given: Given, run_id: str | None) -> Commands:
+def as_commands(call: Call, workflow: str, given: Given) -> Commands:
     """With `like` no command is given: its input is not shown."""
-    named = given.model_dump(include={"input", "like", "patch"}, exclude_none=True)
+    named = given.model_dump(include={"input", "like", "patch", "run_id"}, exclude_none=True)
     body: dict[str, Any] = {"workflow": workflow, **named}
-    if run_id is not None:
-        body["run_id"] = run_id
     shown = "@input.json" if given.like is not None else as_json(given.input)
-    shell = shell_text("run", workflow, shown, run_id=run_id)
+    shell = shell_text("run", workflow, shown, run_id=given.run_id)
     value = {} if given.like is not None else given.input
-    return commands(call.base, "runs", shell, call_text("run", workflow, value, run_id=run_id), body)
+    return commands(call.base, "runs", shell, call_text("run", workflow, value, run_id=given.run_id), body)
 
 
 def inputs(call: Call) -> dict[str, Any]:

@@ -15,15 +15,17 @@ export function bodyOf(value, like) {
   return JSON.stringify(value) === JSON.stringify(like.value) ? { like: like.run } : { like: like.run, input };
 }
 
-function useChecked(workflow, value, like) {
+const named = (runId) => (runId.trim() ? { run_id: runId.trim() } : {});
+
+function useChecked(workflow, value, like, runId) {
   const [checked, setChecked] = useState(null);
   const text = JSON.stringify(value ?? null);
   useEffect(() => {
     const abort = new AbortController();
-    const timer = setTimeout(() => post(idPath`workflows/${workflow}/validate`, bodyOf(value, like), { signal: abort.signal }).then(
+    const timer = setTimeout(() => post(idPath`workflows/${workflow}/validate`, { ...bodyOf(value, like), ...named(runId) }, { signal: abort.signal }).then(
       setChecked, (problem) => problem.name !== "AbortError" && setChecked({ ok: false, errors: problem.errors?.length ? problem.errors : [{ pointer: "", message: problem.detail ?? problem.title }] })), 300);
     return () => { clearTimeout(timer); abort.abort(); };
-  }, [workflow, text, like]);
+  }, [workflow, text, like, runId]);
   return checked;
 }
 
@@ -55,7 +57,7 @@ export function StartForm({ workflow, prefill, likeId }) {
   const [recent, setRecent] = useState([]);
   const [runId, setRunId] = useState("");
   const form = useRef(null);
-  const checked = useChecked(workflow.name, value, like);
+  const checked = useChecked(workflow.name, value, like, runId);
   const errors = near(problem?.errors?.length ? problem.errors : checked?.errors);
   // What is still missing is an error only after an attempt to start.
   const shown = tried ? errors : touched ? errors.filter((one) => !one.missing) : [];
@@ -68,7 +70,7 @@ export function StartForm({ workflow, prefill, likeId }) {
     event?.preventDefault();
     setTried(true);
     if (checked && !checked.ok && errors.length) { focusOn(errors[0]); return; }
-    take(post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...(runId.trim() ? { run_id: runId.trim() } : {}) }), (made) => { if (made.status !== "started") say(`${made.run} exists already, with this input: this is that run`); go(to.run(made.run)); },
+    take(post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...named(runId) }), (made) => { if (made.status !== "started") say(`${made.run} exists already, with this input: this is that run`); go(to.run(made.run)); },
       (caught) => { setProblem(caught); if (caught.errors?.length) focusOn(near(caught.errors)[0]); });
   };
   const focusOn = (error) => {

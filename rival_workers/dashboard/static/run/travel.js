@@ -33,7 +33,7 @@ export default function Travel({ run, at, moves, mark, folded }) {
   }, [run.id]);
   useEffect(() => {
     if (!changes || at || large) return undefined;
-    const late = setTimeout(load, 2500);
+    const late = setTimeout(load, run.completed_at ? 300 : 2500);
     return () => clearTimeout(late);
   }, [moves, mark]);
   const all = useMemo(() => (changes ? entries(changes) : []), [changes]);

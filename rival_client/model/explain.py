@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Any
 
 from rival_client.model import statuses
@@ -35,7 +36,7 @@ def _ended(run: RunFacts) -> Iterator[Reason]:
                 since=run.completed_at,
                 who="an operator",
                 do="Retry continues where it stopped.",
-                command=f"rival retry {run.run_id}",
+                command=f"rival retry {quote(run.run_id)}",
                 evidence=(f"the run ended with status failed at {_clock(run.completed_at)}",),
             )
         case statuses.CANCELLED:
@@ -64,7 +65,7 @@ def _paused(run: RunFacts) -> Reason:
         since=run.paused_at,
         who="an operator",
         do="Resume it.",
-        command=f"rival resume {run.run_id}",
+        command=f"rival resume {quote(run.run_id)}",
     )
 
 
@@ -212,7 +213,7 @@ def _keyed(path: str, key: KeyFacts) -> Reason:
         return Reason("queued", text, path, key.since, who="a worker")
     owner = f"step {key.owner_step} of run {key.owner_run}"
     text = f"{path} waits for the result of {owner}, which has the same idempotency key {key.key}."
-    return Reason("idempotency_key", text, path, key.since, who=owner, command=f"rival why {key.owner_run}")
+    return Reason("idempotency_key", text, path, key.since, who=owner, command=f"rival why {quote(key.owner_run)}")
 
 
 def _waiting(run: RunFacts, step: OpenStepFacts) -> Reason:
@@ -257,7 +258,7 @@ def _event(step: OpenStepFacts) -> Reason:
         until=step.due_at,
         who="the sender of the event",
         do="Send it.",
-        command=f"rival emit {step.topic}",
+        command=f"rival emit {quote(step.topic)}" + (f" --key {quote(step.key)}" if step.key is not None else ""),
         evidence=(f"no event of topic {step.topic} that fits has come", *near),
     )
 
@@ -267,7 +268,7 @@ def _child(step: OpenStepFacts) -> Reason:
         return _unknown(step)
     status = f", which is {step.child_status}" if step.child_status else ""
     text = f"{step.path} waits for run {step.child}{status}."
-    command = f"rival why {step.child}"
+    command = f"rival why {quote(step.child)}"
     since = step.started_at or step.created_at
     return Reason("child", text, step.path, since, who=f"run {step.child}", command=command)
 

@@ -80,12 +80,14 @@ def waiting_for_worker(connection: Connection) -> tuple[Count, dt.datetime | Non
 
 
 def waiting_by_queue(connection: Connection) -> list[QueueBacklog]:
-    """Runs that have not begun and steps that are due, up to a cap, by queue. A run that starts at a later time, or
-    waits for a limit, counts as well."""
-    begun = select(runs.c.queue, runs.c.created_at.label("since")).where(in_status(statuses.PENDING))
+    """Runs that have not begun and steps that are due, up to a cap, by queue, without those of paused runs. A run that
+    starts at a later time, or waits for a limit, counts as well."""
+    goes_on = runs.c.paused_at.is_(None)
+    begun = select(runs.c.queue, runs.c.created_at.label("since")).where(in_status(statuses.PENDING), goes_on)
     since = func.coalesce(steps.c.due_at, steps.c.created_at).label("since")
-    due = _first_due(steps, steps.c.status, steps.c.parked, steps.c.queue, since)
-    is_waiting = (due.c.status == statuses.PENDING, due.c.parked.is_(None))
+    due = _first_due(steps, steps.c.run_id, steps.c.status, steps.c.parked, steps.c.queue, since)
+    of_run = select(runs.c.id).where(runs.c.id == due.c.run_id, goes_on).exists()
+    is_waiting = (due.c.status == statuses.PENDING, due.c.parked.is_(None), of_run)
     found: dict[str | None, list[tuple[int, dt.datetime]]] = {}
     for some in (begun, select(due.c.queue, due.c.since).where(*is_waiting)):
         part = some.limit(CAP + 1).subquery()

@@ -108,14 +108,18 @@ def read_history(
     run_id: str,
     *,
     after: int | None = None,
+    until: int | None = None,
     limit: int | None = None,
     slim: bool = False,
 ) -> list[HistoryEntry]:
-    """In their order. With `slim`, without values of users: a page of entries is small whatever they hold."""
+    """In their order, behind `after` and up to `until`. With `slim`, without values of users: a page of entries is
+    small whatever they hold."""
     entries = select(*_ENTRY, _slim_detail(connection)) if slim else whole_entries(connection)
     statement = entries.where(history.c.run_id == run_id).order_by(history.c.id).limit(limit)
     if after is not None:
         statement = statement.where(history.c.id > after)
+    if until is not None:
+        statement = statement.where(history.c.id <= until)
     return _entries(connection, statement, slim)
 
 
@@ -153,6 +157,13 @@ def _change(
 def _entries(connection: Connection, statement: Select[Any], slim: bool) -> list[HistoryEntry]:
     entries = [as_entry(row) for row in connection.execute(statement)]
     return [replace(entry, detail=without_values(entry.detail)) for entry in entries] if slim else entries
+
+
+def newest_ids(connection: Connection, run_id: str, limit: int) -> list[int]:
+    """The ids of the newest entries. Ids do not become visible in their order: one of them is not enough to say that
+    nothing has changed."""
+    wanted = select(history.c.id).where(history.c.run_id == run_id).order_by(history.c.id.desc()).limit(limit)
+    return list(connection.scalars(wanted))
 
 
 def read_entry(connection: Connection, run_id: str, entry_id: int) -> HistoryEntry | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, literal_column, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, literal_column, select, text, tuple_
 
 from rival_client.db.run_tables import in_status, runs
 from rival_client.model import statuses
@@ -75,6 +75,13 @@ def capped(
     some = newest.order_by(*order).limit(cap + 1).subquery()
     found = connection.scalar(select(func.count()).select_from(some)) or 0
     return Count(min(found, cap), found > cap)
+
+
+def count_of_run(connection: Connection, run_id: str, table: Table) -> Count:
+    """The number of its history entries or log lines up to a cap: a part of an index, however many there are."""
+    some = select(table.c.id).where(table.c.run_id == run_id).order_by(table.c.id).limit(CAP + 1).subquery()
+    found = connection.scalar(select(func.count()).select_from(some)) or 0
+    return Count(min(found, CAP), found > CAP)
 
 
 def _all(connection: Connection) -> Count:

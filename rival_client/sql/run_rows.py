@@ -10,9 +10,23 @@ import datetime as dt
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, FromClause, RowMapping, Select, Text, and_, cast, func, select, true, values
+from sqlalchemy import (
+    Connection,
+    FromClause,
+    RowMapping,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    func,
+    select,
+    true,
+    values,
+)
 from sqlalchemy import column as plain_column
 
 from rival_client.db.event_tables import waits
@@ -142,10 +156,16 @@ def _open_rows(connection: Connection, run_ids: Sequence[str]) -> Sequence[RowMa
     if not run_ids:
         return []
     if connection.dialect.name != "postgresql":
-        return [row for one in run_ids for row in connection.execute(_with_wait(_first_open(one))).mappings()]
+        return [row for one in run_ids for row in connection.execute(_of_one_run(), {"of_run": one}).mappings()]
     wanted = values(plain_column("id", Text), name="wanted").data([(one,) for one in run_ids])
     each = _first_open(wanted.c.id, wanted).lateral()
     return connection.execute(_with_wait(select(each).select_from(wanted.join(each, true())))).mappings().all()
+
+
+@cache
+def _of_one_run() -> Select[Any]:
+    """Made once: to make it takes longer than to execute it."""
+    return _with_wait(_first_open(bindparam("of_run", type_=Text)))
 
 
 def _first_open(run_id: Any, outside: FromClause | None = None) -> Select[Any]:

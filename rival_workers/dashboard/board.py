@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from rival_client import __version__
 from rival_client.api.client import Rival
 from rival_client.db.read_only import ReadOnlyDatabase
-from rival_client.sql.workflows import workflow_version
+from rival_client.errors import UnknownWorkflow
+from rival_client.sql.workflows import list_workflows, workflow_version
 from rival_workers.dashboard.bulks import Bulks
 from rival_workers.dashboard.forwarded import Forwarded
 from rival_workers.dashboard.roles import Identity
@@ -55,12 +57,14 @@ class Cached:
     """One answer for all viewers, computed again when it is older than `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._lock = seconds, threading.Lock()
+        self._seconds = seconds
+        #: One for each key: what one workflow needs must not hold up the others.
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._found: dict[str, tuple[float, Any]] = {}
 
     def get(self, compute: Callable[[], T], key: str = "", lasts: Callable[[T], bool] = lambda value: True) -> T:
         """`lasts`: whether the answer may be given again."""
-        with self._lock:
+        with self._locks[key]:
             found = self._found.get(key)
             if found is not None and time.monotonic() - found[0] <= self._seconds:
                 return cast("T", found[1])
@@ -87,8 +91,10 @@ class Board:
         self.checks = Cached(10.0)
         #: Those of the dashboard's own process: they can differ from a worker's.
         self.settings = self.options.settings or WorkerSettings(**vars(rival.settings))
-        self.stats, self.typical = Cached(60.0), Cached(60.0)
+        self.stats, self.typical, self._veils = Cached(60.0), Cached(60.0), Cached(REREAD_AFTER)
         self._read_once = lru_cache(500)(self._read_workflow)
+        #: (workflow, version) -> the number of its steps, which never changes.
+        self.step_count = lru_cache(5000)(self._step_count)
 
     @cached_property
     def hub(self) -> Hub:
@@ -105,10 +111,30 @@ class Board:
         found = self._workflow(workflow, version)
         return self.veil if found is None else found[1]
 
+    def current_veil(self, workflow: str) -> Veil:
+        """That of the version that new runs take."""
+        try:
+            return self.veil_of(workflow, self.reader._validator(workflow).workflow.version)
+        except UnknownWorkflow:
+            return self.veil
+
+    def all_veils(self) -> list[Veil]:
+        """Those of all workflows, as new runs take them."""
+
+        def read() -> list[Veil]:
+            with self.database.autocommit() as connection:
+                return [self.veil.also(_names(one.input_schema)) for one in list_workflows(connection)]
+
+        return [self.veil, *self._veils.get(read)]
+
     def policies_of(self, workflow: str, version: str) -> Policies | None:
         """The plan, and the options of its steps."""
         found = self._workflow(workflow, version)
         return None if found is None else found[0]
+
+    def _step_count(self, workflow: str, version: str) -> int:
+        policies = self.policies_of(workflow, version)
+        return 0 if policies is None else policies.plan.step_count
 
     def description_of(self, workflow: str, version: str) -> str | None:
         found = self._workflow(workflow, version)

@@ -32,6 +32,8 @@ FORGET = 60.0
 BUSY, QUIET = 0.25, 1.0
 #: Seconds between two reports of the cost.
 COST_EVERY = 5.0
+#: Events that come at their own times: heartbeats change the fleet always.
+_REGULAR = ("fleet", "counts")
 #: Changes of one run that a viewer gets at once; with more it reads the run again.
 MANY = 200
 
@@ -91,6 +93,8 @@ class Hub:
         self._interest: dict[tuple[str, str], float] = {}
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._last = 0
+        #: Whether the last round has found something that may go on.
+        self._moves = False
         self._epoch = secrets.token_hex(4)
         self._cost, self._cost_since = Cost(), time.monotonic()
         self.rounds = 0
@@ -142,13 +146,13 @@ class Hub:
 
     def _run(self) -> None:
         while not self.is_closed:
-            began = self._last
+            self._moves = False
             self.try_once()
             with self._lock:
                 if not self._interest:
                     self._thread = None
                     return
-            self._wake.wait(BUSY if self._last != began else QUIET)
+            self._wake.wait(BUSY if self._moves else QUIET)
             self._wake.clear()
 
     def try_once(self) -> None:
@@ -174,6 +178,7 @@ class Hub:
         with counted() as cost:
             for kind, about, data in self._polls.round(self._topics()):
                 self._add(kind, about, data)
+                self._moves = self._moves or kind not in _REGULAR
         self._count(cost)
         self.rounds += 1
 

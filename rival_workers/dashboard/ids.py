@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]")
+#: Resources beside `/runs/{run_id}`.
+_RESERVED = frozenset({"counts", "export"})
 _WRITTEN = re.compile(r"(?:[A-Za-z0-9._-]|~[0-9A-F]{2})+", re.ASCII)
 
 
 def in_path(name: str) -> str:
     """The name as a part of a path. A surrogate, which no id contains, is written as it is stored."""
     written = "".join(_written(byte) for byte in name.encode("utf-8", "surrogatepass"))
-    return f"~2E{written[1:]}" if written.strip(".") == "" and written else written
+    is_taken = written in _RESERVED or (written.strip(".") == "" and written)
+    return f"~{ord(written[0]):02X}{written[1:]}" if is_taken else written
 
 
 def _written(byte: int) -> str:

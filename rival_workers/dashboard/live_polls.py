@@ -19,7 +19,7 @@ from rival_client.sql.history import ITEM_COUNT
 from rival_client.sql.run_rows import rows_by_id
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.api.fleet_status import read_fleet
-from rival_workers.dashboard.api.one_run import log_view
+from rival_workers.dashboard.api.run_history import log_view
 from rival_workers.dashboard.api.run_list import read_counts, views_of
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.values import milliseconds, moment

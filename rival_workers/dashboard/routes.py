@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rival_workers.dashboard.api import (
+    audit_list,
     bulk_actions,
     comparison,
     export,
@@ -15,6 +16,7 @@ from rival_workers.dashboard.api import (
     one_run,
     policy_rules,
     reasons,
+    run_history,
     run_list,
     run_steps,
     schedule_list,
@@ -40,6 +42,7 @@ TABLE: tuple[Route, ...] = (
     *run_list.ROUTES,
     *export.ROUTES,
     *one_run.ROUTES,
+    *run_history.ROUTES,
     *reasons.ROUTES,
     *run_steps.ROUTES,
     *time_travel.ROUTES,
@@ -57,5 +60,6 @@ TABLE: tuple[Route, ...] = (
     *external_answers.ROUTES,
     *topics.ROUTES,
     *schedule_list.ROUTES,
+    *audit_list.ROUTES,
     Route("GET", "/openapi.json", "viewer", _describe, "Describe the API"),
 )

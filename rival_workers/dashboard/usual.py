@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,11 +15,18 @@ from rival_workers.dashboard.values import moment
 from rival_workers.engine.paths import place_of
 
 RUNS = 200
+#: How a flow numbers the calls of one step.
+_REPEATED = re.compile(r"~\d+(?=/|$)")
 
 
 def usual(board: Board, workflow: str) -> dict[str, Any]:
     """Computed once a minute for all viewers, as soon as a run has ended."""
     return board.stats.get(lambda: _computed(board, workflow), workflow, lambda found: found["runs"]["n"] > 0)
+
+
+def usual_place(path: str) -> str:
+    """All iterations of a composite, and all calls of a step by a flow, are one place."""
+    return _REPEATED.sub("", place_of(path))
 
 
 def usual_seconds(board: Board, connection: Any, workflow: str) -> float | None:
@@ -37,7 +45,7 @@ def _computed(board: Board, workflow: str) -> dict[str, Any]:
         rows = list(step_times(connection, [run["id"] for run in runs]))
     by_place: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        by_place.setdefault(place_of(row["path"]), []).append(dict(row))
+        by_place.setdefault(usual_place(row["path"]), []).append(dict(row))
     about = _runs(runs) | {"since": moment(runs[-1]["created_at"]) if runs else None}
     steps = {place: _steps(found) for place, found in by_place.items()}
     return {"runs": about, "steps": steps, "computed_at": moment(dt.datetime.now(dt.UTC))}
@@ -63,6 +71,7 @@ def _summary(times: Iterable[float | None], rows: Sequence[Mapping[str, Any]]) -
     known = sorted(time for time in times if time is not None)
     return {
         "n": len(rows),
+        "p5": _quantile(known, 0.05),
         "p50": _quantile(known, 0.5),
         "p95": _quantile(known, 0.95),
         "failed": _share(rows, lambda row: row["status"] == FAILED),

@@ -113,6 +113,29 @@ class Veil:
         """JSON pointers of what this hides and what is hidden: it was copied from a page, and is not a value."""
         return ["/" + pointer(path) for path in _stars(value) if path and self._hides(str(path[-1]))]
 
+    def restored(self, given: Any, stored: Any) -> Any:
+        """A value that was edited as this shows `stored`, with what was hidden in the parts that are as they were. In a
+        list that has changed nothing is put back: its items may have other places now."""
+        if given == self.hidden(stored):
+            return stored
+        if not (isinstance(given, dict) and isinstance(stored, dict)):
+            return given
+        return {name: self._restored_field(name, its, stored) for name, its in given.items()}
+
+    def _restored_field(self, name: str, given: Any, stored: dict[str, Any]) -> Any:
+        if name not in stored:
+            return given
+        if given == self.hidden({name: stored[name]})[name]:
+            return stored[name]
+        return self.restored(given, stored[name])
+
+    def hides_any(self, value: Any) -> str | None:
+        """A name in it, at any depth, whose value this hides."""
+        if isinstance(value, dict):
+            return next((name for name in value if self._hides(name)), None) or self.hides_any([*value.values()])
+        found = (self.hides_any(one) for one in value) if isinstance(value, list) else iter(())
+        return next((name for name in found if name is not None), None)
+
     def _hides(self, name: str) -> bool:
         return bool(self.hidden({name: "x"})[name] != "x")
 

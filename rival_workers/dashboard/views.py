@@ -11,7 +11,7 @@ from typing import Any
 
 from rival_client.broker.message import attempt_id
 from rival_client.model import statuses
-from rival_client.model.kinds import CHILD, CHILD_RESULT, FOR_EACH, INTERNAL, waits_for
+from rival_client.model.kinds import CHILD, CHILD_RESULT, FLOW, FOR_EACH, INTERNAL, waits_for
 from rival_client.model.records import Attempt, Run, Step
 from rival_client.sql.run_counts import Count
 from rival_client.sql.run_rows import INPUT_START, OpenStep, RunRow
@@ -108,7 +108,7 @@ def _shown_step(found: Sequence[OpenStep]) -> OpenStep | None:
     many = [one for one in found if one.kind == FOR_EACH and one.total and "[" not in one.path]
     leaves = [one for one in found if waits_for(one.kind) != "steps" and one.kind not in INTERNAL]
     # The checkpoint of a flow says what the flow waits for.
-    leaves.sort(key=lambda one: (_BUSY_FIRST.index(one.status), waits_for(one.kind) == "time" and not one.due_at))
+    leaves.sort(key=lambda one: (_BUSY_FIRST.index(one.status), one.kind == FLOW))
     return next(iter([*many, *leaves, *found]), None)
 
 

@@ -229,5 +229,6 @@ def test_doctor_warns_of_a_broker_that_is_open_to_others() -> None:
         "redis://[::1]:6379",
         "redis://:pw@10.0.0.7",
         "unix:///x",
+        "rival-inproc://3ee4db85832c/",
     ):
         assert not is_open_to_others(safe)

@@ -28,6 +28,14 @@ class Real(BaseModel):
     ratio: float = Field(gt=0, lt=1)
 
 
+class LongNumber(BaseModel):
+    """More digits than a number of a browser has."""
+
+    id: int = Field(ge=1, le=2**63 - 1)
+    amounts: list[int] = []
+    free: dict[str, Any] = {}
+
+
 class Truth(BaseModel):
     sure: bool
 
@@ -287,6 +295,7 @@ CASES: dict[type[BaseModel], Any] = {
     Text: {"name": "Ann"},
     Whole: {"amount": 7},
     Real: {"ratio": 0.25},
+    LongNumber: {"id": 9007199254740993, "amounts": [2**63 - 1], "free": {"a": -(2**60) - 1}},
     Truth: {"sure": False},
     TruthWithDefault: {"sure": False},
     Dates: {"day": "2026-11-20", "moment": "2026-11-20T10:00:00Z", "clock": "10:30:00", "length": "PT1H30M"},

@@ -16,7 +16,6 @@ from rival_workers import embedded
 from rival_workers.dashboard.launch import Launch
 from rival_workers.dashboard.roles import ROLES
 from rival_workers.dashboard.users import Users
-from rival_workers.settings import WorkerSettings
 from tests.browser import forms, shop
 from tests.browser.enlarged import enlarge
 
@@ -31,7 +30,7 @@ def main() -> None:
         users = Users(Path(folder) / "users.toml")
         for role in ROLES:
             users.add(role, PASSWORD, role)
-        launch = Launch(WorkerSettings(), port=0, directory=Path(folder))
+        launch = Launch(rival._process.settings, port=0, directory=Path(folder))
         with launch.opened(rival) as server, server.in_background():
             shop.seed(rival)
             print(server.link, flush=True)

@@ -61,13 +61,41 @@ def large(site: Site) -> Site:
     return site
 
 
-@pytest.mark.parametrize(
-    ("run_id", "ready", "told"),
-    [
-        ("big-items", '[data-path="accounts"]', "10,000 of 10,000"),
-        ("big-flow", '[data-path="onboarding"]', "10,001 checkpoints"),
-    ],
-)
+LARGE = [
+    ("big-items", '[data-path="accounts"]', "10,000 of 10,000"),
+    ("big-flow", '[data-path="onboarding"]', "10,001 checkpoints"),
+]
+
+
+@pytest.mark.parametrize(("run_id", "ready", "told"), LARGE)
+def test_a_first_visit_of_a_large_run_is_soon_there(
+    browser: Browser, cookies: Any, large: Site, run_id: str, ready: str, told: str
+) -> None:
+    """From an empty cache. What it reads is asked for once, and before the modules that show it have come."""
+    context = browser.new_context(storage_state=cookies, reduced_motion="reduce")
+    page = context.new_page()
+    work = Work(page)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(large.url)))
+    page.goto(large.url + f"runs/{run_id}")
+    page.locator(ready).first.focus()
+    page.keyboard.press("ArrowDown")
+    page.locator("[role=treeitem][aria-selected=true]").wait_for()
+    took = work.seconds()
+    expect(page.get_by_role("tree")).to_contain_text(told)
+    # The stream has begun, which asks only for what has changed since.
+    expect(page.get_by_role("banner").get_by_text("live", exact=True)).to_be_visible()
+    page.wait_for_timeout(600)
+    assert [url for url in asked if url.startswith(f"api/v1/runs/{run_id}?") and "unless" not in url] == [
+        f"api/v1/runs/{run_id}?fold=20"
+    ]
+    assert f"api/v1/runs/{run_id}/changes" not in asked
+    server = min(large.get(f"runs/{run_id}", fold=20)["cost"]["ms"] for _ in range(5)) / 1000
+    assert took + server < WORK
+    context.close()
+
+
+@pytest.mark.parametrize(("run_id", "ready", "told"), LARGE)
 def test_a_run_of_ten_thousand_steps_is_small_and_soon_there(
     open_page: OpenPage, large: Site, run_id: str, ready: str, told: str
 ) -> None:

@@ -47,6 +47,7 @@ class Camera:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         self._page.wait_for_timeout(wait)
+        expect(self._page.locator(".notice p")).to_have_count(0)
         for theme in themes:
             self._page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
             self._page.screenshot(path=self._folder / f"{name}-{theme}.png")

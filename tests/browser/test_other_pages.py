@@ -73,6 +73,24 @@ def test_a_schedule_is_made_started_paused_and_removed(open_page: OpenPage) -> N
     expect(row).to_have_count(0)
 
 
+def test_the_foot_says_what_watching_costs(open_page: OpenPage) -> None:
+    page = open_page("runs/order-done")
+    foot = page.get_by_role("contentinfo")
+    expect(foot).to_contain_text(re.compile(r"This page: \d+ queries, [\d.]+ ms"))
+    expect(foot).to_contain_text(re.compile(r"\d+ viewers?( together)?: [\d.]+ queries/s, [\d.]+ ms/s"))
+
+
+def test_the_printed_link_works_in_a_tab_that_has_the_login(browser: Browser, site: Site) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.url)
+    expect(page.get_by_role("form", name="Log in")).to_be_visible()
+    page.goto(site.link)
+    expect(page.get_by_role("heading", name="Runs")).to_be_attached()
+    expect(page).not_to_have_url(re.compile("token"))
+    context.close()
+
+
 def test_without_a_login_nothing_is_shown(browser: Browser, site: Site) -> None:
     page = browser.new_context().new_page()
     page.goto(site.url + "runs/order-done")

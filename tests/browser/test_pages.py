@@ -34,6 +34,14 @@ PAGES = {
     "bulk": "bulk",
     "audit": "audit",
 }
+#: Chromium writes a message for each.
+NOT_THERE = {
+    "versions": "workflows/order_fulfilment/diff/none/none",
+    "unknown-run": "runs/none",
+    "unknown": "none/at/all",
+}
+ALL = PAGES | NOT_THERE
+EXPECTED = "404"
 
 
 #: WCAG 2.2 A and AA and best practices.
@@ -63,12 +71,12 @@ def violations_of_both_themes(page: Page) -> list[str]:
 
 @pytest.fixture(scope="module")
 def wide(open_pages: OpenPage) -> Page:
-    return open_pages(color_scheme="light")
+    return open_pages(expects=EXPECTED, color_scheme="light")
 
 
 @pytest.fixture(scope="module")
 def phone(open_pages: OpenPage) -> Page:
-    return open_pages(viewport={"width": 390, "height": 844}, has_touch=True)
+    return open_pages(expects=EXPECTED, viewport={"width": 390, "height": 844}, has_touch=True)
 
 
 def settled(page: Page) -> None:
@@ -80,17 +88,17 @@ def settled(page: Page) -> None:
 
 
 def shown(page: Page, name: str) -> None:
-    follow(page, PAGES[name])
+    follow(page, ALL[name])
     settled(page)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_page_has_no_violations_in_either_theme(wide: Page, name: str) -> None:
     shown(wide, name)
     assert violations_of_both_themes(wide) == []
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_page_fits_a_phone(phone: Page, name: str) -> None:
     shown(phone, name)
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Page, expect
 
+from tests.browser import forms
 from tests.browser.conftest import OpenPage, Site, wait_for_status
 from tests.browser.filling import Filler
 from tests.browser.shop import order
@@ -81,12 +82,31 @@ def test_a_run_like_another_has_its_secrets_and_the_changes(open_page: OpenPage,
     expect(filler.form).to_contain_text("is copied on the server")
     page.locator('[id="f--customer--name"]').fill("Somebody else")
     filler.form.get_by_label("run id").fill("like-1")
+    expect(filler.form.get_by_label("Command", exact=True)).to_contain_text("--run-id like-1")
     expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
     filler.form.get_by_role("button", name="Start run").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("like-1")
     wait_for_status(site, "like-1", "completed")
     shown = site.get("runs/like-1")["run"]["input"]["value"]
     assert shown["customer"]["name"] == "Somebody else"
+
+
+def test_a_long_number_stays_as_it_is(open_page: OpenPage, site: Site) -> None:
+    """A number of a browser holds 53 bits."""
+    given = {"id": 2**60 + 1, "amounts": [2**63 - 1], "free": {"a": -(2**60) - 1}}
+    site.post("runs", workflow=forms.name_of(forms.LongNumber), input=given, run_id="long-1")
+    page = open_page("runs/long-1?tab=data")
+    page.get_by_role("button", name="raw").first.click()
+    assert json.loads(page.locator("pre").first.inner_text()) == given
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Start like this…").click()
+    filler = form(page)
+    expect(page.locator('[id="f--id"]')).to_have_value(str(2**60 + 1))
+    filler.form.get_by_label("run id").fill("long-2")
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    filler.form.get_by_role("button", name="Start run").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("long-2")
+    assert site.get("runs/long-2")["run"]["input"]["value"] == given
 
 
 def test_the_command_is_the_one_that_starts_the_same_run(open_page: OpenPage) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from httpx import Response
+from pydantic import BaseModel, SecretStr
 
+from rival_client.sql.schedules import ScheduleRecord
 from rival_workers import step, wait_event_step
 from tests.support.dashboard import Site
 from tests.support.inline import Inline
@@ -73,3 +77,35 @@ def test_why_is_an_answer_of_the_api(site: Site) -> None:
     assert found["reasons"][0]["what"] == "event"
     assert found["sentence"] == "b waits for an event of topic reply."
     assert site.ask("GET", "runs/none/why").status_code == 404
+
+
+class Card(BaseModel):
+    number: SecretStr
+    note: str | None = "none yet"
+
+
+def test_a_schedule_hides_the_secrets_of_its_workflow_and_keeps_what_a_change_does_not_name(site: Site) -> None:
+    site.inline.define("pay", step(lambda: 1, name="a"), input=Card)
+    labels = {"labels": {"team": "blue"}, "priority": "high"}
+    site.inline.rival.schedule("pay", "0 3 * * *", name="nightly", input={"number": "4000-1"}, **labels)  # type: ignore[arg-type]
+    [shown] = site.get("schedules")["items"]
+    assert shown["input"]["value"] == {"number": "***"}
+    assert "4000-1" not in str(shown)
+
+    def change(**given: Any) -> Response:
+        return site.ask("PUT", "schedules/nightly", json={"workflow": "pay", "cron": "0 4 * * *", **given})
+
+    def stored() -> ScheduleRecord:
+        [found] = site.inline.rival.schedules()
+        return found
+
+    command = change(dry_run=True).json()["commands"]["shell"]
+    assert command == ("rival schedule add nightly pay '0 4 * * *' @input.json --priority high --label team=blue"), (
+        command
+    )
+    assert change().status_code == 200
+    assert (stored().input, stored().cron, stored().options) == ({"number": "4000-1"}, "0 4 * * *", labels)
+    assert change(input={"number": "***", "note": None}).status_code == 200
+    assert stored().input == {"number": "4000-1", "note": None}
+    refused = site.ask("PUT", "schedules/other", json={"workflow": "pay", "every": 60, "input": {"number": "***"}})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/input/number")

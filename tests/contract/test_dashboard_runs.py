@@ -174,6 +174,18 @@ def test_a_large_value_is_a_preview_and_a_download(site: Site) -> None:
     assert len(download.json()) == 50_000
 
 
+def test_a_run_says_how_long_its_history_and_its_log_are(site: Site) -> None:
+    def talk(log: Any) -> None:
+        for number in range(3):
+            log.info("line", number=number)
+
+    site.inline.define("talks", step(talk, name="a"))
+    run(site, "talks", {}, "r")
+    found = site.get("runs/r")["counts"]
+    assert found["history"] == {"count": len(site.get("runs/r/history")["items"]), "more": False}
+    assert found["logs"] == {"count": 3, "more": False}
+
+
 def test_history_comes_in_pages_without_values(site: Site) -> None:
     site.inline.define(
         "many", for_each("lines", items=lambda: list(range(4)), do=[step(lambda item: "y" * 5000, name="x")])
@@ -211,3 +223,30 @@ def test_what_does_not_exist_says_so(site: Site) -> None:
         found = site.ask("GET", path)
         assert found.status_code == 404, path
         assert found.headers["content-type"] == "application/problem+json"
+
+
+def test_a_flow_stands_at_what_its_checkpoint_waits_for(site: Site) -> None:
+    @flow("welcome", registry=site.inline.registry)
+    def welcome(ctx: Any) -> Any:
+        return ctx.await_event("reply", key="ann", timeout=600)
+
+    site.inline.process.register_workflows()
+    run(site, "welcome", None, "f")
+    [row] = site.get("runs")["items"]
+    assert row["at"]["text"] == "event reply, key ann"
+    assert row["at"]["waits_for"] == "event"
+    assert row["at"]["until"] is not None
+
+
+def test_a_run_that_has_not_changed_is_not_read_again(site: Site) -> None:
+    site.inline.define("ok", step(lambda: 1, name="a"))
+    run(site, "ok", {}, "once")
+    found = site.get("runs/once")
+    again = site.ask("GET", "runs/once", params={"unless": found["mark"]})
+    assert (again.status_code, again.content) == (204, b"")
+    site.post("runs/once/rewind", step="a")
+    site.inline.drain()
+    after = site.get("runs/once", unless=found["mark"])
+    assert after["history_id"] > found["history_id"]
+    assert after["mark"] != found["mark"]
+    assert site.ask("GET", "runs/none", params={"unless": "0-0"}).status_code == 404

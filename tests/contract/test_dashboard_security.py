@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, SecretStr
 from starlette.testclient import TestClient
 
 from rival_client.errors import ConfigurationError
@@ -328,7 +330,64 @@ def test_any_name_goes_into_a_path_and_back(name: str) -> None:
     assert from_path(written) == name
 
 
+def test_a_run_can_have_the_name_of_a_resource(site: Site) -> None:
+    """Where a path has a name, another route may have a word."""
+    split = [(one.method, one.path.split("/")) for one in TABLE]
+    words = {
+        word
+        for method, parts in split
+        for other, its in split
+        for at, (part, word) in enumerate(zip(parts, its, strict=False))
+        if method == other and len(parts) == len(its) and parts[:at] == its[:at] and part[:1] == "{" != word[:1]
+    }
+    assert words >= {"counts", "export"}
+    for word in words:
+        assert in_path(word) != word
+        site.inline.rival.run("waits", {}, word)
+        assert site.get(f"runs/{in_path(word)}")["run"]["id"] == word
+
+
 @given(st.text(max_size=30))
 def test_a_path_is_read_or_refused(part: str) -> None:
     found = from_path(part)
     assert found is None or in_path(found) == part or "~" in part or found.strip(".") == ""
+
+
+# -- what is hidden stays hidden --------------------------------------------------------------------------
+
+
+class Card(BaseModel):
+    number: SecretStr
+    amount: int = 1
+
+
+@pytest.mark.parametrize("looks_for", [{"number": "4000-1"}, {"password": "hunter2"}, {"a": [{"number": "4000-1"}]}])
+def test_only_an_admin_finds_runs_by_what_is_hidden(
+    site: Site, cookies: dict[str, str], looks_for: dict[str, Any]
+) -> None:
+    site.inline.define("pay", step(lambda: 1, name="a"), input=Card)
+    site.inline.rival.run("pay", {"number": "4000-1"}, "p")
+    query = {"input": json.dumps(looks_for)}
+    for who, status in (("viewer", 403), ("operator", 403), ("admin", 200)):
+        client = logged_in(site, who, cookies)
+        for more in ({}, {"workflow": "pay"}):
+            assert client.get("/api/v1/runs", params=query | more).status_code == status
+        bulk = {"verb": "pause", "filter": {"input": looks_for}}
+        assert client.post("/api/v1/bulk", json=bulk).status_code in (202, 403)
+        assert who == "admin" or client.post("/api/v1/bulk", json=bulk).status_code == 403
+    viewer = logged_in(site, "viewer", cookies)
+    assert viewer.get("/api/v1/runs", params={"input": '{"amount": 1}'}).status_code == 200
+    # Another workflow has this name in the open.
+    in_the_open = {"workflow": "waits", "input": '{"number": 1}'}
+    assert viewer.get("/api/v1/runs", params=in_the_open).status_code == 200
+
+
+def test_the_commands_of_an_action_on_many_runs_show_no_secret(site: Site) -> None:
+    secret = {"password": "hunter2", "card": 7}
+    order = {"verb": "set-result", "runs": ["r"], "step": "b", "result": secret, "reason": "x"}
+    assert site.ask("POST", "bulk", json=order).status_code == 202
+    chosen = {"verb": "pause", "filter": {"input": {"password": "hunter2"}}}
+    assert site.ask("POST", "bulk", json=chosen).status_code == 202
+    found = site.ask("GET", "bulk").text
+    assert "hunter2" not in found
+    assert "card" in found

@@ -81,6 +81,12 @@ def test_an_event_names_topic_key_and_the_event_that_nearly_fits() -> None:
     assert (found.what, found.until) == ("event", SOON)
     assert "topic reply with key ann" in found.text
     assert any("e-91 differs in key" in text for text in found.evidence)
+    assert found.command == "rival emit reply --key ann"
+    assert only(step("wait", "waiting", topic="a b"), status="suspended").command == "rival emit 'a b'"
+
+
+def test_a_command_can_be_pasted_whatever_the_run_is_called() -> None:
+    assert only(run_id="x; reboot", status="pending", paused_at=BEFORE).command == "rival resume 'x; reboot'"
 
 
 def test_a_child_is_named_with_its_status() -> None:

@@ -15,6 +15,7 @@ from rival_client.broker.doorbell import open_doorbell
 from rival_client.broker.redis_connection import REDIS_BOUNDS, is_redis
 from rival_client.model.masking import masked, without_secrets
 from rival_workers.cli.doctor.checks import Check
+from rival_workers.dev import inproc_transport
 from rival_workers.runtime.celery.broker_access import acl_line, denials, described, refused_login, user_of
 from rival_workers.settings import WorkerSettings
 
@@ -118,10 +119,14 @@ def _backlog(settings: WorkerSettings) -> Check:
     return Check("queue", "ok", f"{waiting:,} messages wait in queue {settings.queue!r}")
 
 
+#: Sockets, and the broker of library mode, which is in the process.
+_ON_THIS_MACHINE = ("unix", inproc_transport.SCHEME)
+
+
 def is_open_to_others(url: str) -> bool:
     """No password, and not a loopback address, as far as the URL shows."""
     parts = urlsplit(url)
-    if parts.password or parts.scheme == "unix" or not parts.hostname or parts.hostname == "localhost":
+    if parts.password or parts.scheme in _ON_THIS_MACHINE or not parts.hostname or parts.hostname == "localhost":
         return False
     try:
         return not ipaddress.ip_address(parts.hostname).is_loopback

@@ -53,6 +53,8 @@ def begin(call: Call) -> Answer:
         raise Refused(422, "InvalidArgument", "Look at a preview first: `dry_run: true`, then its id as `preview`.")
     if order.verb is None or (order.runs is None) == (order.filter is None):
         raise Refused(422, "InvalidArgument", "Give a verb, and either `runs` or a `filter`.")
+    if order.filter is not None:
+        order.filter.refuse_hidden(call.board, call.who)
     chosen: RunFilter | Sequence[str] = order.filter.chosen() if order.filter is not None else order.runs or []
     given = order.model_dump(include={"step", "result", "reason", "limit", "runs"})
     given["filter"] = order.filter.model_dump(exclude_none=True) if order.filter else None
@@ -70,11 +72,22 @@ def _rest(call: Call, done: BulkAction) -> Answer:
 
 
 def _action(call: Call, verb: str, order: dict[str, Any], *, dry_run: bool, preview: str | None = None) -> BulkAction:
-    named = {"step": order["step"], "value": order["result"], "reason": order["reason"]}
-    python = call_text("bulk", verb, order.get("filter") or order["runs"], **named)
-    body = {"verb": VERBS[verb], **{name: value for name, value in order.items() if value is not None}}
-    texts = commands(call.base, "bulk", _shell(verb, order), python, body)
+    # Every viewer sees the commands of an action.
+    shown = {**order, "result": call.board.veil.hidden(order["result"]), "filter": _shown_filter(call, order["filter"])}
+    named = {"step": order["step"], "value": shown["result"], "reason": order["reason"]}
+    python = call_text("bulk", verb, shown["filter"] or order["runs"], **named)
+    body = {"verb": VERBS[verb], **{name: value for name, value in shown.items() if value is not None}}
+    texts = commands(call.base, "bulk", _shell(verb, shown), python, body)
     return BulkAction(new_id(), verb, dry_run, call.by, texts, order, preview)
+
+
+def _shown_filter(call: Call, chosen: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The values that it looks for are JSON text."""
+    if chosen is None:
+        return None
+    veil = call.board.veil if "workflow" not in chosen else call.board.current_veil(chosen["workflow"])
+    sought = {name: chosen[name] for name in ("input", "result") if name in chosen}
+    return {**chosen, **{name: as_json(veil.hidden(json.loads(text))) for name, text in sought.items()}}
 
 
 def _shell(verb: str, order: dict[str, Any]) -> str:

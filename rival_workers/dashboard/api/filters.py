@@ -11,6 +11,9 @@ from pydantic import Field, field_validator
 
 from rival_client.errors import InvalidArgument
 from rival_client.sql.run_search import RunFilter
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.route import Form
 
 _AGO = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
@@ -55,6 +58,16 @@ class RunQuery(Form):
             result=_object("result", self.result),
             labels=_object("labels", self.labels),
         ).checked()
+
+    def refuse_hidden(self, board: Board, who: Identity | None) -> None:
+        """To find runs by a value is to learn it: what is hidden from a reader cannot be searched by them."""
+        asked = [one for one in (_object("input", self.input), _object("result", self.result)) if one is not None]
+        if not asked or board.may(who, "admin", writes=False):
+            return
+        veils = [board.current_veil(self.workflow)] if self.workflow else board.all_veils()
+        for name in filter(None, (veil.hides_any(asked) for veil in veils)):
+            more = "" if self.workflow else " If another workflow has it in the open, name that workflow."
+            raise Refused(403, "Forbidden", f"{name!r} is hidden: only an admin can search for it.{more}")
 
     @property
     def reads_values(self) -> bool:

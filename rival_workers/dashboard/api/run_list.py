@@ -29,6 +29,7 @@ _LOWEST = "\x01"
 def list_runs(call: Call) -> dict[str, Any]:
     query: RunListQuery = call.query
     chosen = query.chosen()
+    query.refuse_hidden(call.board, call.who)
     behind = Cursor.read(query.after) if query.after else None
     newer = None
     with call.board.database.snapshot() as connection:

@@ -18,11 +18,11 @@ from rival_client.sql.run_reads import read_attempts, read_run_head, read_step
 from rival_client.sql.run_rows import children_started_by
 from rival_client.sql.step_pages import BEGINNING, StepLine
 from rival_client.sql.waits import waits_of
-from rival_workers.dashboard.api.one_run import log_view
+from rival_workers.dashboard.api.run_history import log_view
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route
-from rival_workers.dashboard.usual import usual
+from rival_workers.dashboard.usual import usual, usual_place
 from rival_workers.dashboard.values import Veil
 from rival_workers.dashboard.views import attempt_view, step_view
 from rival_workers.engine.paths import place_of, role_of
@@ -169,7 +169,7 @@ def one_step(call: Call) -> dict[str, Any]:
         "state": veil.value(step.state) if step.state else None,
         "logs": [log_view(line, veil) for line in lines],
         "options": _options(board, run, path),
-        "usual": usual(board, run.workflow)["steps"].get(place_of(path)),
+        "usual": usual(board, run.workflow)["steps"].get(usual_place(path)),
         "children": list(children),
     }
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rival_client.errors import UnknownSchedule
 from rival_client.model.cron import checked_rule, run_id_at
-from rival_client.sql.audit import read_audit, write_audit
+from rival_client.sql.audit import write_audit
 from rival_client.sql.schedules import ScheduleRecord, find_schedule, list_schedules
 from rival_workers.dashboard.api.filters import moment_of
 from rival_workers.dashboard.board import Board
@@ -34,7 +34,7 @@ def schedule_view(board: Board, one: ScheduleRecord) -> dict[str, Any]:
     return {
         **fields(one, "name workflow cron every timezone catch_up own error paused_by"),
         **moments(one, "last_at paused_at"),
-        "input": board.veil.value(one.input),
+        "input": board.current_veil(one.workflow).value(one.input),
         "next_at": None if one.paused_at else moment(one.next_at),
         "next": [] if one.paused_at else [moment(tick) for tick in _ticks(one)],
         "last_run": None if one.last_at is None else run_id_at(one.name, one.last_at),
@@ -51,6 +51,8 @@ def _ticks(one: ScheduleRecord) -> list[dt.datetime]:
 
 
 class Planning(Confirmed):
+    """Without an input, a schedule that exists keeps its own; what it hides can be left as it is shown."""
+
     workflow: str
     cron: str | None = None
     every: float | None = None
@@ -64,29 +66,55 @@ def put(call: Call) -> dict[str, Any]:
     if (given.cron is None) == (given.every is None):
         raise Refused(422, "InvalidArgument", "Give either `cron` or `every`.")
     when = given.cron if given.cron is not None else given.every
-    how: dict[str, Any] = {"timezone": given.timezone, "catch_up": given.catch_up}
+    with call.board.database.snapshot() as connection:
+        before = find_schedule(connection, name)
+    value, kept = _input_of(call, given, before), (before.options if before else None) or {}
+    texts = _put_commands(call, given, when, before)
     if given.dry_run:
-        return {"next": _planned(call, given, when), "commands": _put_commands(call, given, when)}
-    made = call.board.rival.schedule(given.workflow, when, name=name, input=given.input, **how)
+        return {"next": _planned(call, given, when, value), "commands": texts}
+    # Options that this form does not have, such as labels, stay.
+    how: dict[str, Any] = {**kept, "timezone": given.timezone, "catch_up": given.catch_up}
+    made = call.board.rival.schedule(given.workflow, when, name=name, input=value, **how)
     _audit(call, "put_schedule", name, when=str(when))
-    return {**schedule_view(call.board, made), "commands": _put_commands(call, given, when)}
+    return {**schedule_view(call.board, made), "commands": texts}
 
 
-def _planned(call: Call, given: Planning, when: str | float) -> list[str | None]:
+def _input_of(call: Call, given: Planning, before: ScheduleRecord | None) -> Any:
+    if before is not None and "input" not in given.model_fields_set:
+        return before.input
+    veil = call.board.current_veil(given.workflow)
+    value = given.input if before is None else veil.restored(given.input, before.input)
+    problems = [{"pointer": f"/input{one}", "message": "is hidden: give the value"} for one in veil.still_hidden(value)]
+    if problems:
+        raise Refused(422, "InvalidInput", "A value that is hidden was not given.", errors=problems)
+    return value
+
+
+def _planned(call: Call, given: Planning, when: str | float, value: Any) -> list[str | None]:
     """The next times, if rule and input are valid."""
     rule = checked_rule(when, given.timezone)
-    call.board.reader._validator(given.workflow).validate(given.input)
+    call.board.reader._validator(given.workflow).validate(value)
     ticks = rule.between(dt.datetime.now(dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC))
     return [moment(tick) for tick in islice(ticks, _NEXT)]
 
 
-def _put_commands(call: Call, given: Planning, when: str | float) -> Commands:
+def _put_commands(call: Call, given: Planning, when: str | float, before: ScheduleRecord | None) -> Commands:
+    """An input that is kept is not shown."""
+    kept = (before.options if before else None) or {}
     name, how = call.names["schedule"], given.model_dump(include={"timezone", "catch_up"}, exclude_defaults=True)
-    value = [as_json(given.input)] if given.input is not None else []
-    shell = shell_text("schedule add", name, given.workflow, str(when), *value, **how)
-    python = call_text("schedule", given.workflow, when, name=name, input=given.input, **how)
+    is_kept = before is not None and "input" not in given.model_fields_set
+    value = ["@input.json"] if is_kept else [as_json(given.input)] if given.input is not None else []
+    shell = shell_text("schedule add", name, given.workflow, str(when), *value, **how, **_kept_options(kept))
+    python = call_text("schedule", given.workflow, when, name=name, input=given.input, **how, **kept)
     body = given.model_dump(exclude={"dry_run"}, exclude_none=True)
     return commands(call.base, f"schedules/{in_path(name)}", shell, python, body, "PUT")
+
+
+def _kept_options(kept: dict[str, Any]) -> dict[str, Any]:
+    """Options of the start of its runs, as the command has them."""
+    plain = {name: one for name, one in kept.items() if name not in ("labels", "policies")}
+    labels = [f"{name}={one}" for name, one in (kept.get("labels") or {}).items()]
+    return {**plain, "label": labels, "policy": [as_json(one) for one in kept.get("policies") or ()]}
 
 
 def remove(call: Call) -> dict[str, Any]:
@@ -171,21 +199,6 @@ class RemoveQuery(Form):
     dry_run: bool = False
 
 
-class AuditQuery(Form):
-    before: int | None = Field(default=None, ge=0, le=2**62)
-    limit: int = Field(default=100, ge=1, le=500)
-
-
-def audit(call: Call) -> dict[str, Any]:
-    with call.board.database.snapshot() as connection:
-        found = read_audit(connection, before=call.query.before, limit=call.query.limit)
-    items = [
-        {"id": one.id, "at": moment(one.at), "by": one.by, "what": one.what, "about": one.about, "detail": one.detail}
-        for one in found
-    ]
-    return {"items": items, "next": found[-1].id if len(found) == call.query.limit else None}
-
-
 _ONE = "/schedules/{schedule}"
 ROUTES = (
     Route("GET", "/schedules", "viewer", list_, "List schedules", does="schedule ls"),
@@ -205,5 +218,4 @@ ROUTES = (
         body=Backfill,
         does="schedule backfill",
     ),
-    Route("GET", "/audit", "admin", audit, "List what people have done that belongs to no run", query=AuditQuery),
 )

@@ -13,8 +13,9 @@ from rival_client.sql.history import read_history
 from rival_client.sql.run_reads import read_run, read_run_head, read_state
 from rival_client.sql.step_pages import step_results
 from rival_client.sql.why_reads import read_facts
-from rival_workers.dashboard.api.one_run import entry_view, value_of, whole_run
+from rival_workers.dashboard.api.one_run import value_of, whole_run
 from rival_workers.dashboard.api.reasons import why_view
+from rival_workers.dashboard.api.run_history import entry_view
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.documents import as_page, as_test
 from rival_workers.dashboard.problem_json import Refused

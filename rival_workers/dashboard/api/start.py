@@ -13,9 +13,8 @@ from rival_client.db import caller_tx
 from rival_client.errors import InvalidInput, InvalidPayload
 from rival_client.model.inputs import given_or_new_id
 from rival_client.model.start_options import StartOptions
-from rival_client.model.statuses import RUNNING
 from rival_client.sql.history import record_requests
-from rival_client.sql.run_reads import read_run
+from rival_client.sql.run_reads import read_run, read_run_head
 from rival_client.sql.run_rows import last_inputs
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path
@@ -28,16 +27,17 @@ _HIDDEN = "is hidden: give the value, or start like that run"
 
 
 class Given(Form):
-    """An input, or that of another run (`like`) with a JSON merge patch. What is hidden in the other one is copied."""
+    """An input, or that of another run (`like`). What is hidden in the other one is copied: of the whole, of what a
+    JSON merge patch (`patch`) leaves, or of an `input` that was edited as the other one is shown."""
 
     input: Any = None
     like: str | None = None
     patch: Any = None
+    run_id: str | None = Field(default=None, min_length=1)
 
 
 class Start(Given):
     workflow: str
-    run_id: str | None = Field(default=None, min_length=1)
     dry_run: bool = False
 
 
@@ -47,13 +47,18 @@ def start(call: Call) -> Answer:
     problems = _problems(call, given.workflow, given, value)
     if problems:
         raise Refused(422, "InvalidInput", f"The input does not fit workflow {given.workflow!r}.", errors=problems)
-    texts = as_commands(call, given.workflow, given, given.run_id)
+    texts = as_commands(call, given.workflow, given)
     if given.dry_run:
         return Answer({"run": given_or_new_id(given.run_id), "status": "possible", "commands": texts})
     run_id, is_new = _requested(call, given, value)
     location = f"{call.base}api/v1/runs/{in_path(run_id)}"
-    content = {"run": run_id, "status": "started" if is_new else RUNNING, "commands": texts}
-    return Answer(content, 201, {"location": location})
+    status = "started" if is_new else _status(call, run_id)
+    return Answer({"run": run_id, "status": status, "commands": texts}, 201, {"location": location})
+
+
+def _status(call: Call, run_id: str) -> str:
+    with call.board.rival.database.autocommit() as connection:
+        return str(read_run_head(connection, run_id).status)
 
 
 def _requested(call: Call, given: Start, value: Any) -> tuple[str, bool]:
@@ -82,7 +87,7 @@ def validate(call: Call) -> dict[str, Any]:
         "errors": problems,
         "ms": round((time.perf_counter() - began) * 1000, 1),
         "size": len(json.dumps(value)),
-        "commands": as_commands(call, name, given, None),
+        "commands": as_commands(call, name, given),
     }
 
 
@@ -93,6 +98,8 @@ def input_of(call: Call, given: Given, workflow: str) -> Any:
         run = read_run(connection, given.like)
     if run.workflow != workflow:
         raise Refused(422, "InvalidArgument", f"Run {given.like!r} is one of workflow {run.workflow!r}.")
+    if "input" in given.model_fields_set:
+        return call.board.veil_of(run.workflow, run.version).restored(given.input, run.input)
     return run.input if given.patch is None else merged(run.input, given.patch)
 
 
@@ -113,7 +120,7 @@ def _problems(call: Call, workflow: str, given: Given, value: Any) -> list[dict[
     """Of another run's input nothing is quoted: it may be hidden from the one who asks."""
     validator = call.board.reader._validator(workflow)
     veil = call.board.veil_of(workflow, validator.workflow.version)
-    written = given.input if given.like is None else given.patch
+    written = value if "input" in given.model_fields_set else given.patch
     found = [{"pointer": one, "message": _HIDDEN} for one in veil.still_hidden(written)]
     try:
         validator.validate(value, quote=given.like is None)
@@ -124,16 +131,14 @@ def _problems(call: Call, workflow: str, given: Given, value: Any) -> list[dict[
     return found
 
 
-def as_commands(call: Call, workflow: str, given: Given, run_id: str | None) -> Commands:
+def as_commands(call: Call, workflow: str, given: Given) -> Commands:
     """With `like` no command is given: its input is not shown."""
-    named = given.model_dump(include={"input", "like", "patch"}, exclude_none=True)
+    named = given.model_dump(include={"input", "like", "patch", "run_id"}, exclude_none=True)
     body: dict[str, Any] = {"workflow": workflow, **named}
-    if run_id is not None:
-        body["run_id"] = run_id
     shown = "@input.json" if given.like is not None else as_json(given.input)
-    shell = shell_text("run", workflow, shown, run_id=run_id)
+    shell = shell_text("run", workflow, shown, run_id=given.run_id)
     value = {} if given.like is not None else given.input
-    return commands(call.base, "runs", shell, call_text("run", workflow, value, run_id=run_id), body)
+    return commands(call.base, "runs", shell, call_text("run", workflow, value, run_id=given.run_id), body)
 
 
 def inputs(call: Call) -> dict[str, Any]:

@@ -144,8 +144,7 @@ def past(call: Call) -> dict[str, Any]:
     run_id = call.names["run_id"]
     with call.board.database.snapshot() as connection:
         run = read_run_head(connection, run_id)
-        entries = read_history(connection, run_id, limit=MOST, slim=True)
-    until = [entry for entry in entries if entry.id <= call.query.id]
+        until = read_history(connection, run_id, until=call.query.id, limit=MOST, slim=True)
     if not until:
         raise Refused(404, "NotFound", f"The history of run {run_id!r} has no entry up to {call.query.id}.")
     found = as_it_was(until, call.board.veil_of(run.workflow, run.version))

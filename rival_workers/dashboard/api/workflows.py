@@ -37,11 +37,10 @@ def list_workflows(call: Call) -> dict[str, Any]:
     items = []
     for name, versions in by_name.items():
         open_runs = sum(count for (workflow, _), count in opened.items() if workflow == name)
-        policies = call.board.policies_of(name, versions[0].version)
         items.append(
             _head(versions[0])
             | {
-                "steps": policies.plan.step_count if policies else 0,
+                "steps": call.board.step_count(name, versions[0].version),
                 "versions": len(versions),
                 "open": count_view(Count(open_runs, more_open)),
                 "failed_24h": count_view(Count(failed.get(name, 0), more_failed)),

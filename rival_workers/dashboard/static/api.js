@@ -1,6 +1,7 @@
 // Requests to the server: JSON in and out, problems as errors, what an answer has cost.
 import { signal, batch } from "./vendor/signals.js";
 import { idInUrl, setServerTime } from "./format.js";
+import { parseJson } from "./exact.js";
 
 /** Who is logged in, and what they may do: the answer of `GET me`. */
 export const me = signal(null);
@@ -64,7 +65,7 @@ async function request(method, path, body, { signal: abort, match, quiet } = {})
   if (offline.peek()) offline.value = null;
   const date = answer.headers.get("Date");
   if (date && Math.abs(new Date(date) - Date.now()) > 5000) setServerTime(date);
-  const content = answer.status === 204 ? null : await answer.json().catch(() => null);
+  const content = answer.status === 204 ? null : await answer.text().then(parseJson).catch(() => null);
   if (!answer.ok) throw problemOf(answer, content);
   if (content?.cost && !quiet) cost.value = { queries: cost.peek().queries + content.cost.queries, ms: cost.peek().ms + content.cost.ms };
   return content;

@@ -94,7 +94,7 @@ function Foot() {
   const all = viewers.value;
   const ms = (value) => (value < 10 ? value.toFixed(1) : Math.round(value));
   return html`<footer class="foot"><span>This page: ${plural(cost.value.queries, "query", "queries")}, ${ms(cost.value.ms)} ms</span>
-    ${all?.viewers > 0 && html`<span>${plural(all.viewers, "viewer")} together: ${all.queries_per_s.toFixed(1)} queries/s, ${ms(all.ms_per_s)} ms/s</span>`}
+    ${all?.viewers > 0 && html`<span>${plural(all.viewers, "viewer")}${all.viewers > 1 ? " together" : ""}: ${all.queries_per_s.toFixed(1)} queries/s, ${ms(all.ms_per_s)} ms/s</span>`}
     <span class="grow"></span>
     ${footKeys.value.map(([keys, text]) => html`<span key=${text}>${keys.map((key) => html`<kbd key=${key}>${key}</kbd> `)}${text}</span>`)}
     <span><kbd>?</kbd> keys</span></footer>`;
@@ -128,6 +128,9 @@ function Root() {
   if (!inside) return Login && html`<${Login} />`;
   return html`<${App} />`;
 }
+
+// The printed link, opened in a tab that has the login already, changes only the fragment.
+addEventListener("hashchange", () => { if (new URLSearchParams(location.hash.slice(1)).has("token")) location.reload(); });
 
 /** The link that `rival dashboard` prints has the token in its fragment: exchange it for a cookie and forget it. */
 async function start() {

@@ -1,8 +1,13 @@
 // A dialogue before an action: what it does, the same as a command from the server's dry run, and one button.
 import { html, useEffect, useState, AsCommand, Button } from "./ui.js";
 import { Modal } from "./modal.js";
+import { parseJson } from "./exact.js";
 
-export const wordsOf = (problem) => problem.errors?.[0]?.message ?? problem.detail ?? problem.title;
+/** What is wrong, and where. */
+export const wordsOf = (problem) => {
+  const [first] = problem.errors ?? [];
+  return first ? [first.pointer?.slice(1).replaceAll("/", ", "), first.message].filter(Boolean).join(": ") : problem.detail ?? problem.title;
+};
 
 /**
  * @param {{title: string, note?: any, ask: (dry: boolean) => Promise<any>, on?: string, why?: string|null, button: string,
@@ -39,5 +44,5 @@ export const Field = ({ id, label, hint, value, set, area, ...more }) => html`<d
 
 /** JSON as typed: `{value}`, or null while it is none. */
 export function parsed(text) {
-  try { return { value: JSON.parse(text) }; } catch { return null; }
+  try { return { value: parseJson(text) }; } catch { return null; }
 }

@@ -76,11 +76,14 @@ export const percent = (ratio) => (ratio === 0 ? "0 %" : ratio < 0.001 ? "<0.1 %
 
 export const plural = (amount, one, many = `${one}s`) => `${count(amount)} ${amount === 1 ? one : many}`;
 
+/** A worker's process in short: host and process id of its executor's id; names of people stay as they are. */
+export const executorName = (id) => (id ?? "").replace(/^([^/]+)\/.*:(\d+):[0-9a-f]+$/, "$1:$2");
+
 /** An id in a URL: all but letters, digits, `.`, `_` and `-` as `~XX` of its UTF-8 bytes; proxies leave that alone. */
 export const idInUrl = (id) => Array.from(new TextEncoder().encode(id), (byte) => {
   const letter = String.fromCharCode(byte);
   return /[A-Za-z0-9._-]/.test(letter) ? letter : `~${byte.toString(16).toUpperCase().padStart(2, "0")}`;
-}).join("").replace(/^\.+$/, (dots) => dots.replaceAll(".", "~2E"));
+}).join("").replace(/^(\.+|counts|export)$/, (taken) => `~${taken.charCodeAt(0).toString(16).toUpperCase()}${taken.slice(1)}`);
 
 export function idFromUrl(text) {
   const found = [];

@@ -2,9 +2,10 @@
 import { html, useState, copy } from "./ui.js";
 import { bytes, count } from "./format.js";
 import { may, pretty } from "./api.js";
+import { isExact } from "./exact.js";
 
 const PAGE = 100;
-const isBranch = (value) => value !== null && typeof value === "object";
+const isBranch = (value) => value !== null && typeof value === "object" && !isExact(value);
 const entries = (value) => (Array.isArray(value) ? value.map((one, at) => [String(at), one]) : Object.entries(value));
 
 /** One line for a value: what it is, and how much of it there is. */

@@ -2,6 +2,7 @@
 // all visible tabs watch, and passes events on through a BroadcastChannel. Where the stream fails, tabs poll `updates`.
 import { signal } from "./vendor/signals.js";
 import { get, me } from "./api.js";
+import { parseJson } from "./exact.js";
 
 /** How the page hears of changes: "begin", "live", "poll", "off". `since`: when the last thing was heard. */
 export const link = signal({ state: "begin", since: null });
@@ -12,7 +13,7 @@ export const viewers = signal(null);
 
 /**
  * What this tab watches: parameters of the stream, and who hears the events.
- * @type {Map<symbol, {wants: [string, string][], hear: (name: string, data: any) => void, again: () => void}>}
+ * @type {Map<symbol, {wants: [string, string][], hear: (name: string, data: any) => void, again: (why?: {fresh?: boolean}) => void}>}
  */
 const watching = new Map();
 const tab = Math.random().toString(36).slice(2);
@@ -27,7 +28,8 @@ let failures = 0;
 let pollTimer = 0;
 let settle = 0;
 
-/** Watches until the returned function is called. `again`: called when events were missed, so fetch everything. */
+/** Watches until the returned function is called. `again`: called when events were missed, so fetch everything; with
+ * `fresh`, those between the page's first answer and the beginning of the stream. */
 export function watch(wants, { hear, again = () => {} }) {
   const key = Symbol("watch");
   watching.set(key, { wants: pairs(wants), hear, again });
@@ -109,11 +111,11 @@ function open(query) {
   for (const name of EVENTS) opened.addEventListener(name, (event) => {
     if (event.lastEventId) cursor = event.lastEventId;
     failures = 0;
-    const data = JSON.parse(event.data);
+    const data = parseJson(event.data);
     if (link.peek().state !== "live") setLink("live");
-    for (const told of fresh && name === "hello" ? [name, "reset"] : [name]) {
-      channel?.postMessage({ type: "event", name: told, data });
-      deliver(told, data);
+    for (const [told, about] of fresh && name === "hello" ? [[name, data], ["reset", { fresh: true }]] : [[name, data]]) {
+      channel?.postMessage({ type: "event", name: told, data: about });
+      deliver(told, about);
     }
     if (name === "hello") { fresh = false; heard = query; }
   });
@@ -165,7 +167,7 @@ async function poll() {
     pollCursor = answer.cursor;
     link.value = { state: "poll", since: Date.now() };
     for (const { event, data } of answer.events) if (event !== "hello") deliver(event, data);
-    if (fresh) deliver("reset", {});
+    if (fresh) deliver("reset", { fresh: true });
   } catch {
     pollCursor = "";
   } finally { polling = false; }
@@ -178,7 +180,7 @@ function deliver(name, data) {
   // What was asked for meanwhile has failed.
   const again = name === "reset" || (name === "outage" && !data.since);
   for (const one of [...watching.values()]) {
-    if (again) one.again();
+    if (again) one.again(data);
     else one.hear(name, data);
   }
 }

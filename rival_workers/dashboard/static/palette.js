@@ -23,11 +23,13 @@ export function Palette({ close }) {
   const found = useMemo(() => {
     const word = text.trim().toLowerCase();
     const has = (one) => one.toLowerCase().includes(word);
+    const pages = PAGES.filter(([name]) => has(name)).map(([name, where]) => ({ text: name, hint: "page", to: where }));
     return [
       ...(runs.open ? [{ text: runs.open.run, hint: `attempt ${runs.open.attempt} of ${runs.open.step}`, to: to.run(runs.open.run, { step: runs.open.step }) }] : []),
       ...runs.items.map((run) => ({ text: run.id, hint: `${run.workflow}, ${run.status}`, to: to.run(run.id) })),
+      ...(word ? [] : pages),
       ...workflows.filter((one) => has(one.name)).slice(0, 6).flatMap((one) => [{ text: one.name, hint: "workflow", to: to.workflow(one.name) }, { text: `Start ${one.name}`, hint: "action", to: `${to.workflow(one.name)}/start` }]),
-      ...PAGES.filter(([name]) => has(name)).map(([name, where]) => ({ text: name, hint: "page", to: where })),
+      ...(word ? pages : []),
     ].slice(0, 14);
   }, [text, runs, workflows]);
   const open = (one) => { close(); go(one.to); };

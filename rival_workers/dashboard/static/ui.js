@@ -121,10 +121,13 @@ export const Segment = ({ label, of, value, onPick, role = "group" }) =>
       onClick=${() => onPick(key)}>${text}</button>`)}</span>`;
 
 /** A problem in place: what happened, what to do, try again. */
+/** What a problem says beyond its title, which is the beginning of it. */
+const detailOf = ({ title, detail }) => (title && detail?.startsWith(title) ? detail.slice(title.length).replace(/^[.\s]+/, "") : detail);
+
 export function Problem({ problem, again }) {
   return html`<section class="note failed" role="alert"><${Sign} of="failed" /><div>
     <p class="lead">${problem.title ?? "That did not work"}</p>
-    ${problem.detail && html`<p class="i2">${problem.detail}</p>`}
+    ${detailOf(problem) && html`<p class="i2">${detailOf(problem)}</p>`}
     ${problem.todo && html`<p class="sm do">${problem.todo}</p>`}</div>
     ${again && html`<${Button} onClick=${again}>Again<//>`}</section>`;
 }

@@ -1,5 +1,6 @@
 // Draws the fields of a schema. A field gets a value and `set`; `set(undefined)` makes it absent. What it cannot draw is a JSON box for that field alone.
 import { html, Fragment, useEffect, useRef, useState, Button, Sign } from "../ui.js";
+import { parseJson, wholeNumber } from "../exact.js";
 import { blank, deref, hint, initial, pointerTo, read, valuesOf, variantOf } from "./schema.js";
 
 export const idOf = (pointer) => `f${pointer.replaceAll("/", "--").replace(/[^\w-]/g, "_") || "-root"}`;
@@ -231,7 +232,7 @@ function Bool({ value, set, required, common, none, table, pointer }) {
 }
 
 /** Text while it is typed; a number as soon as it is one. */
-function NumberBox({ found, value, set, required, common, none }) {
+function NumberBox({ found, value, set, common, none }) {
   const told = value === undefined || value === null ? "" : String(value);
   const [text, setText] = useState(told);
   const sent = useRef(value);
@@ -239,13 +240,13 @@ function NumberBox({ found, value, set, required, common, none }) {
   const change = (event) => {
     const typed = event.target.value;
     setText(typed);
-    const number = typed.trim() === "" ? undefined : Number(typed);
-    const made = number === undefined ? (required ? undefined : undefined) : Number.isFinite(number) && !(Number.isInteger(number) && !Number.isSafeInteger(number)) ? number : typed;
+    const bare = typed.trim();
+    const number = Number(bare);
+    const made = bare === "" ? undefined : /^-?(0|[1-9]\d*)$/.test(bare) ? wholeNumber(bare) : Number.isFinite(number) ? number : typed;
     sent.current = made;
     set(made);
   };
-  const huge = /^-?\d{16,}$/.test(text.trim()) && !Number.isSafeInteger(Number(text));
-  return html`<input class="in num" inputmode=${found.kind === "integer" ? "numeric" : "decimal"} autocomplete="off" ...${common} placeholder=${none ? "none" : ""} value=${text} onInput=${change} />${huge && html`<span class="err">A browser cannot hold a number of so many digits: start this run with the command.</span>`}`;
+  return html`<input class="in num" inputmode=${found.kind === "integer" ? "numeric" : "decimal"} autocomplete="off" ...${common} placeholder=${none ? "none" : ""} value=${text} onInput=${change} />`;
 }
 
 /** JSON for one field. */
@@ -260,7 +261,7 @@ function JsonBox({ found, value, set, required, common, none }) {
     setText(typed);
     if (typed.trim() === "" && !required) { sent.current = ""; setBad(false); set(undefined); return; }
     try {
-      const made = JSON.parse(typed);
+      const made = parseJson(typed);
       sent.current = JSON.stringify(made, null, 1);
       setBad(false);
       set(made);

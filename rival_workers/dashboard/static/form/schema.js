@@ -1,6 +1,8 @@
 // Reads a JSON Schema as pydantic writes it: what kind of field a schema is, its first value, its variants. Pure.
 // `undefined` is a value that is absent; null and "" are values of their own.
 
+import { copyOf, isExact } from "../exact.js";
+
 /** The schema with its `$ref` followed; what stands beside the `$ref` (default, description) wins. */
 export function deref(schema, root) {
   let found = schema ?? {};
@@ -104,7 +106,7 @@ export const valuesOf = (schema) => (typeof schema.additionalProperties === "obj
 /** The first value of a field: its default; of what is required, as much as is certain. */
 export function initial(given, root, required = true, depth = 0) {
   const schema = deref(given, root);
-  if ("default" in schema) return structuredClone(schema.default);
+  if ("default" in schema) return copyOf(schema.default);
   const found = read(given, root);
   if (found.kind === "const") return required || depth > 0 ? found.schema.const : undefined;
   if (!required || depth > 6) return undefined;
@@ -152,6 +154,7 @@ function fitness(given, value, root) {
   const schema = deref(given, root);
   if ("const" in schema) return schema.const === value ? 5 : 0;
   if (schema.enum) return schema.enum.includes(value) ? 5 : 0;
+  if (isExact(value)) return { integer: 4, number: 3 }[schema.type] ?? 0;
   const type = Array.isArray(value) ? "array" : value === null ? "null" : typeof value;
   if (type === "number") return schema.type === "integer" && Number.isInteger(value) ? 4 : schema.type === "number" ? 3 : 0;
   if (type !== schema.type) return schema.type === undefined ? 1 : 0;
@@ -191,19 +194,6 @@ function range(low, high, unit = "") {
   if (low !== undefined && high !== undefined) return `${low} to ${high}${end}`;
   if (low) return String(low).startsWith(">") ? `${low.replace(">", "over ")}${end}` : `at least ${low}${end}`;
   return high !== undefined ? (String(high).startsWith("<") ? `under ${high.slice(1)}${end}` : `at most ${high}${end}`) : "";
-}
-
-/** A JSON merge patch that makes `after` out of `before`. */
-export function mergePatch(before, after) {
-  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-  if (!isObject(before) || !isObject(after)) return after;
-  const patch = {};
-  for (const key of Object.keys(before)) if (!(key in after)) patch[key] = null;
-  for (const [key, value] of Object.entries(after)) {
-    if (!(key in before)) patch[key] = value;
-    else if (JSON.stringify(before[key]) !== JSON.stringify(value)) patch[key] = mergePatch(before[key], value);
-  }
-  return patch;
 }
 
 /** A property's name in a JSON pointer. */

@@ -1,24 +1,31 @@
 // Starts a run: a form made from the input model, or JSON; checked by the validator that admits runs.
-import { html, useEffect, useMemo, useRef, useState, AsCommand, Button, Menu, Segment, Sign, copy, useAnswers } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState, AsCommand, Button, Menu, Segment, Sign, copy, say, useAnswers } from "../ui.js";
 import { get, idPath, may, post, pretty } from "../api.js";
 import { go, to } from "../router.js";
 import { useKeys } from "../keys.js";
 import { short, time } from "../format.js";
-import { initial, mergePatch, read } from "./schema.js";
+import { copyOf, parseJson } from "../exact.js";
+import { initial, read } from "./schema.js";
 import { Field, ObjectFields, idOf } from "./fields.js";
 
-/** What is sent: the input itself, or "like that run" with the changes, where parts of that run's input are hidden. */
-export const bodyOf = (value, like) => (like?.hidden ? { like: like.run, patch: mergePatch(like.value, value) } : { input: value === undefined ? {} : value });
+/** What is sent: the input; where parts of another run's input are hidden, the name of that run, and the input if it was changed. */
+export function bodyOf(value, like) {
+  const input = value === undefined ? {} : value;
+  if (!like?.hidden) return { input };
+  return JSON.stringify(value) === JSON.stringify(like.value) ? { like: like.run } : { like: like.run, input };
+}
 
-function useChecked(workflow, value, like) {
+const named = (runId) => (runId.trim() ? { run_id: runId.trim() } : {});
+
+function useChecked(workflow, value, like, runId) {
   const [checked, setChecked] = useState(null);
   const text = JSON.stringify(value ?? null);
   useEffect(() => {
     const abort = new AbortController();
-    const timer = setTimeout(() => post(idPath`workflows/${workflow}/validate`, bodyOf(value, like), { signal: abort.signal }).then(
+    const timer = setTimeout(() => post(idPath`workflows/${workflow}/validate`, { ...bodyOf(value, like), ...named(runId) }, { signal: abort.signal }).then(
       setChecked, (problem) => problem.name !== "AbortError" && setChecked({ ok: false, errors: problem.errors?.length ? problem.errors : [{ pointer: "", message: problem.detail ?? problem.title }] })), 300);
     return () => { clearTimeout(timer); abort.abort(); };
-  }, [workflow, text, like]);
+  }, [workflow, text, like, runId]);
   return checked;
 }
 
@@ -27,7 +34,7 @@ function JsonTab({ value, set }) {
   const [bad, setBad] = useState(null);
   const change = (event) => {
     setText(event.target.value);
-    try { set(event.target.value.trim() === "" ? undefined : JSON.parse(event.target.value)); setBad(null); } catch (error) { setBad(error.message); }
+    try { set(event.target.value.trim() === "" ? undefined : parseJson(event.target.value)); setBad(null); } catch (error) { setBad(error.message); }
   };
   return html`<div class="sec0"><label class="h3" for="start-json">Input as JSON</label><textarea id="start-json" class="in area m" rows="18" spellcheck="false" value=${text} onInput=${change} aria-invalid=${bad ? "true" : undefined}></textarea>${bad && html`<p class="err" role="alert">This is not JSON yet: ${bad}</p>`}</div>`;
 }
@@ -50,12 +57,12 @@ export function StartForm({ workflow, prefill, likeId }) {
   const [recent, setRecent] = useState([]);
   const [runId, setRunId] = useState("");
   const form = useRef(null);
-  const checked = useChecked(workflow.name, value, like);
+  const checked = useChecked(workflow.name, value, like, runId);
   const errors = near(problem?.errors?.length ? problem.errors : checked?.errors);
   // What is still missing is an error only after an attempt to start.
   const shown = tried ? errors : touched ? errors.filter((one) => !one.missing) : [];
   const fill = (made, from = null) => { setValue(made); setLike(from); setProblem(null); setTurn((old) => old + 1); };
-  const fillLike = (id, shown) => fill(structuredClone(shown.value), { run: id, value: shown.value, hidden: shown.redacted?.length > 0 || shown.value === null });
+  const fillLike = (id, shown) => fill(copyOf(shown.value), { run: id, value: shown.value, hidden: shown.redacted?.length > 0 || shown.value === null });
   useEffect(() => { get(idPath`workflows/${workflow.name}/inputs`).then((answer) => setRecent(answer.items), () => {}); }, [workflow.name]);
   useEffect(() => { if (likeId) get(idPath`runs/${likeId}`).then((answer) => fillLike(likeId, answer.run.input), setProblem); }, [likeId]);
   const take = useAnswers([]);
@@ -63,7 +70,7 @@ export function StartForm({ workflow, prefill, likeId }) {
     event?.preventDefault();
     setTried(true);
     if (checked && !checked.ok && errors.length) { focusOn(errors[0]); return; }
-    take(post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...(runId.trim() ? { run_id: runId.trim() } : {}) }), (made) => go(to.run(made.run)),
+    take(post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...named(runId) }), (made) => { if (made.status !== "started") say(`${made.run} exists already, with this input: this is that run`); go(to.run(made.run)); },
       (caught) => { setProblem(caught); if (caught.errors?.length) focusOn(near(caught.errors)[0]); });
   };
   const focusOn = (error) => {

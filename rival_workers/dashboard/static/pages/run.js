@@ -29,10 +29,14 @@ function useRun(id, at) {
   const timer = useRef(0);
   const last = useRef(0);
   const take = useAnswers([id, at]);
-  const load = () => {
+  const asking = useRef(null);
+  const mark = useRef(null);
+  const load = (unless = null) => {
     last.current = Date.now();
-    const asked = [get(idPath`runs/${id}`, { fold: 20 }), at && get(idPath`runs/${id}/past`, { id: at })];
-    return take(Promise.all(asked), ([answer, past]) => {
+    const asked = [get(idPath`runs/${id}`, { fold: 20, unless }), at && get(idPath`runs/${id}/past`, { id: at })];
+    return asking.current = take(Promise.all(asked), ([answer, past]) => {
+      if (!answer) return;
+      mark.current = answer.mark;
       setData((old) => (old && !at && !old.as_of && old.history_id > answer.history_id ? old : past ? asItWas(answer, past) : answer));
       setProblem(null);
     }, setProblem);
@@ -41,11 +45,12 @@ function useRun(id, at) {
     clearTimeout(timer.current);
     timer.current = setTimeout(load, Math.max(250, 1500 - (Date.now() - last.current)));
   };
-  useEffect(() => { setData((old) => (old?.run?.id === id ? old : null)); load(); return () => clearTimeout(timer.current); }, [id, at]);
+  useEffect(() => { mark.current = null; setData((old) => (old?.run?.id === id ? old : null)); load(); return () => clearTimeout(timer.current); }, [id, at]);
   useEffect(() => {
     if (at) return undefined;
     return watch({ run: id }, {
-      again: load,
+      // What came between the first answer and the stream: seldom anything, so behind that answer, and only if there is.
+      again: (why) => (why?.fresh ? asking.current?.then(() => load(mark.current)) : load()),
       hear(name, event) {
         if (name === "steps" && event.run === id) { setData((old) => applied(old, event)); setMoves((old) => old + 1); soon(); }
         else if (name === "run" && event.run.id === id) setData((old) => old && { ...old, run: { ...old.run, ...event.run, input: old.run.input, error: event.run.error ?? null } });
@@ -75,15 +80,19 @@ function useWhy(id, mark, off) {
   return off ? null : why;
 }
 
+/** What an open run waits for: a flow waits for what its checkpoint does. */
+const waitOf = (steps) => { const open = steps.filter((row) => !row.completed_at && row.waits_for && row.waits_for !== "steps"); return (open.find((row) => row.kind !== "flow") ?? open[0])?.waits_for; };
+
 function Header({ data, act, still }) {
   const { run } = data;
   const open = !run.completed_at;
   if (open) void tick.value;
   const status = statusOf(run);
-  const [sign] = look(status, run.at?.waits_for);
+  const waits = run.at?.waits_for ?? waitOf(data.steps);
+  const [sign] = look(status, waits);
   const current = data.current_version;
   const old = current && current !== run.version;
-  const took = between(run.started_at ?? run.created_at, run.completed_at ?? now());
+  const took = between(run.started_at ?? run.created_at, run.completed_at ?? run.now ?? now());
   return html`<header class="rh"><div class="grow"><h1><span class=${`st ${look(status)[1]}`}><${Sign} of=${sign} big /><span class="vh">${status}</span></span><span class="m rid">${run.id}</span><${Copy} text=${run.id} label="Copy the run's id" /></h1>
     <p class="facts"><span><b class=${{ failed: "bad", completed: "ok", running: "run" }[status] ?? ""}>${status}</b>${run.failed_step ? html` at <b class="m">${run.failed_step}</b>` : run.at?.step && open ? html` at <b class="m">${run.at.step}</b>` : ""}</span>
       <span><a href=${to.workflow(run.workflow)}>${run.workflow}</a> <span class="m">${run.version.slice(0, 6)}</span> ${old && html`<span class="tag waits">current is ${current.slice(0, 6)}</span>`}</span>
@@ -139,11 +148,11 @@ async function share(id) {
 
 const TONES = { failed: "failed", cancelled: "cancelled", completed: "completed", paused: "paused", compensating: "undone", running: "running" };
 
-function Why({ why, run, full, act, tab }) {
+function Why({ why, run, steps, full, act, tab }) {
   const [evidence, setEvidence] = useState(false);
   if (!why || run.status === "completed") return null;
   const tone = TONES[statusOf(run)] ?? "waits";
-  const [sign] = look(statusOf(run), run.at?.waits_for);
+  const [sign] = look(statusOf(run), run.at?.waits_for ?? waitOf(steps));
   const reasons = why.reasons ?? [];
   const first = reasons[0];
   const more = reasons.slice(1, 4);
@@ -232,14 +241,14 @@ export default function RunPage({ id: coded }) {
     Escape: [() => (mode ? leave() : items ? setItems(null) : undefined), "leave the preview"],
   });
 
-  if (problem && !data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Problem} problem=${problem} again=${load} /></main>`;
+  if (problem && !data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Problem} problem=${problem} again=${() => load()} /></main>`;
   if (!data) return html`<main id="main" tabindex="-1"><h1 class="vh">${id}</h1><${Loading} rows=${10} /></main>`;
   const { run } = data;
   const item = all.get(selected) ?? (steps.find((row) => row.path === selected) ? { path: selected, name: selected, type: steps.find((row) => row.path === selected).kind, row: steps.find((row) => row.path === selected), lanes: [], turns: null } : null);
   const shared = { run, data, at, selected, pick, moves, stats, tree, steps };
   return html`<main id="main" tabindex="-1"><${Header} data=${data} act=${act} still=${Boolean(at) || Boolean(mode)} />
-    ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} full=${tab === "graph"} act=${act} tab=${show} />`}
-    <${Tabs} tab=${tab} data=${data}><${Travel} run=${run} at=${at} moves=${moves} mark=${data.history_id} /><//>
+    ${mode ? html`<${Tab} name="note" mode=${mode} answer=${preview.answer} leave=${leave} />` : at ? html`<${AsOf} data=${data} />` : html`<${Why} why=${why} run=${run} steps=${data.steps} full=${tab === "graph"} act=${act} tab=${show} />`}
+    <${Tabs} tab=${tab} data=${data}><${Travel} run=${run} at=${at} moves=${moves} mark=${data.history_id} folded=${data.folded} /><//>
     ${tab === "graph" ? html`<div class="two"><section class="pane" aria-label="Graph"><${Graph} items=${tree} run=${run} stats=${stats} selected=${mode && VERBS[mode.verb].step ? mode.step : selected} pick=${pick} opened=${opened}
         toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} turn=${showTurn} showItems=${(under, status) => (at ? say("Items are shown as they are now: go back to now first.") : setItems({ under, status }))}
         preview=${mode && preview.answer?.possible && ["retry", "rewind"].includes(mode.verb) ? marks(preview.answer, tree) : null} label=${`Steps of ${run.id}${mode ? ", preview" : ""}`} /></section>

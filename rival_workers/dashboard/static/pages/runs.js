@@ -74,7 +74,7 @@ function At({ run }) {
     ${progress && progress.total > 0 && html`<${Fragment}><span class="nw">${count(progress.done)} of ${count(progress.total)}</span><span class="multi pg" role="progressbar" aria-label=${`Progress of ${run.id}`}
       aria-valuenow=${Math.round((100 * progress.done) / progress.total)} aria-valuemin="0" aria-valuemax="100"><i class="running" style=${{ "--p": `${(100 * progress.done) / progress.total}%` }}></i></span>
       ${progress.failed > 0 && html`<span class="bad nw">${count(progress.failed)} failed</span>`}<//>`}
-    <span class="cut i2" title=${at.text}>${failed && run.error ? html`<span class="bad">${run.error.type}:</span> ${run.error.message}` : at.text}</span></div>`;
+    <span class="cut i2" title=${at.text}>${failed && run.error ? html`<span class="bad">${run.error.type}:</span> ${run.error.message}` : at.text}${!failed && at.until && run.status === "suspended" ? `${at.text === "delay" ? "" : ","} until ${time(at.until)}` : ""}</span></div>`;
 }
 
 /** Took, against the usual: the tick is the median, a full bar is twice that. No bar where waiting is the point. */
@@ -161,6 +161,7 @@ function useRuns(asked, after) {
   const take = useAnswers([key]);
   // What the stream has said while an answer was on its way: the answer may be older.
   const heard = useRef({ rows: new Map(), newest: null });
+  const asking = useRef(null);
   const seen = (newest) => {
     const first = rows.current[0]?.id;
     const at = first === undefined ? newest.length : newest.indexOf(first);
@@ -169,7 +170,7 @@ function useRuns(asked, after) {
   };
   const read = (more) => {
     heard.current = { rows: new Map(), newest: null };
-    return take(get("runs", { ...asked, after, limit: 50, ...more }), (answer) => {
+    return asking.current = take(get("runs", { ...asked, after, limit: 50, ...more }), (answer) => {
       rows.current = answer.items.map((run) => ({ ...run, ...heard.current.rows.get(run.id) }));
       setNewer(answer.newer?.count ?? 0);
       if (heard.current.newest) seen(heard.current.newest);
@@ -178,7 +179,7 @@ function useRuns(asked, after) {
   };
   const load = () => read();
   // Events were missed: the same rows as they are now. Newer ones wait until the reader lets them in.
-  const again = () => read(after || asked.q || !rows.current?.length ? {} : { first: rows.current[0].id });
+  const again = (why) => (why?.fresh && !rows.current ? asking.current?.then(() => again()) : read(after || asked.q || !rows.current?.length ? {} : { first: rows.current[0].id }));
   useEffect(() => { rows.current = null; load(); }, [key]);
   const ids = (state.rows ?? []).map((run) => idInUrl(run.id)).join(",");
   useEffect(() => {

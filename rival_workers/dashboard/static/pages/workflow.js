@@ -4,6 +4,7 @@ import { get, idPath } from "../api.js";
 import { query, to } from "../router.js";
 import { footKeys } from "../frame.js";
 import { count, distance, duration, idFromUrl, moment, quoted } from "../format.js";
+import { parseJson } from "../exact.js";
 import { build } from "../run/model.js";
 import { Graph } from "../run/graph.js";
 import { StartForm } from "../form/start.js";
@@ -38,14 +39,14 @@ export default function Workflow({ name: coded }) {
   useEffect(() => { document.title = `${name} · Rival`; footKeys.value = [[["Ctrl", "Enter"], "start"]]; document.body.classList.add("app"); return () => document.body.classList.remove("app"); }, [name]);
   useEffect(() => { get(idPath`workflows/${name}/stats`).then((found) => setStats(withScale(found)), () => {}); }, [name]);
   const tree = useMemo(() => (value?.graph ? build(value.graph, [], {}) : []), [value]);
-  const prefill = useMemo(() => { const given = query.value.get("input"); try { return given === null ? undefined : JSON.parse(given); } catch { return undefined; } }, [query.value.get("input")]);
+  const prefill = useMemo(() => { const given = query.value.get("input"); try { return given === null ? undefined : parseJson(given); } catch { return undefined; } }, [query.value.get("input")]);
   if (problem) return html`<main id="main" tabindex="-1"><h1>${name}</h1><${Problem} problem=${problem} again=${again} /></main>`;
   if (!value) return html`<main id="main" tabindex="-1"><h1 class="vh">${name}</h1><${Loading} rows=${10} /></main>`;
   const day = stats?.runs?.last_24h;
   return html`<main id="main" tabindex="-1"><header class="rh"><div class="grow"><h1><span class="m">${name}</span></h1><p class="facts">${value.description && html`<span>${value.description.split("\n")[0]}</span>`}<span>version <b class="m">${value.current.slice(0, 6)}</b> since ${distance(value.registered_at).replace(" ago", "")}</span>
       ${day && html`<span>24 h: <b>${capped(day.runs)}</b> runs, <b class=${day.failed.count ? "bad" : ""}>${capped(day.failed)}</b> failed</span>`}${stats?.runs?.n > 0 && html`<span>p50 <b>${duration(stats.runs.p50)}</b>, p95 <b>${duration(stats.runs.p95)}</b></span>`}</p></div>
     <div class="bar"><a class="b acc only-s" href="#start-form">Start…</a><a class="b" href=${to.runs({ workflow: name })}>Its runs</a><${Button} onClick=${() => setText(true)}>Plan as text<//>${value.schedules.length > 0 && html`<${Menu} label="Schedules" end items=${value.schedules.map((one) => ({ text: one, href: "schedules" }))}>Schedules<//>`}</div></header>
-    <div class="two wfl"><section class="pane" aria-label="Plan"><div class="bar planh"><h2>Plan</h2><span class="i3 sm cut">${stats?.runs?.n ? html`usual times of the ${count(stats.runs.n)} newest runs: p50 <u class="tku"></u> within p5 to p95, and how often a step fails` : "no run has ended yet, so nothing is usual"}</span></div>
+    <div class="two wfl"><section class="pane" aria-label="Plan"><div class="bar planh"><h2>Plan</h2><span class="i3 sm cut">${stats?.runs?.n ? html`usual times of the ${stats.runs.n === 1 ? "newest run" : `${count(stats.runs.n)} newest runs`}: p50 <u class="tku"></u> within p5 to p95, and how often a step fails` : "no run has ended yet, so nothing is usual"}</span></div>
         <${Graph} items=${tree} run=${null} stats=${stats} selected=${selected} pick=${setSelected} opened=${opened} toggle=${(path, open) => setOpened((old) => new Map(old).set(path, open))} turn=${() => {}} showItems=${() => {}} preview=${null} label=${`Plan of ${name}`} />
         ${value.graph?.on_error && html`<ol class="seq graph plan"><li class="later"><div class="n"><${Sign} of="alert" /><span class="nm">on_error</span><${Tag}>when a run fails<//></div></li></ol>`}
         <div class="sp16"></div><${Versions} workflow=${value} /></section>

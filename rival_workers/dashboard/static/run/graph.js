@@ -101,12 +101,14 @@ function Time({ item, run, stats }) {
 function Heat({ item, stats }) {
   const usual = stats?.steps?.[item.node?.place];
   if (!usual?.n) return html`<span class="d"></span>`;
+  const fails = html`<span class=${`fr ${usual.failed >= 0.02 ? "bad" : ""}`} title="how often it fails">${percent(usual.failed ?? 0)}</span>`;
+  if (usual.p50 === null) return html`<span class="d"></span>${fails}`;
   const most = stats.most;
   const scale = (value) => (most > 0 ? 100 * Math.sqrt(value / most) : 0);
-  const low = scale(usual.p5 ?? usual.p50 * 0.7);
-  const high = scale(usual.p95 ?? usual.p50);
+  const low = scale(usual.p5);
+  const high = scale(usual.p95);
   return html`<span class="heat" role="img" aria-label=${`usually ${duration(usual.p50)}, up to ${duration(usual.p95)}`}><i style=${{ "--a": low, "--b": Math.max(2, high - low) }}></i><u style=${{ "--m": Math.min(98, scale(usual.p50)) }}></u></span>
-    <span class="d">${duration(usual.p50)}</span><span class=${`fr ${usual.failed >= 0.02 ? "bad" : ""}`} title="how often it fails">${percent(usual.failed ?? 0)}</span>`;
+    <span class="d">${duration(usual.p50)}</span>${fails}`;
 }
 
 /** At most one quiet tag: what is special about this box. */
@@ -161,7 +163,7 @@ function besideOf(item, run) {
 
 function heading(item) {
   const { node, row, type } = item;
-  if (type === "branch") return row?.taken ? html`<span>so <b class="m">${row.taken}</b></span>` : null;
+  if (type === "branch") return row?.taken ? html`<span>${row.taken === "then" ? "yes" : "no"}, so <b class="m">${row.taken}</b></span>` : null;
   if (type === "parallel") return html`<span class="cut">parallel${item.lanes.length > 3 ? `, ${item.lanes.length} lanes` : ""}</span>`;
   if (type === "workflow") return html`<span class="cut">workflow ${node.about.workflow}</span>`;
   if (type === "compensating") return html`<span class="cut">undoes what was done, last first</span>`;

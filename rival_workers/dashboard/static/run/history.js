@@ -1,7 +1,7 @@
 // The history of the run: every transition, newest first, page by page; an entry opens to its whole detail.
 import { html, useEffect, useState, Button, Loading, Problem, useAnswers } from "../ui.js";
 import { get, idPath } from "../api.js";
-import { moment, time } from "../format.js";
+import { executorName, moment, time } from "../format.js";
 import { Json } from "../json.js";
 import { setQuery } from "../router.js";
 
@@ -15,7 +15,7 @@ function Entry({ run, entry, pick }) {
     if (!whole) setWhole(await get(idPath`runs/${run.id}/history/${entry.id}`).catch((problem) => ({ detail: { problem: problem.title } })));
   };
   return html`<tr><td class="i3 m" title=${moment(entry.at)}>${time(entry.at, true)}</td><td class="m">${entry.step ? html`<button type="button" class="lk m" onClick=${() => pick(entry.step)}>${entry.step}</button>` : html`<span class="i3">run</span>`}</td>
-    <td>${entry.what.replaceAll("_", " ")}</td><td class="i2 m cut">${entry.by ?? ""}</td>
+    <td>${entry.what.replaceAll("_", " ")}</td><td class="i2 m" title=${entry.by ?? ""}>${executorName(entry.by)}</td>
     <td class="i2"><button type="button" class="lk q cut m" aria-expanded=${String(open)} onClick=${show}>${words(entry.detail) || (entry.left_out?.length ? entry.left_out.join(", ") : "–")}</button></td></tr>
     ${open && whole && html`<tr class="detail"><td colspan="5"><${Json} value=${whole.detail} /></td></tr>`}`;
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useState, Status, Button, Problem, LOOKS, WORDS, tick } from "../ui.js";
 import { get, idPath, may, me } from "../api.js";
 import { to } from "../router.js";
-import { between, count, distance, duration, moment, now, percent, quoted, time } from "../format.js";
+import { between, count, distance, duration, executorName, moment, now, percent, quoted, time } from "../format.js";
 import { Value } from "../json.js";
 import { Traceback } from "./traceback.js";
 import { isComposite, nameOf, spent } from "./model.js";
@@ -33,10 +33,12 @@ function Attempts({ attempts, step, options }) {
     <thead class="vh"><tr><th>No.</th><th>Outcome</th><th>Worker</th><th>Took</th><th>Why</th></tr></thead>
     <tbody>${attempts.map((one, at) => html`<tr key=${at} title=${one.task_id}><td class="i3">${one.attempt}</td>
       <td><${Status} is=${LOOKS[one.outcome] ? one.outcome : "failed"} word=${{ retried: "tried again" }[one.outcome] ?? WORDS[one.outcome] ?? one.outcome} /></td>
-      <td class="m i2" title=${one.executor ?? ""}>${one.worker ?? one.executor ?? ""}</td><td class="num">${duration(between(one.started_at, one.ended_at))}</td>
+      <td class="m i2" title=${one.executor ?? ""}>${one.worker ?? executorName(one.executor)}</td><td class="num">${duration(between(one.started_at, one.ended_at))}</td>
       <td class="i2" title=${one.error?.message}>${one.error ? `${one.error.type}: ${one.error.message}` : lostText(one)}</td></tr>`)}</tbody></table></div>`;
 }
 
+/** What such a row has as its item is the engine's own. */
+const EXTERNAL = new Set(["external"]);
 const lostText = (one) => (one.outcome === "handed_back" ? "handed back when its worker left" : ["lost", "taken_over"].includes(one.outcome) ? "its worker was lost; not counted" : "");
 
 function Waits({ step }) {
@@ -47,7 +49,7 @@ function Waits({ step }) {
   if (step.wait) lines.push(["Event", html`<a class="m" href=${to.events(step.wait.topic)}>${step.wait.topic}</a>${step.wait.key !== null && html` key <code>${step.wait.key}</code>`}${step.wait.filter && html` with <code>${JSON.stringify(step.wait.filter)}</code>`}`]);
   if (step.child) lines.push(["Child run", html`<a class="m" href=${to.run(step.child)}>${step.child}</a>`]);
   if (step.status === "waiting" && step.due_at) lines.push(["Until", `${time(step.due_at)}, ${distance(step.due_at)}`]);
-  if (step.timeout_at) lines.push(["Time limit", `${time(step.timeout_at)}, ${distance(step.timeout_at)}`]);
+  if (step.timeout_at && step.timeout_at !== step.due_at) lines.push(["Time limit", `${time(step.timeout_at)}, ${distance(step.timeout_at)}`]);
   if (step.heartbeat_at) lines.push(["Last heartbeat", `${distance(step.heartbeat_at)}`]);
   if (step.parked) lines.push(["Parked", step.parked]);
   if (step.progress !== null && step.progress !== undefined) lines.push(["Progress", html`<code>${typeof step.progress === "object" ? JSON.stringify(step.progress) : String(step.progress)}</code>`]);
@@ -64,7 +66,7 @@ export function LogLines({ items, steps }) {
 }
 
 function Usual({ usual, step }) {
-  if (!usual?.n) return null;
+  if (!usual?.n || usual.p50 === null) return null;
   const mine = spent(step, now());
   const bars = usual.recent ?? [];
   const most = Math.max(...bars, mine ?? 0, 0.001);
@@ -113,7 +115,7 @@ export function Inspector({ run, item, path, act, at, showLogs, items, setItems,
     ${item?.turns && html`<div class="sec bar"><span>${count(item.turns.done)} of ${count(item.turns.total)} ${item.type === "loop" ? "iterations" : "items"}</span><span class="grow"></span><${Button} onClick=${() => setItems({ under: path, status: null })}>Show them<//></div>`}
     ${value && html`<${Attempts} attempts=${value.attempts} step=${value.step} options=${value.options} />`}
     ${trace && html`<${Traceback} text=${trace} />`}
-    ${value?.item && html`<${Value} title="Item" of=${value.item} download=${payload(run.id, "item", path)} />`}
+    ${value?.item && !EXTERNAL.has(value.step.kind) && html`<${Value} title="Item" of=${value.item} download=${payload(run.id, "item", path)} />`}
     ${value?.input && html`<${Value} title="Input" of=${value.input} />`}
     ${value?.result && step.completed_at && (value.result.value !== null || step.status === "completed") && html`<${Value} title="Result" of=${value.result} download=${payload(run.id, "step-result", path)} reveal=${{ run: run.id, of: "step-result", step: path }} />`}
     ${value?.state && html`<${Value} title="State" of=${value.state} />`}

@@ -3,6 +3,7 @@ import { html, useMemo, useState, AsCommand, Button, Sign, Status, Problem, say,
 import { idPath, me, post } from "../api.js";
 import { to } from "../router.js";
 import { count, plural } from "../format.js";
+import { parseJson } from "../exact.js";
 import { flat, nameOf } from "./model.js";
 import { VERBS, marks } from "./verbs.js";
 
@@ -23,7 +24,7 @@ export function PreviewPanel({ run, mode, preview, items, leave, finished }) {
   const [text, setText] = useState("");
   const [failure, setFailure] = useState(null);
   const [busy, setBusy] = useState(false);
-  const parsed = useMemo(() => { try { return { value: JSON.parse(text) }; } catch { return text.trim() ? { bad: true } : { empty: true }; } }, [text]);
+  const parsed = useMemo(() => { try { return { value: parseJson(text) }; } catch { return text.trim() ? { bad: true } : { empty: true }; } }, [text]);
   const lists = marks(answer, items);
   const again = [...lists.again];
   const gone = [...lists.gone];

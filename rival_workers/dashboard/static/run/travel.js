@@ -15,17 +15,25 @@ export function entries(changes) {
   return [...found.values()].sort((one, other) => one.hid - other.hid);
 }
 
-export default function Travel({ run, at, moves, mark }) {
+/** Of a run with more steps than this, moments are read when the reader wants to travel: the answer has megabytes. */
+const LARGE = 2000;
+const stepsOf = (folded) => Object.values(folded ?? {}).flatMap(Object.values).reduce((sum, one) => sum + one, 0);
+
+export default function Travel({ run, at, moves, mark, folded }) {
   const [changes, setChanges] = useState(null);
   const [drag, setDrag] = useState(null);
   const timer = useRef(0);
-  const wanted = useRef(Boolean(at));
   const take = useAnswers([run.id]);
-  const load = () => { wanted.current = true; take(changesOf(run.id, mark), setChanges); };
-  useEffect(() => { const late = setTimeout(load, run.completed_at ? 300 : 1500); return () => clearTimeout(late); }, [run.id]);
+  const large = stepsOf(folded) > LARGE;
+  const load = (then) => take(changesOf(run.id, mark), (found) => { setChanges(found); then?.(entries(found)); });
   useEffect(() => {
-    if (!changes || at) return undefined;
-    const late = setTimeout(load, 2500);
+    if (!at && large) return undefined;
+    const late = setTimeout(load, run.completed_at || at ? 300 : 1500);
+    return () => clearTimeout(late);
+  }, [run.id]);
+  useEffect(() => {
+    if (!changes || at || large) return undefined;
+    const late = setTimeout(load, run.completed_at ? 300 : 2500);
     return () => clearTimeout(late);
   }, [moves, mark]);
   const all = useMemo(() => (changes ? entries(changes) : []), [changes]);
@@ -39,14 +47,18 @@ export default function Travel({ run, at, moves, mark }) {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => { setDrag(null); setQuery({ at: to >= last ? null : all[to].hid, do: null }); }, 90);
   };
-  useKeys({ "[": [() => (all.length ? pick(index - 1) : load()), "a moment back"], "]": [() => all.length && pick(index + 1), "a moment on"] });
+  const back = () => (all.length ? pick(index - 1) : load((found) => found.length > 1 && setQuery({ at: found.at(-2).hid, do: null })));
+  useKeys({ "[": [back, "a moment back"], "]": [() => all.length && pick(index + 1), "a moment on"] });
   const when = shown ? time(new Date(changes.start + shown.ms).toISOString()) : "";
   const end = index >= last;
   const text = all.length ? `${when}${end ? (run.completed_at ? ", the end" : ", now") : ""}` : "";
-  const ticks = all.filter((one) => one.tone);
-  const step = Math.ceil(ticks.length / 24);
-  return html`<div class="travel" role="group" aria-label="Time travel"><${Button} kind="no" sign="right flip" label="A moment back" onClick=${() => (all.length ? pick(index - 1) : load())} />
+  const ticks = useMemo(() => {
+    const found = all.flatMap((one, nth) => (one.tone ? [{ ...one, nth }] : []));
+    const step = Math.ceil(found.length / 24);
+    return found.filter((_, nth) => nth % step === 0);
+  }, [all]);
+  return html`<div class="travel" role="group" aria-label="Time travel" onPointerEnter=${() => load()}><${Button} kind="no" sign="right flip" label="A moment back" onClick=${back} />
     <span class="tr"><input type="range" min="0" max=${last} value=${index} aria-label="Moment" aria-valuetext=${text || "now"} disabled=${!all.length} onInput=${(event) => pick(Number(event.target.value))} />
-      ${ticks.filter((_, nth) => nth % step === 0).map((one) => html`<i key=${one.hid} class=${one.tone} style=${{ "--p": last ? (100 * all.indexOf(one)) / last : 0 }}></i>`)}</span>
+      ${ticks.map((one) => html`<i key=${one.hid} class=${one.tone} style=${{ "--p": last ? (100 * one.nth) / last : 0 }}></i>`)}</span>
     <${Button} kind="no" sign="right" label="A moment on" onClick=${() => all.length && pick(index + 1)} /><span class="at" title=${shown ? moment(changes.start + shown.ms) : ""}>${text}</span></div>`;
 }

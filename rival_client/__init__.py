@@ -40,26 +40,19 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from rival_client.model.breakers import BreakerRecord
-    from rival_client.model.idempotency import IdempotencyRecord
+    from rival_client.model.idempotency_records import IdempotencyRecord
     from rival_client.model.matchers import at_path, every, in_workflow, labelled, named, of_kind, tagged
     from rival_client.model.policy_explanation import ExplainedField, PolicyExplanation
     from rival_client.model.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
-    from rival_client.model.rebuild import RebuiltRun, RebuiltStep, rebuild
-    from rival_client.model.records import (
-        Attempt,
-        HistoryEntry,
-        LastError,
-        LogEntry,
-        Reopened,
-        Run,
-        RunResult,
-        RunState,
-        Step,
-        WorkflowInfo,
-    )
-    from rival_client.model.run_policies import FleetRule
+    from rival_client.model.rebuild import rebuild
+    from rival_client.model.rebuilt_records import RebuiltRun, RebuiltStep
+    from rival_client.model.records import Reopened, Run, RunResult, RunState
+    from rival_client.model.rulebook import FleetRule
+    from rival_client.model.run_entries import HistoryEntry, LogEntry
     from rival_client.model.statuses import RunStatus, StepStatus
+    from rival_client.model.step_records import Attempt, LastError, Step
     from rival_client.model.why_records import Reason, Why
+    from rival_client.model.workflow_info import WorkflowInfo
     from rival_client.settings import Settings
     from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
     from rival_client.sql.events import EventRecord, Sent, TopicCount
@@ -197,7 +190,7 @@ if not TYPE_CHECKING:
                 "WaitTimeout",
             ],
             "rival_client.model.breakers": ["BreakerRecord"],
-            "rival_client.model.idempotency": ["IdempotencyRecord"],
+            "rival_client.model.idempotency_records": ["IdempotencyRecord"],
             "rival_client.model.matchers": [
                 "at_path",
                 "every",
@@ -209,22 +202,15 @@ if not TYPE_CHECKING:
             ],
             "rival_client.model.policy_explanation": ["ExplainedField", "PolicyExplanation"],
             "rival_client.model.presets": ["PolicyRules", "fast_fail", "io_policy", "llm_policy", "merge_policies"],
-            "rival_client.model.rebuild": ["RebuiltRun", "RebuiltStep", "rebuild"],
-            "rival_client.model.records": [
-                "Attempt",
-                "HistoryEntry",
-                "LastError",
-                "LogEntry",
-                "Reopened",
-                "Run",
-                "RunResult",
-                "RunState",
-                "Step",
-                "WorkflowInfo",
-            ],
-            "rival_client.model.run_policies": ["FleetRule"],
+            "rival_client.model.rebuild": ["rebuild"],
+            "rival_client.model.rebuilt_records": ["RebuiltRun", "RebuiltStep"],
+            "rival_client.model.records": ["Reopened", "Run", "RunResult", "RunState"],
+            "rival_client.model.rulebook": ["FleetRule"],
+            "rival_client.model.run_entries": ["HistoryEntry", "LogEntry"],
             "rival_client.model.statuses": ["RunStatus", "StepStatus"],
+            "rival_client.model.step_records": ["Attempt", "LastError", "Step"],
             "rival_client.model.why_records": ["Reason", "Why"],
+            "rival_client.model.workflow_info": ["WorkflowInfo"],
             "rival_client.settings": ["Settings"],
             "rival_client.sql.dead_letters": ["DeadLetter", "DeadLetterFilter"],
             "rival_client.sql.events": ["EventRecord", "Sent", "TopicCount"],

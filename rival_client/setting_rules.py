@@ -11,7 +11,9 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from rival_client.errors import ConfigurationError, InvalidSetting
-from rival_client.model.arguments import MAX_INT, MAX_NAME, MAX_SECONDS, MAX_TEXT, is_unicode, shown
+from rival_client.model.amounts import MAX_INT, MAX_SECONDS
+from rival_client.model.argument_errors import MAX_TEXT, shown
+from rival_client.model.arguments import MAX_NAME, is_unicode
 from rival_client.model.masking import masked
 from rival_client.model.queues import is_queue, split_queues
 

@@ -26,11 +26,12 @@ from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIM
 from rival_client.db import caller_tx
 from rival_client.errors import WaitTimeout
 from rival_client.forks import call_after_fork
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model.arguments import HasName
-from rival_client.model.inputs import batched, named_run, run_ids_for
 from rival_client.model.records import RunResult
-from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.run_ids import batched, named_run, run_ids_for
+from rival_client.model.run_options import RunOptions
+from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
@@ -155,7 +156,7 @@ class AsyncRival(
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
         workflow, run_id = named_run(workflow, run_id)
-        timeout = arguments.timeout(timeout)
+        timeout = amounts.timeout(timeout)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
         name, status = await self._call(self._rival._status, workflow, run_id)
         if status in RUN_TERMINAL:

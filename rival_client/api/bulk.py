@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rival_client.errors import ConfigurationError, DatabaseError, InvalidArgument, NotPossible, RivalError
-from rival_client.model import arguments, statuses
+from rival_client.model import amounts, arguments, statuses
 from rival_client.model.records import Reopened, Run
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.sql.run_reads import read_run
@@ -95,7 +95,7 @@ class BulkRunner:
 
     def select(self, chosen: RunFilter | Sequence[str], limit: int) -> tuple[Iterable[Run], bool]:
         """The runs, and whether the filter selects more than `limit`."""
-        limit = arguments.limit(limit)
+        limit = amounts.limit(limit)
         if not isinstance(chosen, RunFilter):
             run_ids = arguments.ids("runs", chosen, arguments.id_looked_for)
             return [self._read(run_id) for run_id in run_ids], False

@@ -24,11 +24,13 @@ from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIM
 from rival_client.db import caller_tx
 from rival_client.db.statement_runs import on_sqlalchemy, run_statements
 from rival_client.errors import DatabaseError, InvalidArgument, RivalError, RunNotEnded, RunNotFound, WaitTimeout
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model.arguments import HasName
-from rival_client.model.inputs import InputValidator, batched, given_or_new_id, named_run, run_ids_for
+from rival_client.model.inputs import InputValidator
 from rival_client.model.records import RunResult
-from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.run_ids import batched, given_or_new_id, named_run, run_ids_for
+from rival_client.model.run_options import RunOptions
+from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.model.timers import NEAR, is_near
 from rival_client.sql import run_inserts, run_reads
@@ -226,7 +228,7 @@ class Rival(
         `wait(workflow, run_id)` also checks that it is a run of this workflow.
         """
         workflow, run_id = named_run(workflow, run_id)
-        timeout = arguments.timeout(timeout)
+        timeout = amounts.timeout(timeout)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
         with self._run_ends.listen(run_id) as listener:
             name, found = self._first_look(workflow, run_id)

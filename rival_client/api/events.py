@@ -12,7 +12,7 @@ from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.broker.message import EventMessage
 from rival_client.db import caller_tx
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.sql.events import (
     INSERT_EVENT,
     Delivery,
@@ -74,19 +74,19 @@ class EventOperations(ClientBase):
 
     def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
         """The newest events first."""
-        topic, limit = arguments.optional(arguments.name, "topic", topic), arguments.limit(limit)
+        topic, limit = arguments.optional(arguments.name, "topic", topic), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return list_events(connection, topic, limit)
 
     def waits(self, topic: str, limit: int = 50) -> list[WaitRecord]:
         """The steps that wait for an event of this topic."""
-        topic, limit = arguments.name("topic", topic), arguments.limit(limit)
+        topic, limit = arguments.name("topic", topic), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return list_waits(connection, topic, limit)
 
     def deliveries(self, event_id: str, limit: int = 50) -> list[DeliveryRecord]:
         """The steps that have received an event."""
-        event_id, limit = arguments.text("event_id", event_id), arguments.limit(limit)
+        event_id, limit = arguments.text("event_id", event_id), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return list_deliveries(connection, event_id, limit)
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 from rival_client.errors import RivalError
 from rival_client.model import arguments
-from rival_client.model.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
-from rival_client.model.start_options import RunOptions
+from rival_client.model.records import Run, RunResult, RunState
+from rival_client.model.run_entries import HistoryEntry, LogEntry
+from rival_client.model.run_options import RunOptions
+from rival_client.model.workflow_info import WorkflowInfo
 
 if TYPE_CHECKING:
     from rival_client.api.async_client import AsyncRival

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, t
 from rival_client.db.failure_tables import dead_letters
 from rival_client.db.run_tables import runs
 from rival_client.db.types import now
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model import history_entries as entries
 from rival_client.sql.history import HistoryWriter, record
 
@@ -54,8 +54,8 @@ class DeadLetterFilter:
             run_id=None if self.run_id is None else arguments.run_id(self.run_id),
             step=None if self.step is None else arguments.step(self.step),
             error=arguments.optional(arguments.text, "error", self.error),
-            since=arguments.optional(arguments.moment, "since", self.since),
-            until=arguments.optional(arguments.moment, "until", self.until),
+            since=arguments.optional(amounts.moment, "since", self.since),
+            until=arguments.optional(amounts.moment, "until", self.until),
         )
 
 

@@ -16,7 +16,7 @@ from rival_client.db.event_tables import events, waits
 from rival_client.db.prepared import Statement
 from rival_client.db.types import after, now
 from rival_client.errors import InvalidArgument, TopicFull
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model.payload import Json, dump
 from rival_client.model.timers import first_rings
 from rival_client.model.topics import topic_of
@@ -139,7 +139,7 @@ def made_event(
         key=None if key is None else arguments.key(key),
         run_id=None if run_id is None else arguments.run_id(run_id),
         delivery=arguments.choice("delivery", delivery, get_args(Delivery)),
-        expires=settings.event_retention if expires is None else arguments.seconds("expires", expires),
+        expires=settings.event_retention if expires is None else amounts.seconds("expires", expires),
         bound=settings.max_events_per_topic,
     )
 

@@ -30,7 +30,8 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, clock, now
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.queues import HIGH, USUAL_ROUTE, Route
+from rival_client.model.priorities import HIGH
+from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.sql.history import record
 from rival_client.sql.recovery import chosen

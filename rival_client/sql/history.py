@@ -30,7 +30,7 @@ from rival_client.db.run_tables import steps
 from rival_client.db.types import now
 from rival_client.model.history_entries import COMPLETED, REOPENINGS, REQUESTED, RUN_ENTRIES, SKIPPED, STEP_ENTRIES
 from rival_client.model.payload import Json, serialise
-from rival_client.model.records import HistoryEntry
+from rival_client.model.run_entries import HistoryEntry
 
 
 class HistoryWriter:

@@ -19,10 +19,10 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, clock, now
 from rival_client.errors import NotPossible
 from rival_client.model import history_entries as entries
-from rival_client.model.idempotency import IdempotencyRecord, KeyName, KeyStatus
+from rival_client.model.idempotency_records import IdempotencyRecord, KeyName, KeyStatus
 from rival_client.model.payload import Json
 from rival_client.model.statuses import STEP_OPEN
-from rival_client.model.why_records import KeyFacts
+from rival_client.model.why_facts import KeyFacts
 from rival_client.sql.gates import Grant, grant_keyed
 from rival_client.sql.history import record
 from rival_client.sql.recovery import chosen

@@ -18,7 +18,7 @@ from sqlalchemy import column as plain_column
 
 from rival_client.db.log_tables import history, logs
 from rival_client.db.run_tables import runs, steps
-from rival_client.model.records import HistoryEntry, LogEntry
+from rival_client.model.run_entries import HistoryEntry, LogEntry
 from rival_client.sql.history import as_entry, entry_columns, without_values
 from rival_client.sql.run_search import RunFilter, newest_runs, window_start
 

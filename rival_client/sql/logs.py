@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, or_, select
 
 from rival_client.db.log_tables import logs
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_client.sql.run_reads import read_run
 
 LEVELS = ("debug", "info", "warning", "error")

@@ -13,9 +13,10 @@ from rival_client.db.run_tables import attempts, runs, steps
 from rival_client.errors import RunNotEnded, RunNotFound
 from rival_client.model import payload, statuses
 from rival_client.model.kinds import RESULT_KINDS
-from rival_client.model.queues import given_priority, priority_name
-from rival_client.model.records import Attempt, LastError, Run, RunResult, RunState, Step
+from rival_client.model.priorities import given_priority, priority_name
+from rival_client.model.records import Run, RunResult, RunState
 from rival_client.model.statuses import RUN_TERMINAL
+from rival_client.model.step_records import Attempt, LastError, Step
 from rival_client.sql.folded_steps import Overview
 
 READ_STATUS = Statement.of("rival_read_status", "SELECT workflow, status FROM rival_runs WHERE id = %(id)s")

@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, tu
 
 from rival_client.db.run_tables import in_status, labels, runs
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments, statuses
+from rival_client.model import amounts, argument_errors, arguments, statuses
 from rival_client.model.json_match import holds
 from rival_client.model.labels import labels as checked_labels
 from rival_client.model.records import Run
@@ -78,10 +78,10 @@ def _parent(argument: str, value: object) -> str:
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "workflow": arguments.name,
     "status": _statuses,
-    "since": arguments.moment,
-    "until": arguments.moment,
-    "ended_since": arguments.moment,
-    "ended_until": arguments.moment,
+    "since": amounts.moment,
+    "until": amounts.moment,
+    "ended_since": amounts.moment,
+    "ended_until": amounts.moment,
     "input": arguments.fields,
     "result": arguments.fields,
     "error": _part_of_error,
@@ -114,9 +114,11 @@ class Cursor:
     def read(cls, text: str) -> Self:
         try:
             created_at, run_id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            return cls(arguments.moment("after", dt.datetime.fromisoformat(created_at)), arguments.run_id(run_id))
+            return cls(amounts.moment("after", dt.datetime.fromisoformat(created_at)), arguments.run_id(run_id))
         except (ValueError, TypeError, RecursionError, binascii.Error):
-            raise arguments.invalid("after", text, "a cursor: give the `next` of the page before, as it was") from None
+            raise argument_errors.invalid(
+                "after", text, "a cursor: give the `next` of the page before, as it was"
+            ) from None
 
     def __str__(self) -> str:
         text = json.dumps([self.created_at.astimezone(dt.UTC).isoformat(), self.run_id], separators=(",", ":"))

@@ -13,8 +13,9 @@ from rival_client.db.fleet_tables import PAUSED_UNTIL, schedules
 from rival_client.db.run_tables import workflows
 from rival_client.db.types import now
 from rival_client.errors import RivalError
-from rival_client.model.cron import CatchUp, Planned, Rule
+from rival_client.model.cron import Rule
 from rival_client.model.payload import load
+from rival_client.model.planned_schedules import CatchUp, Planned
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rival_client.model.history_entries import CANCELLED, POSTPONED
 from rival_client.model.kinds import CHILD, CHILD_RESULT
 from rival_client.model.records import Run
 from rival_client.model.statuses import WAITING_RETRY
-from rival_client.model.why_records import OpenStepFacts, RunFacts
+from rival_client.model.why_facts import OpenStepFacts, RunFacts
 from rival_client.sql.executors import ExecutorRecord, list_executors
 from rival_client.sql.fleet_reads import waiting_for_worker
 from rival_client.sql.history import read_newest

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rival_client.model.idempotency import IdempotencyRecord
+from rival_client.model.idempotency_records import IdempotencyRecord
 from rival_client.model.statuses import COMPLETED
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.output import console, json_option, print_json, table, time_text

@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from rival_client.api.client import Rival
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_client.sql.logs import LEVELS
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival

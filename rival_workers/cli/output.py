@@ -15,7 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rival_client.model import statuses
-from rival_client.model.records import Run, RunState, Step, WorkflowInfo
+from rival_client.model.records import Run, RunState
+from rival_client.model.step_records import Step
+from rival_client.model.workflow_info import WorkflowInfo
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

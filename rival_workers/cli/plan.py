@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from rival_client.errors import UnknownWorkflow
-from rival_client.model.records import WorkflowInfo
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival, resolved
 from rival_workers.cli.load_check import workflow_plans

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rival_client.model.policy_explanation import ExplainedField
-from rival_client.model.run_policies import FleetRule
+from rival_client.model.rulebook import FleetRule
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import moment

@@ -9,9 +9,10 @@ import click
 
 from rival_client.broker.wait_schedule import DEFAULT_TIMEOUT
 from rival_client.model import statuses
-from rival_client.model.records import Run, RunResult, WorkflowInfo
-from rival_client.model.start_options import RunOptions
+from rival_client.model.records import Run, RunResult
+from rival_client.model.run_options import RunOptions
 from rival_client.model.statuses import RUN_ACTIVE
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.run_search import RunFilter
 from rival_workers.cli import show as showing
 from rival_workers.cli.completion import complete_runs, complete_workflows

@@ -15,7 +15,10 @@ from rival_client.errors import UnknownWorkflow
 from rival_client.model import statuses
 from rival_client.model.kinds import FLOW, FOR_EACH, waits_for
 from rival_client.model.rebuild import status_changes
-from rival_client.model.records import Attempt, HistoryEntry, LogEntry, RunState, Step, WorkflowInfo
+from rival_client.model.records import RunState
+from rival_client.model.run_entries import HistoryEntry, LogEntry
+from rival_client.model.step_records import Attempt, Step
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_workers.cli.output import (
     error_text,
     labels_text,

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from rival_client.api.client import Rival
 from rival_client.model import statuses
-from rival_client.model.records import HistoryEntry, RunState
+from rival_client.model.records import RunState
+from rival_client.model.run_entries import HistoryEntry
 from rival_workers.cli import show as showing
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from rival_client.model.queues import LEVELS
-from rival_client.model.start_options import ON_CONFLICT
+from rival_client.model.priorities import LEVELS
+from rival_client.model.run_options import ON_CONFLICT
 from rival_workers.cli.inputs import deadline, labels, moment, policies
 
 _NAMES = (

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rival_client.errors import RivalError
 from rival_client.model.rebuild import status_changes
-from rival_client.model.records import HistoryEntry
+from rival_client.model.run_entries import HistoryEntry
 from rival_client.sql import live_reads
 from rival_client.sql.history import ITEM_COUNT
 from rival_client.sql.run_rows import rows_by_id

@@ -8,9 +8,9 @@ from typing import Any, Self, Unpack
 
 from pydantic import BaseModel
 
-from rival_client.model.cron import CatchUp
 from rival_client.model.limits import Limit
-from rival_client.model.queues import Priority
+from rival_client.model.planned_schedules import CatchUp
+from rival_client.model.priorities import Priority
 from rival_workers.definition import composites
 from rival_workers.definition.composites import Function, Steps
 from rival_workers.definition.define import define_workflow

@@ -12,9 +12,10 @@ from pydantic import BaseModel, TypeAdapter
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
-from rival_client.model.limit_options import read_run_limits
+from rival_client.model.given_limits import read_run_limits
 from rival_client.model.policy_options import seconds
-from rival_client.model.queues import LEVELS, QUEUE_EXPECTED, is_queue
+from rival_client.model.priorities import LEVELS
+from rival_client.model.queues import QUEUE_EXPECTED, is_queue
 from rival_workers.definition.function_calls import Resolve
 from rival_workers.definition.hooks import read_hooks
 from rival_workers.definition.inject import HANDLER_NAMES

@@ -9,8 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import ValidationError
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
-from rival_client.model.limit_options import LIMITS, functions_of
+from rival_client.model import amounts, arguments
+from rival_client.model.given_limits import functions_of
+from rival_client.model.limit_options import LIMITS
 from rival_client.model.matchers import Node
 from rival_client.model.policy_rules import overridden
 from rival_workers.definition.function_calls import Call
@@ -168,7 +169,7 @@ class LeafBuilder(Collector):
         checks: list[tuple[Callable[[str, object], Any], str, Any]] = [
             (arguments.name, "topic", spec.topic),
             (arguments.fields, "where", spec.where),
-            (arguments.seconds, "timeout", spec.timeout),
+            (amounts.seconds, "timeout", spec.timeout),
         ]
         if not callable(spec.key):
             checks.append((arguments.name, "key", spec.key))

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from rival_client.model.matchers import Node
-from rival_client.model.policy_options import checked_options, conflicts
+from rival_client.model.option_conflicts import conflicts
+from rival_client.model.policy_options import checked_options
 from rival_client.model.policy_rules import Layer, Rule, own_layer, resolve
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.composites import CompositeSpec

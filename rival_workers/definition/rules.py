@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model.matchers import Matcher, Node, read_matcher
+from rival_client.model.option_fields import can_have
 from rival_client.model.policy_options import RULE_OPTIONS, checked_options
 from rival_client.model.policy_rules import Rule
-from rival_client.model.step_config import can_have
 from rival_workers.definition.hooks import OF_ATTEMPTS, read_hooks
 from rival_workers.definition.options import PolicyOptions
 

@@ -10,9 +10,10 @@ from typing import Any, Generic, Never, Unpack, overload
 from typing_extensions import ParamSpec, TypeVar
 
 from rival_client.model.arguments import MAX_NAME
+from rival_client.model.option_fields import FIELDS, fields_of
 from rival_client.model.policy_options import RULE_OPTIONS
 from rival_client.model.policy_rules import overridden
-from rival_client.model.step_config import FIELDS, Target, fields_of
+from rival_client.model.step_config import Target
 from rival_workers.definition.inject import Injection, injection, refuse_generator
 from rival_workers.definition.options import StepOptions
 from rival_workers.definition.returns import written_function

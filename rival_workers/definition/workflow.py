@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rival_client.model.cron import Planned
 from rival_client.model.limits import Limit
-from rival_client.model.queues import Priority
+from rival_client.model.planned_schedules import Planned
+from rival_client.model.priorities import Priority
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.inject import Injection, injection
 from rival_workers.definition.returns import Returns, problems_of

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rival_client.model.idempotency import KeyName
+from rival_client.model.idempotency_records import KeyName
 from rival_client.model.kinds import STEP
 from rival_client.model.payload import Json
 from rival_client.model.queues import USUAL_ROUTE, Route

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from rival_client.api.async_client import AsyncRival
 from rival_client.broker.message import AnyMessage, EventMessage
 from rival_client.model.policy_options import seconds as in_seconds
-from rival_client.model.start_options import RunOptions
+from rival_client.model.run_options import RunOptions
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import Loaded, References, register_paths
 from rival_workers.definition.flows import Flow

@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 from rival_client import Rival
 from rival_client.db.database import Database
 from rival_client.db.prepared import Statement
-from rival_client.model.idempotency import KeyName
-from rival_client.model.records import LogEntry
+from rival_client.model.idempotency_records import KeyName
+from rival_client.model.run_entries import LogEntry
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.sql import fleet_reads, live_reads, run_counts, run_rows, step_pages, workflow_reads
 from rival_client.sql.events import INSERT_EVENT, list_events

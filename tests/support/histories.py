@@ -12,7 +12,8 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, se
 from rival_client.db.database import Database
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import runs, steps
-from rival_client.model.rebuild import RebuiltRun, rebuild
+from rival_client.model.rebuild import rebuild
+from rival_client.model.rebuilt_records import RebuiltRun
 from rival_client.sql.history import as_entry, whole_entries
 
 RUN_FIELDS = ("status", "result", "error", "failed_step")

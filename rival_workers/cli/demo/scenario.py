@@ -17,7 +17,8 @@ from rival_client.errors import RivalError
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import HANDLER
-from rival_client.model.records import RunState, Step
+from rival_client.model.records import RunState
+from rival_client.model.step_records import Step
 from rival_workers.runtime.host import host_name
 from rival_workers.store import Store
 

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from rival_client.model import statuses
 from rival_client.model.kinds import HANDLER, INTERNAL
-from rival_client.model.records import RunState, Step
+from rival_client.model.records import RunState
+from rival_client.model.step_records import Step
 from rival_workers.cli.demo.scenario import DemoRun, View
 from rival_workers.cli.output import status_text, table
 from rival_workers.cli.show import status_of

@@ -10,7 +10,8 @@ from pydantic import Field
 from rival_client.db.locks import newest_entry
 from rival_client.model.history_entries import REQUESTED
 from rival_client.model.kinds import BRANCH
-from rival_client.model.records import HistoryEntry, RunState
+from rival_client.model.records import RunState
+from rival_client.model.run_entries import HistoryEntry
 from rival_client.sql import run_reads
 from rival_client.sql.executors import workers_of
 from rival_client.sql.history import read_entry, read_history, read_newest

@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import Field
 
 from rival_client.model.kinds import FLOW, FOR_EACH, ITEM, LOOP
-from rival_client.model.records import Run, Step
+from rival_client.model.records import Run
 from rival_client.model.statuses import StepStatus
+from rival_client.model.step_records import Step
 from rival_client.sql import step_pages
 from rival_client.sql.executors import workers_of
 from rival_client.sql.logs import read_last_logs

@@ -11,7 +11,7 @@ from pydantic import Field
 from rival_client.api.client import start_of
 from rival_client.db import caller_tx
 from rival_client.errors import InvalidInput, InvalidPayload
-from rival_client.model.inputs import given_or_new_id
+from rival_client.model.run_ids import given_or_new_id
 from rival_client.model.start_options import StartOptions
 from rival_client.model.statuses import RUNNING
 from rival_client.sql.history import record_requests

@@ -13,8 +13,9 @@ from pydantic import Field
 
 from rival_client.model.history_entries import FANNED_OUT, REOPENINGS
 from rival_client.model.kinds import FLOW, ITEM, STEP
-from rival_client.model.rebuild import RebuiltStep, rebuild
-from rival_client.model.records import HistoryEntry
+from rival_client.model.rebuild import rebuild
+from rival_client.model.rebuilt_records import RebuiltStep
+from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.statuses import COMPLETED, FAILED
 from rival_client.sql.history import ITEM_COUNT, read_changes, read_history
 from rival_client.sql.run_reads import read_run_head

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.model import arguments
+from rival_client.model import amounts, argument_errors, arguments
 from rival_client.sql.audit import write_audit
 from rival_client.sql.events import EventRecord, TopicCount, count_by_topic, find_event, list_events
 from rival_client.sql.run_counts import Count
@@ -88,9 +88,9 @@ def _behind(cursor: str | None) -> tuple[dt.datetime, str] | None:
         return None
     try:
         at, event_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        return arguments.moment("after", dt.datetime.fromisoformat(at)), arguments.text("after", event_id)
+        return amounts.moment("after", dt.datetime.fromisoformat(at)), arguments.text("after", event_id)
     except (ValueError, TypeError, RecursionError):
-        raise arguments.invalid("after", cursor, "a cursor: give the `next` of the page before") from None
+        raise argument_errors.invalid("after", cursor, "a cursor: give the `next` of the page before") from None
 
 
 def event_view(event: EventRecord, veil: Veil) -> dict[str, Any]:

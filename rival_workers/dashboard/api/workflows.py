@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rival_client.errors import UnknownWorkflow
-from rival_client.model.records import WorkflowInfo
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.executors import ExecutorRecord, list_executors
 from rival_client.sql.run_counts import Count
 from rival_client.sql.schedules import list_schedules

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rival_client.model.run_policies import Rulebook
+from rival_client.model.rulebook import Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.decisions import End, Failure, FallBack

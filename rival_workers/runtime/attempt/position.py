@@ -12,7 +12,7 @@ from rival_client.broker.message import StepMessage
 from rival_client.model import statuses
 from rival_client.model.kinds import STEP
 from rival_client.model.queues import USUAL_ROUTE, Route, ServedQueues
-from rival_client.model.run_policies import NO_RULES, Rulebook
+from rival_client.model.rulebook import NO_RULES, Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter

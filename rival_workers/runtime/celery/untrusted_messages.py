@@ -24,7 +24,8 @@ from rival_client.broker.message import (
     celery_body,
     celery_headers,
 )
-from rival_client.model.queues import LEVELS, Route, is_queue
+from rival_client.model.priorities import LEVELS
+from rival_client.model.queues import Route, is_queue
 from rival_workers.runtime.attempt.telemetry import counters
 
 log = logging.getLogger("rival.celery")

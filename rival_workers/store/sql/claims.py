@@ -20,7 +20,7 @@ from rival_client.model.kinds import WAIT
 from rival_client.model.limits import Limit
 from rival_client.model.payload import Json
 from rival_client.model.queues import Route
-from rival_client.model.records import Step
+from rival_client.model.step_records import Step
 from rival_client.model.timers import EARLY
 from rival_client.sql import run_reads
 from rival_client.sql.gates import unqueue

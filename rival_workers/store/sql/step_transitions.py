@@ -20,7 +20,7 @@ from rival_client.model import statuses
 from rival_client.model.kinds import FLOW
 from rival_client.model.limits import Limit
 from rival_client.model.payload import NULL
-from rival_client.model.queues import given_priority
+from rival_client.model.priorities import given_priority
 from rival_client.model.timers import look_at
 from rival_client.sql.gates import Grant, withdraw
 from rival_client.sql.history import HistoryWriter, record

@@ -20,7 +20,7 @@ from rival_client.db.fleet_tables import executors
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import attempts, orphans, runs, steps
 from rival_client.db.types import now
-from rival_client.model.records import HistoryEntry
+from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.sql.history import as_entry, whole_entries
 from tests.chaos.storm.cases import CASES, CHILDREN, Expected, undone_steps

@@ -35,7 +35,8 @@ from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
-from rival_client.sql.shared_starts import gather_run, holder_of, skip_start
+from rival_client.sql.gathered_starts import gather_run
+from rival_client.sql.shared_starts import holder_of, skip_start
 
 
 class AsyncRival(

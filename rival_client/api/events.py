@@ -13,19 +13,9 @@ from rival_client.api.base import ClientBase
 from rival_client.broker.message import EventMessage
 from rival_client.db import caller_tx
 from rival_client.model import amounts, arguments
-from rival_client.sql.events import (
-    INSERT_EVENT,
-    Delivery,
-    Event,
-    EventRecord,
-    Sent,
-    TopicCount,
-    count_by_topic,
-    insert_event,
-    list_events,
-    made_event,
-    sent_unless_full,
-)
+from rival_client.sql.event_inserts import INSERT_EVENT, insert_event, sent_unless_full
+from rival_client.sql.event_reads import EventRecord, TopicCount, count_by_topic, list_events
+from rival_client.sql.events import Delivery, Event, Sent, made_event
 from rival_client.sql.waits import DeliveryRecord, WaitRecord, list_deliveries, list_waits
 
 

@@ -14,10 +14,11 @@ from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, BulkRunne
 from rival_client.broker.message import StepMessage
 from rival_client.model import amounts, arguments
 from rival_client.model.records import Reopened
+from rival_client.model.recovery import Recovery
 from rival_client.sql import orphans, runs
-from rival_client.sql.recovery import Recovery, recover
-from rival_client.sql.run_search import RunFilter
-from rival_client.sql.wake import wake_parent
+from rival_client.sql.checkpoint_ends import wake_parent
+from rival_client.sql.recovery import recover
+from rival_client.sql.run_filter import RunFilter
 
 if TYPE_CHECKING:
     from rival_workers.operations import Operator

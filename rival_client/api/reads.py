@@ -14,14 +14,15 @@ from rival_client.model import amounts, arguments
 from rival_client.model.explain import explain
 from rival_client.model.records import Run, RunResult, RunState
 from rival_client.model.run_entries import HistoryEntry, LogEntry
+from rival_client.model.run_node import RunNode
 from rival_client.model.statuses import RUN_ACTIVE, RunStatus
 from rival_client.model.why_records import Why
 from rival_client.model.workflow_info import WorkflowInfo
-from rival_client.sql import logs, run_family, run_reads, run_search, workflows
+from rival_client.sql import folded_steps, logs, run_cursor, run_family, run_reads, run_search, workflows
 from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.history import read_history
-from rival_client.sql.run_family import RunNode
-from rival_client.sql.run_search import RunFilter, Runs
+from rival_client.sql.history_reads import read_history
+from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.run_search import Runs
 from rival_client.sql.why_reads import read_facts
 
 
@@ -49,7 +50,7 @@ class RunReads(ClientBase):
         """
         run_id, fold = arguments.run_id(run_id), arguments.optional(amounts.whole, "fold", fold)
         with self.database.snapshot() as connection:
-            return run_reads.read_state(connection, run_id, fold)
+            return folded_steps.read_state(connection, run_id, fold)
 
     def history(
         self, run_id: str, *, after: int | None = None, limit: int | None = None, slim: bool = False
@@ -131,7 +132,7 @@ class RunReads(ClientBase):
             paused=paused,
             labels=labels,
         ).checked()
-        behind, limit = run_search.cursor(before, after), amounts.limit(limit)
+        behind, limit = run_cursor.cursor(before, after), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return run_search.list_runs(connection, chosen, behind=behind, limit=limit)
 

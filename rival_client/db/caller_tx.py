@@ -22,8 +22,9 @@ from rival_client.errors import ConfigurationError
 from rival_client.model.payload import load
 from rival_client.model.starts import Start
 from rival_client.sql import run_inserts
-from rival_client.sql.events import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
-from rival_client.sql.events import Event, insert_event, sent_unless_full
+from rival_client.sql.event_inserts import INSERT_PSYCOPG as INSERT_EVENT_PSYCOPG
+from rival_client.sql.event_inserts import insert_event, sent_unless_full
+from rival_client.sql.events import Event
 from rival_client.sql.shared_starts import Statements
 
 if TYPE_CHECKING:

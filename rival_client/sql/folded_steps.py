@@ -1,5 +1,5 @@
-"""The steps of a run for display: without results and items, and with many iterations of a composite, or checkpoints of
-a flow, only counted.
+"""The state of a run. For display its steps are read without results and items, and many iterations of a composite, or
+checkpoints of a flow, are only counted.
 
 A run of ten thousand items has tens of thousands of rows; what is read here depends on the plan, not on their number.
 """
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, and_, cast, false, func, or_, select
 
-from rival_client.db.run_tables import steps
+from rival_client.db.run_tables import attempts, runs, steps
+from rival_client.errors import RunNotFound
 from rival_client.model import statuses
 from rival_client.model.kinds import FLOW, FOR_EACH, ITEM, LOOP
+from rival_client.model.records import RunState
+from rival_client.model.step_records import Attempt, LastError, Step
+from rival_client.sql.run_records import attempt_of, run_fields, step_of
 
 Counts = dict[str, int]
 Column = ColumnElement[str]
@@ -140,3 +145,38 @@ def _last_iteration(connection: Connection, run_id: str, beginning: str) -> Sele
     rest = func.substr(steps.c.path, len(beginning) + 1)
     turn = cast(func.substr(rest, 1, position(rest, "]") - 1), BigInteger)
     return select(func.max(turn)).where(_within(run_id, beginning))
+
+
+def read_state(connection: Connection, run_id: str, fold: int | None = None) -> RunState:
+    """With `fold`: without results and items, and composites of more turns than that only counted."""
+    run = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
+    if run is None:
+        raise RunNotFound(run_id)
+    tried = select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.ended_at, attempts.c.token)
+    folded: dict[str, dict[str, int]] = {}
+    if fold is None:
+        its_steps = connection.execute(_steps_of(run_id)).mappings().all()
+    else:
+        seen = Overview(connection, run_id, fold)
+        its_steps, folded, tried = seen.rows, seen.folded, tried.where(seen.shows(attempts.c.path))
+    its_attempts = [attempt_of(row) for row in connection.execute(tried).mappings()]
+    failed = {attempt.path: attempt for attempt in its_attempts if attempt.error is not None}
+    return RunState(
+        **run_fields(run),
+        steps=[_with_last_error(step_of(s), failed.get(s["path"])) for s in its_steps],
+        attempts=its_attempts,
+        folded=folded,
+    )
+
+
+def _with_last_error(step: Step, failed: Attempt | None) -> Step:
+    """From the step's last attempt that failed. A composite makes no attempts: its error is that of a step below."""
+    error, at = (step.error, step.completed_at) if failed is None else (failed.error, failed.ended_at)
+    if error is None or at is None:
+        return step
+    attempt = error.get("attempt", 1) if failed is None else failed.attempt
+    return replace(step, last_error=LastError(error.get("type", "Error"), error.get("message", ""), attempt, at))
+
+
+def _steps_of(run_id: str) -> Select[Any]:
+    return select(steps).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)

@@ -19,8 +19,9 @@ from sqlalchemy import column as plain_column
 from rival_client.db.log_tables import history, logs
 from rival_client.db.run_tables import runs, steps
 from rival_client.model.run_entries import HistoryEntry, LogEntry
-from rival_client.sql.history import as_entry, entry_columns, without_values
-from rival_client.sql.run_search import RunFilter, newest_runs, window_start
+from rival_client.sql.history_columns import as_entry, entry_columns, without_values
+from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.run_search import newest_runs, window_start
 
 #: Runs that are looked at for newer ones, where no index finds them.
 LOOKED_AT = 500

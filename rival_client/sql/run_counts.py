@@ -5,36 +5,21 @@ Completed runs are never counted.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, literal_column, select, text, tuple_
+from sqlalchemy import Connection, func, select, text, tuple_
 
 from rival_client.db.run_tables import in_status, runs
 from rival_client.model import statuses
 from rival_client.model.statuses import RUN_ACTIVE
-from rival_client.sql.run_search import WINDOW, RunFilter, newest_runs, window_start
+from rival_client.sql.capped_counts import Count, capped
+from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.run_search import WINDOW, newest_runs, window_start
 
-CAP = 1000
 #: Up to so many runs are counted.
 EXACT = 10_000
 #: So many newer runs are counted.
 NEWER = 50
-
-
-@dataclass(frozen=True)
-class Count:
-    """`more`: there are more than that."""
-
-    count: int
-    more: bool = False
-
-    @classmethod
-    def together(cls, counts: Iterable[Count]) -> Count:
-        found = list(counts)
-        total = sum(one.count for one in found)
-        return cls(min(total, CAP), total > CAP or any(one.more for one in found))
 
 
 @dataclass(frozen=True)
@@ -57,24 +42,6 @@ def count_runs(connection: Connection, failed_since: dt.datetime) -> RunCounts:
     paused = capped(connection, runs.c.paused_at.is_not(None), runs.c.completed_at.is_(None))
     failed = capped(connection, in_status(statuses.FAILED), runs.c.created_at >= failed_since)
     return RunCounts(Count.together(by_status.values()), by_status, paused, failed, _all(connection))
-
-
-_NEWEST = (runs.c.created_at.desc(), runs.c.id.desc())
-
-
-def capped(
-    connection: Connection,
-    *conditions: ColumnElement[bool],
-    cap: int = CAP,
-    order: Sequence[ColumnElement[Any]] = _NEWEST,
-) -> Count:
-    """The number of runs up to a cap. Conditions and order must be those of an index: without an order, Postgres may
-    read the table until the cap is reached, which is to its end when few runs meet the conditions.
-    """
-    newest: Select[Any] = select(literal_column("1")).select_from(runs).where(*conditions)
-    some = newest.order_by(*order).limit(cap + 1).subquery()
-    found = connection.scalar(select(func.count()).select_from(some)) or 0
-    return Count(min(found, cap), found > cap)
 
 
 def _all(connection: Connection) -> Count:

@@ -5,16 +5,16 @@ What is read is bounded in depth, in width and as a whole; what is left out is c
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, case, func, literal, select
 
 from rival_client.db.run_tables import runs
 from rival_client.errors import RunNotFound
-from rival_client.model.statuses import RunStatus
+from rival_client.model.run_node import RunNode
+from rival_client.sql.capped_counts import Count, capped
 
 DEPTH, WIDTH = 10, 20
 #: A tree is walked recursively, also by those who print it.
@@ -40,48 +40,6 @@ _COLUMNS = tuple(
         "parent_path",
     )
 )
-
-
-@dataclass(frozen=True)
-class RunNode:
-    """A run within its family, with the child runs that it has started, the oldest first."""
-
-    run_id: str
-    workflow: str
-    version: str
-    status: RunStatus
-    failed_step: str | None
-    created_at: dt.datetime
-    started_at: dt.datetime | None
-    completed_at: dt.datetime | None
-    paused_at: dt.datetime | None
-    parent_run_id: str | None
-    #: The step of the parent that has started it.
-    parent_path: str | None
-    children: tuple[RunNode, ...] = ()
-    #: Children that are not among these: status -> how many.
-    more: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def is_awaited(self) -> bool | None:
-        """Whether its parent waits for it, or has. None: it has no parent."""
-        if self.parent_path is None:
-            return None
-        # A flow names its checkpoints like this: `order/call:billing`, `order/spawn:newsletter~2`.
-        return self.parent_path.rpartition("/")[2].startswith("call:")
-
-    @property
-    def duration(self) -> float | None:
-        """Seconds from its start to its end."""
-        if self.started_at is None or self.completed_at is None:
-            return None
-        return (self.completed_at - self.started_at).total_seconds()
-
-    def walk(self) -> Iterator[RunNode]:
-        """It and all below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
 
 
 def read_tree(connection: Connection, run_id: str, *, below: bool, depth: int, width: int) -> RunNode:
@@ -167,3 +125,13 @@ class _Descent:
         return replace(
             node, children=tuple(map(self._node, shown)), more={name: n for name, n in more.items() if n > 0}
         )
+
+
+def children_of(connection: Connection, run_id: str) -> Count:
+    return capped(connection, runs.c.parent_run_id == run_id, order=())
+
+
+def children_started_by(connection: Connection, run_id: str, path: str, limit: int) -> Sequence[str]:
+    """The runs that one step has started."""
+    wanted = (runs.c.parent_run_id == run_id, runs.c.parent_path == path)
+    return connection.scalars(select(runs.c.id).where(*wanted).order_by(runs.c.created_at).limit(limit)).all()

@@ -1,23 +1,20 @@
-"""The statements that read runs: one, its steps, its result. They take an open connection."""
+"""The statements that read runs: one, a step of it, its result. They take an open connection."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, select
+from sqlalchemy import Connection, select
 
 from rival_client.db.prepared import Row, Statement
 from rival_client.db.run_tables import attempts, runs, steps
 from rival_client.errors import RunNotEnded, RunNotFound
 from rival_client.model import payload, statuses
 from rival_client.model.kinds import RESULT_KINDS
-from rival_client.model.priorities import given_priority, priority_name
-from rival_client.model.records import Run, RunResult, RunState
+from rival_client.model.records import Run, RunResult
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_client.model.step_records import Attempt, LastError, Step
-from rival_client.sql.folded_steps import Overview
+from rival_client.model.step_records import Attempt, Step
+from rival_client.sql.run_records import attempt_of, run_fields, run_of, step_of
 
 READ_STATUS = Statement.of("rival_read_status", "SELECT workflow, status FROM rival_runs WHERE id = %(id)s")
 #: Every poll of a `wait` uses it: the steps of a run that has not ended are not read.
@@ -48,7 +45,7 @@ def read_run_head(connection: Connection, run_id: str) -> Run:
     row = connection.execute(select(*columns).where(runs.c.id == run_id)).mappings().first()
     if row is None:
         raise RunNotFound(run_id)
-    return Run(**{"input": None, "result": None, **_run_fields(row)})
+    return Run(**{"input": None, "result": None, **run_fields(row)})
 
 
 def read_status(connection: Connection, run_id: str) -> tuple[str, str] | None:
@@ -66,38 +63,7 @@ def read_attempts(connection: Connection, run_id: str, path: str, limit: int) ->
     """The newest attempts of one step that did not simply succeed, the oldest of them first."""
     its = select(attempts).where(attempts.c.run_id == run_id, attempts.c.path == path)
     newest = connection.execute(its.order_by(attempts.c.token.desc()).limit(limit)).mappings().all()
-    return [_attempt(row) for row in reversed(newest)]
-
-
-def read_state(connection: Connection, run_id: str, fold: int | None = None) -> RunState:
-    """With `fold`: without results and items, and composites of more turns than that only counted."""
-    run = connection.execute(select(runs).where(runs.c.id == run_id)).mappings().first()
-    if run is None:
-        raise RunNotFound(run_id)
-    tried = select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.ended_at, attempts.c.token)
-    folded: dict[str, dict[str, int]] = {}
-    if fold is None:
-        its_steps = connection.execute(_steps_of(run_id)).mappings().all()
-    else:
-        seen = Overview(connection, run_id, fold)
-        its_steps, folded, tried = seen.rows, seen.folded, tried.where(seen.shows(attempts.c.path))
-    its_attempts = [_attempt(row) for row in connection.execute(tried).mappings()]
-    failed = {attempt.path: attempt for attempt in its_attempts if attempt.error is not None}
-    return RunState(
-        **_run_fields(run),
-        steps=[_with_last_error(step_of(s), failed.get(s["path"])) for s in its_steps],
-        attempts=its_attempts,
-        folded=folded,
-    )
-
-
-def _with_last_error(step: Step, failed: Attempt | None) -> Step:
-    """From the step's last attempt that failed. A composite makes no attempts: its error is that of a step below."""
-    error, at = (step.error, step.completed_at) if failed is None else (failed.error, failed.ended_at)
-    if error is None or at is None:
-        return step
-    attempt = error.get("attempt", 1) if failed is None else failed.attempt
-    return replace(step, last_error=LastError(error.get("type", "Error"), error.get("message", ""), attempt, at))
+    return [attempt_of(row) for row in reversed(newest)]
 
 
 def read_result(connection: Connection, run_id: str) -> RunResult:
@@ -144,52 +110,3 @@ def _results(connection: Connection, run_id: str) -> dict[str, Any]:
         .order_by(steps.c.created_at, steps.c.path)
     )
     return {row.path: row.result for row in found}
-
-
-def _steps_of(run_id: str) -> Select[Any]:
-    return select(steps).where(steps.c.run_id == run_id).order_by(steps.c.created_at, steps.c.path)
-
-
-# -- rows to records --------------------------------------------------------------------------------------
-
-
-def run_of(row: RowMapping) -> Run:
-    return Run(**_run_fields(row))
-
-
-def _run_fields(row: RowMapping) -> dict[str, Any]:
-    left_out = ("id", "token", "ring_at", "rings", "retries", "slots", "gather_key")
-    fields = {name: value for name, value in row.items() if name not in left_out}
-    return {"run_id": row["id"], **fields, "priority": priority_name(row["priority"])}
-
-
-def step_of(row: RowMapping | Mapping[str, Any]) -> Step:
-    left_out = (
-        "run_id",
-        "execution_token",
-        "timeout_token",
-        "executor_id",
-        "ring_at",
-        "rings",
-        "state",
-        "end_order",
-        "begun_after",
-        "paused",
-        "slots",
-    )
-    fields = {name: value for name, value in row.items() if name not in left_out}
-    fields["priority"] = given_priority(fields.get("priority"))
-    return Step(**{"result": None, **fields}, state=row["state"] or {}, executor=row["executor_id"])
-
-
-def _attempt(row: RowMapping) -> Attempt:
-    return Attempt(
-        path=row["path"],
-        attempt=row["attempt"],
-        outcome=row["outcome"],
-        error=row["error"],
-        executor=row["executor_id"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        policy=row["policy"],
-    )

@@ -6,89 +6,27 @@ run that comes or ends between two pages makes no other one come twice or not at
 
 from __future__ import annotations
 
-import base64
-import binascii
 import datetime as dt
-import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, tuple_, union_all
 
 from rival_client.db.run_tables import in_status, labels, runs
-from rival_client.errors import InvalidArgument
-from rival_client.model import amounts, argument_errors, arguments, statuses
+from rival_client.model import statuses
 from rival_client.model.json_match import holds
-from rival_client.model.labels import labels as checked_labels
 from rival_client.model.records import Run
-from rival_client.model.statuses import COMPLETED, RUN_STATUSES, RunStatus
-from rival_client.sql.run_reads import run_of
+from rival_client.model.statuses import COMPLETED
+from rival_client.sql.run_cursor import Cursor
+from rival_client.sql.run_filter import RunFilter, given_statuses
+from rival_client.sql.run_records import run_of
 
 #: Runs that a search looks at in one statement.
 WINDOW = 4000
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
 _WITH_ERROR = (statuses.FAILED, statuses.RUNNING, statuses.SUSPENDED, statuses.CANCELLED)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFilter:
-    """Which runs: what is not given does not matter."""
-
-    workflow: str | None = None
-    #: One of them, or several.
-    status: RunStatus | Sequence[RunStatus] | None = None
-    #: When it was created: from `since` on, before `until`.
-    since: dt.datetime | None = None
-    until: dt.datetime | None = None
-    #: When it has ended.
-    ended_since: dt.datetime | None = None
-    ended_until: dt.datetime | None = None
-    #: Fields that must be in it, with these values: `{"customer": {"id": 7}}`.
-    input: Mapping[str, Any] | None = None
-    result: Mapping[str, Any] | None = None
-    #: A part of the error's type or message.
-    error: str | None = None
-    #: Whose children.
-    parent: str | None = None
-    #: Only paused runs, or only runs that are not paused.
-    paused: bool | None = None
-    #: Labels that it must have, with these values.
-    labels: Mapping[str, Any] | None = None
-
-    def checked(self) -> Self:
-        """The same in plain values; InvalidArgument names the field that has a wrong type or value."""
-        checks = {name: arguments.optional(check, name, getattr(self, name)) for name, check in _CHECKS.items()}
-        return replace(self, **checks)
-
-
-def _statuses(argument: str, value: object) -> tuple[str, ...]:
-    return arguments.statuses(argument, value, RUN_STATUSES)
-
-
-def _part_of_error(argument: str, value: object) -> str:
-    return arguments.text(argument, value, may_be_blank=True)
-
-
-def _parent(argument: str, value: object) -> str:
-    return arguments.run_id(value, argument)
-
-
-_CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "workflow": arguments.name,
-    "status": _statuses,
-    "since": amounts.moment,
-    "until": amounts.moment,
-    "ended_since": amounts.moment,
-    "ended_until": amounts.moment,
-    "input": arguments.fields,
-    "result": arguments.fields,
-    "error": _part_of_error,
-    "parent": _parent,
-    "paused": arguments.flag,
-    "labels": checked_labels,
-}
 
 
 class Runs(list[Run]):
@@ -97,41 +35,6 @@ class Runs(list[Run]):
     def __init__(self, found: Iterable[Run] = (), next: str | None = None) -> None:
         super().__init__(found)
         self.next = next
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """The last run of a page: the next one begins behind it."""
-
-    created_at: dt.datetime
-    run_id: str
-
-    @classmethod
-    def of(cls, run: Run) -> Self:
-        return cls(run.created_at, run.run_id)
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        try:
-            created_at, run_id = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            return cls(amounts.moment("after", dt.datetime.fromisoformat(created_at)), arguments.run_id(run_id))
-        except (ValueError, TypeError, RecursionError, binascii.Error):
-            raise argument_errors.invalid(
-                "after", text, "a cursor: give the `next` of the page before, as it was"
-            ) from None
-
-    def __str__(self) -> str:
-        text = json.dumps([self.created_at.astimezone(dt.UTC).isoformat(), self.run_id], separators=(",", ":"))
-        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def cursor(before: Run | None, after: str | None) -> Cursor | None:
-    """Either of the forms in which a page can be continued."""
-    if before is not None and after is not None:
-        raise InvalidArgument("after", "give either `before`, a run, or `after`, a cursor: each says where to begin.")
-    if after is not None:
-        return Cursor.read(after)
-    return None if before is None else Cursor.of(arguments.instance("before", before, Run))
 
 
 def list_runs(
@@ -157,14 +60,14 @@ def newest_runs(
     statement = statement.where(*_within(created_at, chosen.since, chosen.until))
     if behind is not None:
         statement = statement.where(tuple_(created_at, run_id) < (behind.created_at, behind.run_id))
-    wanted = _statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
+    wanted = given_statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
     return _with_status(statement, wanted, limit) if wanted else statement
 
 
 def _indexed(chosen: RunFilter) -> RunFilter:
     """The part of the filter that one index finds in the order of a list. All else is looked at run by run."""
     times: dict[str, Any] = {"since": chosen.since, "until": chosen.until}
-    wanted: Any = _statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
+    wanted: Any = given_statuses("status", chosen.status or ()) or (_WITH_ERROR if chosen.error else ())
     if chosen.labels:
         return RunFilter(labels=dict([*chosen.labels.items()][:1]), **times)
     if chosen.parent is not None:
@@ -181,7 +84,7 @@ def window_start(connection: Connection, chosen: RunFilter, behind: Cursor | Non
     the filter chooses, or fewer runs are left. It bounds what a search reads that has to look at each run.
     """
     by_index = _indexed(chosen)
-    given: Any = _statuses("status", chosen.status or ()) or None
+    given: Any = given_statuses("status", chosen.status or ()) or None
     if replace(chosen, status=given) == by_index:
         return None
     some = newest_runs(connection, (runs.c.created_at, runs.c.id), by_index, behind, size).subquery()

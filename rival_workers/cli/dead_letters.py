@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rival_client.api.dead_letters import LIMIT, RATE
-from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
+from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import since

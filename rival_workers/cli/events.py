@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rival_client.sql.events import TopicCount
+from rival_client.sql.event_reads import TopicCount
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_input

@@ -20,7 +20,7 @@ from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome, Verb
 from rival_client.api.client import Rival
 from rival_client.model.records import Reopened
 from rival_client.model.statuses import RUN_STATUSES
-from rival_client.sql.run_search import RunFilter
+from rival_client.sql.run_filter import RunFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.inputs import fields, labels, since
 from rival_workers.cli.output import (

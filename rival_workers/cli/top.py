@@ -17,11 +17,13 @@ from rival_client.db.read_only import Cost, ReadOnlyDatabase, counted
 from rival_client.model.breakers import BreakerRecord
 from rival_client.model.queues import DEFAULT_QUEUE
 from rival_client.settings import Settings
-from rival_client.sql import fleet_reads
+from rival_client.sql import fleet_reads, queue_reads
 from rival_client.sql.breakers import list_breakers
+from rival_client.sql.capped_counts import Count
 from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.fleet_reads import LimitQueue, Parked, QueueBacklog
-from rival_client.sql.run_counts import Count, count_open
+from rival_client.sql.fleet_reads import Parked
+from rival_client.sql.queue_reads import LimitQueue, QueueBacklog
+from rival_client.sql.run_counts import count_open
 from rival_workers.cli.connection import resolved
 from rival_workers.cli.full_screen import FullScreen, Page
 from rival_workers.cli.output import console, json_option, one_line, print_json, print_json_line, seconds_text, table
@@ -55,9 +57,9 @@ def read_overview(database: ReadOnlyDatabase) -> Overview:
             at=dt.datetime.now(dt.UTC),
             runs=count_open(connection),
             executors=executors,
-            queues=fleet_reads.waiting_by_queue(connection),
+            queues=queue_reads.waiting_by_queue(connection),
             slowest=[{**one, "worker": workers.get(one["executor_id"])} for one in running],
-            limits=fleet_reads.waiting_at_limits(connection),
+            limits=queue_reads.waiting_at_limits(connection),
             breakers=[one for one in list_breakers(connection) if one.state != "closed"],
             parked=fleet_reads.parked_runs(connection),
             overdue=fleet_reads.overdue(connection),

@@ -15,7 +15,7 @@ from rival_client.errors import RivalError
 from rival_client.model.rebuild import status_changes
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.sql import live_reads
-from rival_client.sql.history import ITEM_COUNT
+from rival_client.sql.history_columns import ITEM_COUNT
 from rival_client.sql.run_rows import rows_by_id
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.api.fleet_status import read_fleet

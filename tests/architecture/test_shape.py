@@ -138,9 +138,11 @@ NAMESAKES: dict[str, dict[str, tuple[set[str], str]]] = {
     "rival_client": {
         "events": ({"api", "sql"}, "methods of the client and their statements"),
         "breakers": ({"api", "model", "sql"}, "methods of the client, data, statements"),
-        "dead_letters": ({"api", "sql"}, "methods of the client and their statements"),
+        "dead_letters": ({"api", "model", "sql"}, "methods of the client, data, statements"),
         "external_steps": ({"api", "sql"}, "methods of the client and their statements"),
         "idempotency": ({"api", "model", "sql"}, "methods of the client, data, statements"),
+        "limit_records": ({"model", "sql"}, "data and statements"),
+        "recovery": ({"model", "sql"}, "data and statements"),
         "schedules": ({"api", "sql"}, "methods of the client and their statements"),
     },
     "rival_workers": {

@@ -7,7 +7,7 @@ from typing import Any
 
 from rival_client.model.records import RunState
 from rival_client.model.step_records import Step
-from rival_client.sql.run_reads import read_state
+from rival_client.sql.folded_steps import read_state
 from rival_client.sql.run_rows import rows_by_id
 from rival_workers.dashboard.api.run_list import views_of
 from rival_workers.dashboard.api.workflows import plan_difference

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from rival_client.model.breakers import BreakerRecord
+from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_client.sql.audit import write_audit
-from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
 from rival_client.sql.limit_reads import LimitUse, list_limits
 from rival_client.sql.limit_records import read_limit
 from rival_workers.dashboard.api.filters import moment_of

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rival_client.sql import fleet_reads
+from rival_client.sql import fleet_reads, queue_reads
+from rival_client.sql.capped_counts import Count
 from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.run_counts import Count
 from rival_workers.cli.doctor.checks import Check, check_settings
 from rival_workers.cli.doctor.examination import examine
 from rival_workers.dashboard.board import Board
@@ -32,7 +32,7 @@ def read_fleet(board: Board) -> dict[str, Any]:
         executors = list_executors(connection)
         latency = time.perf_counter() - began
         running = _by_executor(fleet_reads.running_attempts(connection))
-        waiting, oldest = fleet_reads.waiting_for_worker(connection)
+        waiting, oldest = queue_reads.waiting_for_worker(connection)
         late = fleet_reads.overdue(connection)
         parked = fleet_reads.parked_runs(connection)
         taken_over = fleet_reads.takeovers(connection, clock - dt.timedelta(hours=1))

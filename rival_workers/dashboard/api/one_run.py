@@ -12,12 +12,12 @@ from rival_client.model.history_entries import REQUESTED
 from rival_client.model.kinds import BRANCH
 from rival_client.model.records import RunState
 from rival_client.model.run_entries import HistoryEntry
-from rival_client.sql import run_reads
+from rival_client.model.run_node import RunNode
+from rival_client.sql import folded_steps, run_reads
 from rival_client.sql.executors import workers_of
-from rival_client.sql.history import read_entry, read_history, read_newest
+from rival_client.sql.history_reads import read_entry, read_history, read_newest
 from rival_client.sql.logs import read_last_logs, read_logs
-from rival_client.sql.run_family import RunNode, read_tree
-from rival_client.sql.run_rows import children_of
+from rival_client.sql.run_family import children_of, read_tree
 from rival_client.sql.waits import waits_of
 from rival_client.sql.workflows import current_workflow
 from rival_workers.dashboard.board import Board
@@ -37,7 +37,7 @@ class RunQuery(Form):
 def read_run(call: Call) -> Answer:
     run_id = call.names["run_id"]
     with call.board.database.snapshot() as connection:
-        state = run_reads.read_state(connection, run_id, call.query.fold)
+        state = folded_steps.read_state(connection, run_id, call.query.fold)
         found = whole_run(call.board, connection, state)
     return Answer(found, headers={"etag": f'"{found["history_id"]}"'})
 

@@ -15,8 +15,8 @@ from rival_client.model.step_records import Step
 from rival_client.sql import step_pages
 from rival_client.sql.executors import workers_of
 from rival_client.sql.logs import read_last_logs
+from rival_client.sql.run_family import children_started_by
 from rival_client.sql.run_reads import read_attempts, read_run_head, read_step
-from rival_client.sql.run_rows import children_started_by
 from rival_client.sql.step_pages import BEGINNING, StepLine
 from rival_client.sql.waits import waits_of
 from rival_workers.dashboard.api.one_run import log_view

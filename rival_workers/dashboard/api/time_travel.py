@@ -17,7 +17,8 @@ from rival_client.model.rebuild import rebuild
 from rival_client.model.rebuilt_records import RebuiltStep
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.statuses import COMPLETED, FAILED
-from rival_client.sql.history import ITEM_COUNT, read_changes, read_history
+from rival_client.sql.history_columns import ITEM_COUNT
+from rival_client.sql.history_reads import read_changes, read_history
 from rival_client.sql.run_reads import read_run_head
 from rival_workers.dashboard.graph import addressed
 from rival_workers.dashboard.live_polls import changed_statuses

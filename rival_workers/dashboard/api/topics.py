@@ -11,9 +11,10 @@ from pydantic import Field
 
 from rival_client.model import amounts, argument_errors, arguments
 from rival_client.sql.audit import write_audit
-from rival_client.sql.events import EventRecord, TopicCount, count_by_topic, find_event, list_events
-from rival_client.sql.run_counts import Count
-from rival_client.sql.waits import NearMiss, WaitRecord, count_waits, kept_events, list_deliveries, list_waits, nearest
+from rival_client.sql.capped_counts import Count
+from rival_client.sql.event_reads import EventRecord, TopicCount, count_by_topic, find_event, list_events
+from rival_client.sql.near_misses import NearMiss, kept_events, nearest
+from rival_client.sql.waits import WaitRecord, count_waits, list_deliveries, list_waits
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Confirmed, Form, Route

@@ -1,0 +1,97 @@
+"""The statements that read the history of a run: all of it, its newest part, its changes, one entry."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Integer,
+    Select,
+    and_,
+    case,
+    cast,
+    func,
+    select,
+)
+
+from rival_client.db.log_tables import history
+from rival_client.db.run_tables import steps
+from rival_client.model.history_entries import COMPLETED, REOPENINGS, SKIPPED
+from rival_client.model.run_entries import HistoryEntry
+from rival_client.sql.history_columns import ENTRY, as_entry, slim_detail, without_values
+
+
+def whole_entries(connection: Connection) -> Select[Any]:
+    """All entries with their values, also with results that are in the rows of their steps."""
+    if connection.dialect.name != "postgresql":
+        return select(*ENTRY, history.c.run_id, history.c.detail)
+    named = func.json_extract_path_text(history.c.detail, "result_token")
+    path = func.coalesce(func.json_extract_path_text(history.c.detail, "result_of"), history.c.path)
+    is_named = and_(
+        history.c.what.in_((COMPLETED, SKIPPED)),
+        steps.c.run_id == history.c.run_id,
+        steps.c.path == path,
+        steps.c.execution_token == cast(named, Integer),
+    )
+    columns = (*ENTRY, history.c.run_id, history.c.detail, steps.c.result.label("named_result"))
+    return select(*columns).select_from(history.outerjoin(steps, is_named))
+
+
+def read_history(
+    connection: Connection,
+    run_id: str,
+    *,
+    after: int | None = None,
+    limit: int | None = None,
+    slim: bool = False,
+) -> list[HistoryEntry]:
+    """In their order. With `slim`, without values of users: a page of entries is small whatever they hold."""
+    entries = select(*ENTRY, slim_detail(connection)) if slim else whole_entries(connection)
+    statement = entries.where(history.c.run_id == run_id).order_by(history.c.id).limit(limit)
+    if after is not None:
+        statement = statement.where(history.c.id > after)
+    return _entries(connection, statement, slim)
+
+
+def read_newest(
+    connection: Connection, run_id: str, *, before: int | None = None, limit: int, path: str | None = None
+) -> list[HistoryEntry]:
+    """The newest entries first, without values of users; `path`: those of one step."""
+    wanted = [history.c.run_id == run_id]
+    wanted += [history.c.id < before] if before is not None else []
+    wanted += [history.c.path == path] if path is not None else []
+    statement = select(*ENTRY, slim_detail(connection)).where(*wanted).order_by(history.c.id.desc()).limit(limit)
+    return _entries(connection, statement, slim=True)
+
+
+#: Entries that change several steps: their detail says which.
+_OF_SEVERAL = ("cancelled", "cancelling", "expired", "fanned_out", *REOPENINGS)
+
+
+def read_changes(connection: Connection, run_id: str, limit: int) -> list[HistoryEntry]:
+    """What changed which step, for tens of thousands of entries at once: of most details only the kind of the step."""
+    several = history.c.what.in_(_OF_SEVERAL)
+    detail = case((several, slim_detail(connection))).label("detail")
+    kind = case((several, None), else_=history.c.detail["kind"].as_string()).label("kind")
+    statement = select(*ENTRY, detail, kind).where(history.c.run_id == run_id).order_by(history.c.id).limit(limit)
+    return [_change(*row) for row in connection.execute(statement)]
+
+
+def _change(
+    entry_id: int, at: dt.datetime, what: str, path: str | None, by: str | None, detail: Any, kind: str | None
+) -> HistoryEntry:
+    small = without_values(detail) if detail else {"kind": kind} if kind is not None else {}
+    return HistoryEntry(at, what, path, small, by, entry_id)
+
+
+def _entries(connection: Connection, statement: Select[Any], slim: bool) -> list[HistoryEntry]:
+    entries = [as_entry(row) for row in connection.execute(statement)]
+    return [replace(entry, detail=without_values(entry.detail)) for entry in entries] if slim else entries
+
+
+def read_entry(connection: Connection, run_id: str, entry_id: int) -> HistoryEntry | None:
+    wanted = (history.c.run_id == run_id, history.c.id == entry_id)
+    return next(iter(_entries(connection, whole_entries(connection).where(*wanted), slim=False)), None)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rival_client.api.bulk import Bulk, BulkOutcome
     from rival_client.api.client import Rival
     from rival_client.api.dead_letters import Redriven
-    from rival_client.api.handles import AsyncStarted, AsyncWorkflowRegistry, Started, WorkflowRegistry
+    from rival_client.api.handles import AsyncStarted, Started
+    from rival_client.api.workflow_registry import AsyncWorkflowRegistry, WorkflowRegistry
     from rival_client.errors import (
         ConfigurationError,
         DatabaseBusy,
@@ -165,7 +166,8 @@ if not TYPE_CHECKING:
             "rival_client.api.bulk": ["Bulk", "BulkOutcome"],
             "rival_client.api.client": ["Rival"],
             "rival_client.api.dead_letters": ["Redriven"],
-            "rival_client.api.handles": ["AsyncStarted", "AsyncWorkflowRegistry", "Started", "WorkflowRegistry"],
+            "rival_client.api.handles": ["AsyncStarted", "Started"],
+            "rival_client.api.workflow_registry": ["AsyncWorkflowRegistry", "WorkflowRegistry"],
             "rival_client.errors": [
                 "ConfigurationError",
                 "DatabaseBusy",

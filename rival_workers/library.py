@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rival_client.api.client import Rival
-from rival_client.broker.doorbell import KombuDoorbell
+from rival_client.broker.kombu_doorbell import KombuDoorbell
 from rival_client.broker.message import AnyMessage
 from rival_client.broker.run_end import LocalRunEndNotifier
 from rival_client.errors import RivalError

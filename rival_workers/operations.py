@@ -11,8 +11,8 @@ from typing import Any
 
 from rival_client.broker.doorbell import Doorbell
 from rival_client.broker.message import StepMessage
+from rival_client.db.conflict_retries import repeating_conflicts
 from rival_client.db.database import Database
-from rival_client.db.database_errors import repeating_conflicts
 from rival_client.errors import NotPossible, listed
 from rival_client.model import statuses
 from rival_client.model.amounts import MAX_INT

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.broker.message import EventMessage
-from rival_client.db import caller_tx
+from rival_client.db import async_caller_tx, caller_tx
 from rival_client.model import amounts, arguments
 from rival_client.sql.event_inserts import INSERT_EVENT, insert_event, sent_unless_full
 from rival_client.sql.event_reads import EventRecord, TopicCount, count_by_topic, list_events
@@ -118,5 +118,5 @@ class AsyncEventOperations(AsyncClientBase):
             )
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
         message = self._rival.event_publisher(event)
-        sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
+        sent = await async_caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
         return Sent(event.id, "sent" if sent else "duplicate")

@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
-from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, BulkRunner, Verb
+from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, Verb
+from rival_client.api.bulk_runner import BulkRunner
 from rival_client.broker.message import StepMessage
 from rival_client.model import amounts, arguments
 from rival_client.model.records import Reopened

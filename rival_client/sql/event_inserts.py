@@ -7,7 +7,7 @@ from typing import Literal
 from sqlalchemy import Connection, Text, insert, literal, or_, select, true
 
 from rival_client.db.event_tables import events, waits
-from rival_client.db.prepared import Statement
+from rival_client.db.prepared_statement import Statement
 from rival_client.db.types import after, now
 from rival_client.errors import TopicFull
 from rival_client.model.timers import first_rings

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from rival_client.db.prepared import Row, Statement
+from rival_client.db.prepared_statement import Row, Statement
 from rival_client.db.run_tables import attempts, runs, steps
 from rival_client.errors import RunNotEnded, RunNotFound
 from rival_client.model import payload, statuses

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client.db.database_errors import repeating_conflicts
+from rival_client.db.conflict_retries import repeating_conflicts
 from rival_client.db.log_tables import logs
 from rival_client.db.run_tables import runs, workflows
 from rival_client.db.types import now

@@ -15,8 +15,8 @@ import redis
 from celery import Celery
 
 from rival_client import Rival, WaitTimeout
-from rival_client.broker.doorbell import RedisDoorbell
 from rival_client.broker.message import StepMessage
+from rival_client.broker.redis_doorbell import RedisDoorbell
 from rival_client.settings import Settings
 from rival_workers import step
 from rival_workers.definition.define import define_workflow

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy import select, text
 
-from rival_client.db.database import libpq_url
+from rival_client.db.database_urls import libpq_url
 from rival_client.db.idempotency_tables import keys
 from rival_client.db.run_tables import steps
 from rival_client.errors import RivalError

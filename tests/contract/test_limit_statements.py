@@ -13,8 +13,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from rival_client.db.database import Database, libpq_url
-from rival_client.db.prepared import Statement
+from rival_client.db.database import Database
+from rival_client.db.database_urls import libpq_url
+from rival_client.db.prepared_statement import Statement
 from rival_client.model.payload import Json
 from rival_client.model.step_config import StepConfig
 from rival_workers import limit

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.api.client import start_of
+from rival_client.api.start_checks import start_of
 from rival_client.db import caller_tx
 from rival_client.errors import InvalidInput, InvalidPayload
 from rival_client.model.run_ids import given_or_new_id

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.api.bulk import why_unchanged
+from rival_client.api.bulk_runner import why_unchanged
 from rival_client.db.locks import lock_run, newest_entry
 from rival_client.errors import NotPossible
 from rival_client.model.records import Reopened

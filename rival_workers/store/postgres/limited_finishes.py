@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rival_client.db.prepared import Row, Value
+from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.limit_shards import home_shard
 from rival_client.model.limits import Limit
 from rival_client.model.queues import Route

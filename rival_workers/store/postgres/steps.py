@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rival_client.db.prepared import Row, Value
+from rival_client.db.prepared_statement import Row, Value
 from rival_client.model import statuses
 from rival_client.model.limits import Limit
 from rival_client.model.payload import load

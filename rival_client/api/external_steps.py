@@ -10,7 +10,7 @@ from rival_client.api.base import ClientBase
 from rival_client.model import arguments
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.payload import Json, dump
-from rival_client.sql import external_answers, external_steps
+from rival_client.sql import external_steps
 
 
 class ExternalSteps(ClientBase):
@@ -18,13 +18,13 @@ class ExternalSteps(ClientBase):
         """Complete an external step with this result; its run continues. `token` is the step's `ctx.completion_token`.
         False: the token is stale, since the step has ended or has started again.
         """
-        return self._answer(token, external_answers.completed(result, self.settings.max_payload), by)
+        return self._answer(token, external_steps.completed(result, self.settings.max_payload), by)
 
     def fail_step(
         self, token: str, error: str | BaseException | Mapping[str, Any], *, retry: bool = False, by: str = "client"
     ) -> bool:
         """Fail an external step. With `retry` it is retried while it has attempts left. False: as above."""
-        return self._answer(token, external_answers.failed(error, retry, self.settings.max_payload), by)
+        return self._answer(token, external_steps.failed(error, retry, self.settings.max_payload), by)
 
     def heartbeat_step(self, token: str, progress: Any = None) -> bool:
         """Report that the external system still works on the step. False: the token is stale."""

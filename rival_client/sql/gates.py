@@ -29,7 +29,7 @@ from rival_client.db.types import after, clock, now
 from rival_client.model.priorities import HIGH
 from rival_client.model.queues import USUAL_ROUTE, Route
 from rival_client.model.timers import NEVER_PUBLISHED
-from rival_client.sql.due_rows import chosen
+from rival_client.sql.recovery import chosen
 
 #: Seconds after its time at which the ticket of a rate is published again: others of the rate wait behind it.
 RATE_GRACE = 1.0

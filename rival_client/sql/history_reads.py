@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Integer,
-    Select,
-    and_,
-    case,
-    cast,
-    func,
-    select,
-)
+from sqlalchemy import Connection, Integer, Select, and_, cast, func, select
 
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import steps
-from rival_client.model.history_entries import COMPLETED, REOPENINGS, SKIPPED
+from rival_client.model.history_entries import COMPLETED, SKIPPED
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.sql.history_columns import ENTRY, as_entry, slim_detail, without_values
 
@@ -65,26 +55,6 @@ def read_newest(
     wanted += [history.c.path == path] if path is not None else []
     statement = select(*ENTRY, slim_detail(connection)).where(*wanted).order_by(history.c.id.desc()).limit(limit)
     return _entries(connection, statement, slim=True)
-
-
-#: Entries that change several steps: their detail says which.
-_OF_SEVERAL = ("cancelled", "cancelling", "expired", "fanned_out", *REOPENINGS)
-
-
-def read_changes(connection: Connection, run_id: str, limit: int) -> list[HistoryEntry]:
-    """What changed which step, for tens of thousands of entries at once: of most details only the kind of the step."""
-    several = history.c.what.in_(_OF_SEVERAL)
-    detail = case((several, slim_detail(connection))).label("detail")
-    kind = case((several, None), else_=history.c.detail["kind"].as_string()).label("kind")
-    statement = select(*ENTRY, detail, kind).where(history.c.run_id == run_id).order_by(history.c.id).limit(limit)
-    return [_change(*row) for row in connection.execute(statement)]
-
-
-def _change(
-    entry_id: int, at: dt.datetime, what: str, path: str | None, by: str | None, detail: Any, kind: str | None
-) -> HistoryEntry:
-    small = without_values(detail) if detail else {"kind": kind} if kind is not None else {}
-    return HistoryEntry(at, what, path, small, by, entry_id)
 
 
 def _entries(connection: Connection, statement: Select[Any], slim: bool) -> list[HistoryEntry]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select
 
 from rival_client.db.log_tables import logs
 from rival_client.model.run_entries import LogEntry
@@ -63,3 +64,18 @@ def _belongs_to(step: str) -> ColumnElement[bool]:
     path = logs.c.path
     below = (and_(path >= step + sign, path < step + chr(ord(sign) + 1)) for sign in "/[!")
     return or_(path == step, *below)
+
+
+def last_log_ids(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
+    statement = select(logs.c.run_id, func.max(logs.c.id).label("last")).where(logs.c.run_id.in_(run_ids))
+    found = {row.run_id: row.last for row in connection.execute(statement.group_by(logs.c.run_id))}
+    return {run_id: found.get(run_id, 0) for run_id in run_ids}
+
+
+def logs_since(connection: Connection, since: Mapping[str, int], limit: int) -> list[tuple[str, LogEntry]]:
+    """(run, line) of what was logged after these lines, the oldest first."""
+    if not since:
+        return []
+    after = (and_(logs.c.run_id == run_id, logs.c.id > last) for run_id, last in since.items())
+    found = connection.execute(select(logs).where(or_(*after)).order_by(logs.c.id).limit(limit))
+    return [(r.run_id, LogEntry(r.at, r.level, r.path, r.attempt, r.message, r.fields or {}, r.id)) for r in found]

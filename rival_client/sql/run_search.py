@@ -160,3 +160,15 @@ def _with_status(statement: Select[Any], wanted: tuple[str, ...], limit: int) ->
         return statement.where(in_status(wanted[0]))
     together = union_all(*(select(part) for part in parts)).subquery()
     return _newest(select(together), together.c.created_at, together.c.id, limit)
+
+
+#: Runs that are looked at for newer ones, where no index finds them.
+LOOKED_AT = 500
+
+
+def newest_ids(connection: Connection, chosen: RunFilter, limit: int) -> list[str]:
+    """The ids of the newest runs that a filter chooses; of runs without an index for it, among the newest ones."""
+    searched = window_start(connection, chosen, None, LOOKED_AT)
+    chosen = chosen if searched is None else replace(chosen, since=searched)
+    found = connection.execute(newest_runs(connection, (runs.c.created_at, runs.c.id), chosen, None, limit))
+    return [row.id for row in found]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Text, and_, cast, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, RowMapping, Text, and_, cast, func, or_, select
 
 from rival_client.db.run_tables import steps
 from rival_client.model.kinds import EXTERNAL, STEP
@@ -122,3 +122,11 @@ def _line(row: Any) -> StepLine:
     texts = {f"{name}_text" for name in _HEAVY}
     fields = {name: value for name, value in row.items() if name not in texts}
     return StepLine(step_of(fields), row["item_text"], row["result_text"])
+
+
+def progress_of(connection: Connection, run_ids: Sequence[str], limit: int) -> Sequence[RowMapping]:
+    """Open steps that count items or report progress."""
+    counts = or_(steps.c.total.is_not(None), steps.c.progress.is_not(None))
+    wanted = (steps.c.run_id.in_(run_ids), steps.c.completed_at.is_(None), counts)
+    names = ("run_id", "path", "total", "opened", "remaining", "progress", "heartbeat_at")
+    return connection.execute(select(*(steps.c[name] for name in names)).where(*wanted).limit(limit)).mappings().all()

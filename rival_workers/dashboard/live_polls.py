@@ -5,24 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic import ValidationError
 
 from rival_client.errors import RivalError
-from rival_client.model.rebuild import status_changes
 from rival_client.model.run_entries import HistoryEntry
-from rival_client.sql import live_reads
-from rival_client.sql.history_columns import ITEM_COUNT
+from rival_client.sql import history_changes, logs, run_search, step_pages
 from rival_client.sql.run_rows import rows_by_id
 from rival_workers.dashboard.api.filters import RunQuery
-from rival_workers.dashboard.api.fleet_status import read_fleet
-from rival_workers.dashboard.api.one_run import log_view
-from rival_workers.dashboard.api.run_list import read_counts, views_of
 from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.values import milliseconds, moment
+from rival_workers.dashboard.entry_views import log_view
+from rival_workers.dashboard.overview import read_counts, read_fleet
+from rival_workers.dashboard.row_views import views_of
+from rival_workers.dashboard.status_changes import change_rows
+from rival_workers.dashboard.values import moment
 
 Topics = set[tuple[str, str]]
 Found = Iterator[tuple[str, str, dict[str, Any]]]
@@ -32,8 +30,6 @@ LATE = dt.timedelta(seconds=10)
 #: Seconds between two rounds of the slower polls.
 _EVERY = {"late": 2.0, "progress": 2.0, "counts": 5.0, "fleet": 2.0, "list": 1.0}
 _ROWS, _LOGS, _PROGRESS, _NEWEST = 1000, 1000, 200, 51
-#: Fields of a detail that a change has.
-_SMALL = ("attempt", "delay", "kind", "seconds", "topic", "key", "run_id", "workflow", "error", "reason", ITEM_COUNT)
 
 
 class Polls:
@@ -84,10 +80,10 @@ class Polls:
             return
         looks_back = self._is_due("late") or not run_ids <= self._seen.keys()
         if looks_back:
-            self._floor = live_reads.history_floor(connection, dt.datetime.now(dt.UTC) - LATE)
+            self._floor = history_changes.history_floor(connection, dt.datetime.now(dt.UTC) - LATE)
         since = {run_id: self._floor if looks_back else self._top(run_id) for run_id in run_ids}
         found: dict[str, list[HistoryEntry]] = {run_id: [] for run_id in run_ids}
-        for run_id, entry in live_reads.entries_since(connection, since):
+        for run_id, entry in history_changes.entries_since(connection, since):
             found[run_id].append(entry)
         for run_id, entries in found.items():
             yield from self._fresh(run_id, entries, looks_back)
@@ -104,7 +100,7 @@ class Polls:
             # What was there when the first viewer came is part of what that viewer reads.
             return
         fresh = [entry for entry in entries if entry.id not in known]
-        if len(entries) >= live_reads.OF_RUN:
+        if len(entries) >= history_changes.OF_RUN:
             yield "reset", run_id, {"run": run_id, "why": "very much has changed"}
         elif fresh:
             yield "steps", run_id, {"run": run_id, "changes": self._changes(fresh), "at": entries[-1].id}
@@ -128,9 +124,9 @@ class Polls:
         fresh = [one for one in run_ids if one not in self._logs]
         self._logs = {run_id: last for run_id, last in self._logs.items() if run_id in run_ids}
         if fresh:
-            self._logs |= live_reads.last_log_ids(connection, fresh)
+            self._logs |= logs.last_log_ids(connection, fresh)
         lines: dict[str, list[dict[str, Any]]] = {}
-        for run_id, line in live_reads.logs_since(connection, self._logs, _LOGS):
+        for run_id, line in logs.logs_since(connection, self._logs, _LOGS):
             self._logs[run_id] = line.id
             lines.setdefault(run_id, []).append(log_view(line, self._board.veil))
         for run_id, items in lines.items():
@@ -140,7 +136,7 @@ class Polls:
         if not run_ids or not self._is_due("progress"):
             return
         found: dict[str, dict[str, Any]] = {run_id: {} for run_id in run_ids}
-        for row in live_reads.progress_of(connection, sorted(run_ids), _PROGRESS):
+        for row in step_pages.progress_of(connection, sorted(run_ids), _PROGRESS):
             names = ("total", "opened", "remaining")
             found[row["run_id"]][row["path"]] = {
                 **{name: row[name] for name in names},
@@ -160,7 +156,7 @@ class Polls:
                 chosen = RunQuery.model_validate(dict(parse_qsl(text))).chosen()
             except (ValidationError, RivalError):
                 continue
-            newest = live_reads.newest_ids(connection, chosen, _NEWEST)
+            newest = run_search.newest_ids(connection, chosen, _NEWEST)
             if text in self._lists and self._lists[text] != newest:
                 yield "list", text, {"list": text, "newest": newest}
             self._lists[text] = newest
@@ -170,19 +166,3 @@ class Polls:
         found = self._board.bulks.progress(bulk_id)
         if found is not None:
             yield from ((kind, bulk_id, data) for kind, _, data in self._if_new(f"bulk {bulk_id}", found))
-
-
-def change_rows(entry: HistoryEntry, hide: Callable[[Any], Any]) -> Iterator[list[Any]]:
-    """[id, milliseconds, step, entry, status of the step after it, detail] for each step that the entry changes."""
-    detail = {name: entry.detail[name] for name in _SMALL if name in entry.detail}
-    head = (entry.id, milliseconds(entry.at))
-    changed: Sequence[tuple[str | None, str | None]] = changed_statuses(entry) or [(entry.path, None)]
-    for path, status in changed:
-        yield [*head, path, entry.what, status, hide(detail)]
-
-
-def changed_statuses(entry: HistoryEntry) -> list[tuple[str, str]]:
-    """Of an entry without its values: the items are known by their number."""
-    if ITEM_COUNT in entry.detail:
-        entry = replace(entry, detail={**entry.detail, "items": range(entry.detail[ITEM_COUNT])})
-    return status_changes(entry)

@@ -26,3 +26,7 @@ class Identity:
 
     def may(self, demand: Demand) -> bool:
         return _RANK[self.role] >= _RANK[demand]
+
+
+#: Runs that an operator may change at once; an admin may change more.
+OPERATORS_BULK, ADMINS_BULK = 100, 10_000

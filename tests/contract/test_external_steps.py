@@ -18,7 +18,7 @@ from rival_client.db.types import after, now
 from rival_client.errors import RunNotFound
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.step_records import Step
-from rival_client.sql import external_answers, external_steps
+from rival_client.sql import external_steps
 from rival_client.sql.wake import wake_run
 from rival_workers import StepError, for_each, parallel, step
 from rival_workers.runtime.flow.signals import Killed
@@ -397,7 +397,7 @@ def _forced(inline: Inline, token: str, first: str) -> bool:
             # From here on it is in time, whatever the clock shows when it has the row.
             connection.execute(select(now()))
             time_is_up_now(inline)
-            given = external_answers.completed(1, 1000)
+            given = external_steps.completed(1, 1000)
             assert external_steps.answer_step(connection, CompletionToken.parse(token), given, "test", 0.0)
             other = threads.submit(inline.store.claim_step, Claim("r", "ask", message[1]), None, "other")
         else:
@@ -467,7 +467,7 @@ def test_a_run_is_not_deleted_beside_the_history_entry_of_a_late_answer(postgres
         inline.drain()
         with inline.store.database.transaction() as connection:
             late = external_steps.answer_step(
-                connection, CompletionToken.parse(token), external_answers.completed(2, 9), "late", 0.0
+                connection, CompletionToken.parse(token), external_steps.completed(2, 9), "late", 0.0
             )
             assert late is None
             assert inline.store.delete_ended_before(-10.0, 10, "w") == 0, "the run is locked: its next round"

@@ -24,7 +24,7 @@ from rival_client.model.run_entries import LogEntry
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.sql import (
     fleet_reads,
-    live_reads,
+    history_changes,
     open_step_rows,
     queue_reads,
     run_counts,
@@ -46,7 +46,8 @@ from rival_client.sql.run_search import list_runs, run_ids
 from rival_client.sql.why_reads import read_facts
 from rival_workers.dashboard.api import live, run_list
 from rival_workers.dashboard.asgi import application
-from rival_workers.dashboard.board import Board, Options
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Sessions
@@ -337,9 +338,9 @@ def test_what_the_dashboard_reads_goes_through_an_index(crowded: Stage) -> None:
         step_pages.checkpoints(connection, "old-1", "a", None, 0, 50)
         read_newest(connection, "old-1", limit=50)
         read_history(connection, "old-1", limit=50, slim=True)
-        live_reads.entries_since(connection, {"old-1": 0, "old-2": 0})
-        live_reads.history_floor(connection, now)
-        live_reads.progress_of(connection, ["old-1"], 50)
+        history_changes.entries_since(connection, {"old-1": 0, "old-2": 0})
+        history_changes.history_floor(connection, now)
+        step_pages.progress_of(connection, ["old-1"], 50)
         read_facts(connection, "old-1")
         fleet_reads.parked_runs(connection)
         fleet_reads.overdue(connection)

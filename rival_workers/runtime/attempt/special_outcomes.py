@@ -19,7 +19,7 @@ from rival_client.model.idempotency_records import KeyName
 from rival_client.model.limits import Limit
 from rival_client.model.payload import NULL, Json, dump, load, serialise
 from rival_client.model.step_records import Step
-from rival_client.sql.external_answers import ATTEMPT, COMPLETED, FAILED, RETRY
+from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED, RETRY
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success, refused_by, timed_out
 from rival_workers.engine.heartbeat_limits import HeartbeatState, deadline_error

@@ -14,7 +14,7 @@ from rival_client.model import statuses
 from rival_client.model.payload import Json
 from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import is_near, look_at
-from rival_client.sql.external_answers import ATTEMPT, HEARTBEAT
+from rival_client.sql.external_steps import ATTEMPT, HEARTBEAT
 from rival_client.sql.history import record
 from rival_client.sql.wake import suspend_run
 from rival_workers.engine.heartbeat_limits import HeartbeatState

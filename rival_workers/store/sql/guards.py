@@ -30,7 +30,7 @@ from rival_client.model.payload import Json
 from rival_client.model.queues import Route, ServedQueues
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.timers import EARLY, Look, backoff
-from rival_client.sql.due_rows import chosen as chosen
+from rival_client.sql.recovery import chosen as chosen
 from rival_workers.store.claim_records import NO_FACTS, Claim, RunFacts, WorkflowVersion
 from rival_workers.store.sweep_records import Due, RunningAttempt, SweepOptions
 

@@ -21,7 +21,7 @@ from rival_client.model.kinds import EXTERNAL, ITEM
 from rival_client.model.limits import Limit
 from rival_client.model.queues import Route
 from rival_client.model.timers import EARLY
-from rival_client.sql.external_answers import ATTEMPT, COMPLETED, FAILED
+from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED
 from rival_client.sql.gates import Grant
 from rival_client.sql.history import record
 from rival_client.sql.wake import suspend_run, wake_run

@@ -10,8 +10,9 @@ import click
 from rival_client.sql.event_reads import TopicCount
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
+from rival_workers.cli.formats import one_line, time_text
 from rival_workers.cli.inputs import json_input
-from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
+from rival_workers.cli.output import console, json_option, print_json, table
 
 
 @click.command()

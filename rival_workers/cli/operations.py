@@ -11,11 +11,12 @@ from rival_client.api.bulk import Verb
 from rival_client.api.client import Rival
 from rival_client.model import statuses
 from rival_client.model.records import Reopened
+from rival_workers.cli.bulk_outcomes import DONE, VerbOptions, print_outcomes
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.inputs import json_given
 from rival_workers.cli.output import print_json
-from rival_workers.cli.selection import DONE, VerbOptions, in_bulk, print_outcomes, verb_options
+from rival_workers.cli.selection import in_bulk, verb_options
 
 run_argument = click.argument("run_id", metavar="[RUN]", required=False, shell_complete=complete_runs)
 step_argument = click.argument("step", metavar="[STEP]", required=False)

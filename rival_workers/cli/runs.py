@@ -17,23 +17,11 @@ from rival_client.sql.run_filter import RunFilter
 from rival_workers.cli import show as showing
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
+from rival_workers.cli.filter_options import as_arguments, filter_options
+from rival_workers.cli.formats import error_text, labels_text, one_line, seconds_text, status_text, time_text, took
 from rival_workers.cli.inputs import json_input
-from rival_workers.cli.output import (
-    console,
-    error_text,
-    json_option,
-    labels_text,
-    one_line,
-    print_json,
-    run_as_json,
-    seconds_text,
-    status_text,
-    table,
-    time_text,
-    took,
-    workflow_as_json,
-)
-from rival_workers.cli.selection import as_arguments, filter_options
+from rival_workers.cli.output import console, json_option, print_json, table
+from rival_workers.cli.record_json import run_as_json, workflow_as_json
 from rival_workers.cli.start_options import start_options
 
 timeout_option = click.option(

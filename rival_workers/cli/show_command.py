@@ -18,19 +18,10 @@ from rival_client.model.run_entries import HistoryEntry
 from rival_workers.cli import show as showing
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import (
-    console,
-    error_text,
-    json_option,
-    one_line,
-    print_json,
-    print_json_line,
-    printable,
-    run_as_json,
-    seconds_text,
-    status_text,
-)
+from rival_workers.cli.formats import error_text, one_line, printable, seconds_text, status_text
+from rival_workers.cli.output import console, json_option, print_json, print_json_line
 from rival_workers.cli.polling import POLL_INTERVAL, follow_history, read_logs
+from rival_workers.cli.record_json import run_as_json
 from rival_workers.cli.tracebacks import full_option
 from rival_workers.drawing import run_charts
 from rival_workers.engine.plan import Plan

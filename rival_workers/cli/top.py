@@ -25,8 +25,9 @@ from rival_client.sql.fleet_reads import Parked
 from rival_client.sql.queue_reads import LimitQueue, QueueBacklog
 from rival_client.sql.run_counts import count_open
 from rival_workers.cli.connection import resolved
+from rival_workers.cli.formats import one_line, seconds_text
 from rival_workers.cli.full_screen import FullScreen, Page
-from rival_workers.cli.output import console, json_option, one_line, print_json, print_json_line, seconds_text, table
+from rival_workers.cli.output import console, json_option, print_json, print_json_line, table
 
 #: Running steps that are shown.
 _SLOWEST = 20

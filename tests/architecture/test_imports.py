@@ -39,7 +39,7 @@ IMPORT_LATE = {
     "rival_client/late_names.py",
     "rival_workers/cli/main.py",
     "rival_workers/dashboard/routes.py",
-    "rival_workers/cli/dashboard.py",
+    "rival_workers/cli/dashboard_launch.py",
     "rival_workers/cli/flower.py",
     "rival_workers/runtime/reloading.py",
     "rival_workers/definition/modules.py",

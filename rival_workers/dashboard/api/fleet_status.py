@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from rival_workers.cli.doctor.broker_checks import check_broker
 from rival_workers.cli.doctor.checks import Check, check_settings
-from rival_workers.cli.doctor.examination import examine
+from rival_workers.cli.doctor.database_checks import check_database
 from rival_workers.dashboard.commands import call_text, commands, shell_text
 from rival_workers.dashboard.overview import read_fleet
 from rival_workers.dashboard.route import Call, Confirmed, Route
+from rival_workers.settings import WorkerSettings
 
 
 def fleet(call: Call) -> dict[str, Any]:
@@ -23,8 +26,12 @@ _STATES = {"ok": "ok", "warn": "warning", "fail": "failed"}
 def doctor(call: Call) -> dict[str, Any]:
     """Settings are checked as the dashboard has them; those of workers can differ."""
     settings = call.board.settings
-    found = call.board.checks.get(lambda: [_check(one) for one in (*check_settings(settings), *examine(settings))])
-    return {"checks": found}
+    return {"checks": call.board.checks.get(lambda: [_check(one) for one in _checks(settings)])}
+
+
+def _checks(settings: WorkerSettings) -> Iterator[Check]:
+    for check in (check_settings, check_broker, check_database):
+        yield from check(settings)
 
 
 def _check(one: Check) -> dict[str, Any]:

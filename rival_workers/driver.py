@@ -20,7 +20,8 @@ from rival_client.model.policy_rules import Layer, Resolved, own_layer
 from rival_client.model.policy_rules import resolve as resolve_layers
 from rival_client.model.run_policies import GivenRule, PoliciesMode, run_policies
 from rival_client.model.step_config import StepConfig
-from rival_workers.definition.rules import PolicyRule, RuleSet, read_rules
+from rival_workers.definition.given_rules import read_rules
+from rival_workers.definition.rules import PolicyRule, RuleSet
 from rival_workers.engine import decisions
 from rival_workers.engine.heartbeat_limits import timeout_error
 from rival_workers.errors import DefinitionError

@@ -23,7 +23,7 @@ from rival_workers.cli.output import json_option, print_json_line
 from rival_workers.dev.announcement import Announcement, DevServers, running_dev
 from rival_workers.dev.file_lock import is_locked
 from rival_workers.dev.stack import open_stack
-from rival_workers.dev.stack_files import StackPaths
+from rival_workers.dev.stack_paths import StackPaths
 from rival_workers.dev.waiting import wait_until
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations

@@ -19,7 +19,8 @@ from rival_workers.cli.formats import printable
 from rival_workers.cli.load_check import workflow_plans
 from rival_workers.cli.output import console, json_option, print_json
 from rival_workers.drawing import differences as differing
-from rival_workers.drawing.plan_charts import Entry, mermaid, outline, tree
+from rival_workers.drawing.plan_charts import mermaid, tree
+from rival_workers.drawing.plan_outline import Entry, outline
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies, load_policies
 from rival_workers.settings import WorkerSettings

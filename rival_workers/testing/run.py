@@ -12,7 +12,7 @@ from rival_client.model.step_records import Step
 from rival_workers.testing import report
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.report import TimelineEntry
-from rival_workers.testing.script import StepPattern
+from rival_workers.testing.step_pattern import StepPattern
 
 if TYPE_CHECKING:
     from rival_workers.testing.lab import Lab

@@ -22,7 +22,7 @@ from rival_workers import step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from rival_workers.dev.broker_server import BrokerServer
-from rival_workers.dev.inproc_transport import broker_named
+from rival_workers.dev.inproc_broker import broker_named
 from rival_workers.library import embedded
 from tests.support.chaos import CHAIN, Ledger, assert_chain_is_right, mixed_fleet, start_many, thrice, wait_for_all
 from tests.support.hostile_messages import CONTROL, ENVELOPES, HARMLESS, NOBODY

@@ -123,7 +123,7 @@ def test_another_input_is_announced_though_the_version_is_the_same(followed: Fol
 
 
 def test_a_file_that_registers_by_itself_is_followed_too(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rival_workers.definition.registry.default_registry", followed.registry)
+    monkeypatch.setattr("rival_workers.definition.default_registry.default_registry", followed.registry)
     builder = "from rival_workers import create_workflow\ndef one(): return 1\ndef two(): return 2\n"
     followed.write("built.py", builder + "create_workflow('built').step(one).register()\n")
     followed.follow()

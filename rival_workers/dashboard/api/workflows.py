@@ -19,7 +19,8 @@ from rival_workers.dashboard.route import Call, Form, Route
 from rival_workers.dashboard.usual import usual
 from rival_workers.dashboard.values import moment
 from rival_workers.dashboard.views import count_view
-from rival_workers.drawing.plan_charts import lines, outline
+from rival_workers.drawing.plan_charts import lines
+from rival_workers.drawing.plan_outline import outline
 from rival_workers.engine.policies import load_policies
 
 DAY = dt.timedelta(days=1)

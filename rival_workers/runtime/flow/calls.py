@@ -23,9 +23,11 @@ from rival_client.model.run_options import RunOptions
 from rival_client.model.start_options import StartOptions
 from rival_client.model.step_config import StepConfig
 from rival_client.model.topics import topic_of
+from rival_workers.definition.given_steps import name_of
 from rival_workers.definition.options import Duration, SleepUnits
-from rival_workers.definition.returns import Returns, returns_of_model
-from rival_workers.definition.steps import StepSpec, name_of
+from rival_workers.definition.return_types import returns_of_model
+from rival_workers.definition.returns import Returns
+from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import CheckpointRef

@@ -15,16 +15,9 @@ from rival_client.model.option_conflicts import conflicts
 from rival_client.model.policy_options import checked_options as checked_fields
 from rival_client.model.policy_rules import DEFAULTS, overridden
 from rival_client.model.step_config import StepConfig
+from rival_workers.definition.given_steps import OPTIONS, decorator_options, flattened, location, name_of, options_for
 from rival_workers.definition.rules import Predicate, RuleSet
-from rival_workers.definition.steps import (
-    OPTIONS,
-    StepSpec,
-    decorator_options,
-    flattened,
-    location,
-    name_of,
-    options_for,
-)
+from rival_workers.definition.steps import StepSpec
 from rival_workers.engine.policies import Policies
 
 #: Options of a step that is part of a plan, where None means none.

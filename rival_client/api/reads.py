@@ -18,7 +18,7 @@ from rival_client.model.run_node import RunNode
 from rival_client.model.statuses import RUN_ACTIVE, RunStatus
 from rival_client.model.why_records import Why
 from rival_client.model.workflow_info import WorkflowInfo
-from rival_client.sql import folded_steps, logs, run_cursor, run_family, run_reads, run_search, workflows
+from rival_client.sql import logs, run_cursor, run_family, run_reads, run_search, state_reads, workflows
 from rival_client.sql.executors import ExecutorRecord, list_executors
 from rival_client.sql.history_reads import read_history
 from rival_client.sql.run_filter import RunFilter
@@ -50,7 +50,7 @@ class RunReads(ClientBase):
         """
         run_id, fold = arguments.run_id(run_id), arguments.optional(amounts.whole, "fold", fold)
         with self.database.snapshot() as connection:
-            return folded_steps.read_state(connection, run_id, fold)
+            return state_reads.read_state(connection, run_id, fold)
 
     def history(
         self, run_id: str, *, after: int | None = None, limit: int | None = None, slim: bool = False

@@ -17,9 +17,9 @@ import click
 from rival_client.db.database import Database
 from rival_workers.cli.connection import DIRECTORY
 from rival_workers.cli.dashboard_launch import beside, is_installed
-from rival_workers.cli.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
+from rival_workers.cli.display.output import json_option, print_json_line
 from rival_workers.cli.load_check import workflow_names
-from rival_workers.cli.output import json_option, print_json_line
+from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
 from rival_workers.dev.announcement import Announcement, DevServers, running_dev
 from rival_workers.dev.file_lock import is_locked
 from rival_workers.dev.stack import open_stack

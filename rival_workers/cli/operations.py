@@ -8,11 +8,11 @@ import click
 
 from rival_client.api.bulk import Verb
 from rival_client.model.records import Reopened
-from rival_workers.cli.bulk_outcomes import DONE, VerbOptions, print_outcomes
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import print_json
+from rival_workers.cli.display.bulk_outcomes import DONE, VerbOptions, print_outcomes
+from rival_workers.cli.display.output import print_json
+from rival_workers.cli.options.verb_arguments import one_step, run_argument, step_argument, step_option
 from rival_workers.cli.selection import in_bulk, verb_options
-from rival_workers.cli.verb_arguments import one_step, run_argument, step_argument, step_option
 
 
 @click.command()

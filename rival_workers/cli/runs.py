@@ -14,15 +14,23 @@ from rival_client.model.run_options import RunOptions
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.run_filter import RunFilter
-from rival_workers.cli import show as showing
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.filter_options import as_arguments, filter_options
-from rival_workers.cli.formats import error_text, labels_text, one_line, seconds_text, status_text, time_text, took
-from rival_workers.cli.inputs import json_input
-from rival_workers.cli.output import console, json_option, print_json, table
-from rival_workers.cli.record_json import run_as_json, workflow_as_json
-from rival_workers.cli.start_options import start_options
+from rival_workers.cli.display import run_text as showing
+from rival_workers.cli.display.formats import (
+    error_text,
+    labels_text,
+    one_line,
+    seconds_text,
+    status_text,
+    time_text,
+    took,
+)
+from rival_workers.cli.display.output import console, json_option, print_json, table
+from rival_workers.cli.display.record_json import run_as_json, workflow_as_json
+from rival_workers.cli.options.filter_options import as_arguments, filter_options
+from rival_workers.cli.options.inputs import json_input
+from rival_workers.cli.options.start_options import start_options
 
 timeout_option = click.option(
     "--timeout",

@@ -13,10 +13,10 @@ import click
 from rival_client.api.bulk import LIMIT, BulkOutcome, Verb
 from rival_client.api.client import Rival
 from rival_client.sql.run_filter import RunFilter
-from rival_workers.cli.bulk_outcomes import VerbOptions, print_outcomes
-from rival_workers.cli.filter_options import add_options, filter_options
-from rival_workers.cli.operator_options import by_option, operator_name
-from rival_workers.cli.output import ProgressLine, json_option
+from rival_workers.cli.display.bulk_outcomes import VerbOptions, print_outcomes
+from rival_workers.cli.display.output import ProgressLine, json_option
+from rival_workers.cli.options.filter_options import add_options, filter_options
+from rival_workers.cli.options.operator_options import by_option, operator_name
 
 _VERB_OPTIONS = (
     click.option("--limit", type=click.IntRange(min=1), default=LIMIT, help="At most this many runs, newest first."),

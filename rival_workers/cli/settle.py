@@ -9,12 +9,12 @@ import click
 from rival_client.api.bulk import Verb
 from rival_client.api.client import Rival
 from rival_client.model import statuses
-from rival_workers.cli.bulk_outcomes import VerbOptions, print_outcomes
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import json_given
-from rival_workers.cli.output import print_json
+from rival_workers.cli.display.bulk_outcomes import VerbOptions, print_outcomes
+from rival_workers.cli.display.output import print_json
+from rival_workers.cli.options.inputs import json_given
+from rival_workers.cli.options.verb_arguments import one_step, run_argument, step_argument, step_option
 from rival_workers.cli.selection import in_bulk, verb_options
-from rival_workers.cli.verb_arguments import one_step, run_argument, step_argument, step_option
 
 reason_option = click.option("--reason", required=True, help="The reason, for the history.")
 

@@ -13,10 +13,10 @@ from rich.console import Group
 from rival_client.db.read_only import ReadOnlyDatabase
 from rival_client.settings import Settings
 from rival_workers.cli.connection import resolved
-from rival_workers.cli.fleet_page import header, page_of, sections
+from rival_workers.cli.display.fleet_page import header, page_of, sections
+from rival_workers.cli.display.full_screen import FullScreen
+from rival_workers.cli.display.output import console, json_option, print_json, print_json_line
 from rival_workers.cli.fleet_snapshot import Overview, age_of, read_overview
-from rival_workers.cli.full_screen import FullScreen
-from rival_workers.cli.output import console, json_option, print_json, print_json_line
 
 
 @click.command()

@@ -13,9 +13,9 @@ from rival_client.db.database import Database
 from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.settings import masked
 from rival_workers.cli.connection import resolved
-from rival_workers.cli.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
+from rival_workers.cli.display.output import json_option, print_json_line
 from rival_workers.cli.load_check import workflow_names
-from rival_workers.cli.output import json_option, print_json_line
+from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations
 

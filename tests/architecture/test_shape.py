@@ -154,7 +154,7 @@ NAMESAKES: dict[str, dict[str, tuple[set[str], str]]] = {
         "schedules": ({"definition", "cli", "store/sql"}, "definition, command, statements"),
         "step_transitions": ({"runtime/attempt", "store/sql"}, "a worker's transitions and their statements"),
         "steps": ({"definition", "store/postgres"}, "definition and fast paths"),
-        "tracebacks": ({"runtime/logs", "cli"}, "makes them, and shows them"),
+        "tracebacks": ({"runtime/logs", "cli/display"}, "makes them, and shows them"),
         "worker": ({"runtime/celery", "cli"}, "the worker, and the command that starts it"),
     },
 }

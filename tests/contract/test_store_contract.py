@@ -18,7 +18,7 @@ from rival_client.model.statuses import STEP_STATUSES, STEP_TERMINAL
 from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.model.transitions import STEP_TRANSITIONS
-from rival_client.sql import folded_steps
+from rival_client.sql import state_reads
 from rival_client.sql.history_reads import read_history
 from rival_client.sql.logs import read_logs
 from rival_client.sql.workflows import current_workflow
@@ -333,7 +333,7 @@ def test_only_attempts_that_did_not_simply_succeed_first_time_are_listed(stage: 
 
 def _attempts(stage: Stage, run_id: str = "r") -> list[Any]:
     with stage.database.transaction() as connection:
-        return folded_steps.read_state(connection, run_id).attempts
+        return state_reads.read_state(connection, run_id).attempts
 
 
 # -- retrying, releasing, parking -------------------------------------------------------------------------

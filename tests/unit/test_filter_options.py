@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rival_client.sql.run_filter import RunFilter
-from rival_workers.cli.filter_options import as_arguments, filter_options
+from rival_workers.cli.options.filter_options import as_arguments, filter_options
 
 heard: list[RunFilter] = []
 

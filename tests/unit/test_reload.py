@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rival_workers.cli.fleet_options import FleetOptions, with_fleet_options
+from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition

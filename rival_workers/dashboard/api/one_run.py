@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rival_client.model.run_node import RunNode
-from rival_client.sql import folded_steps, run_reads
+from rival_client.sql import run_reads, state_reads
 from rival_client.sql.run_family import read_tree
 from rival_workers.dashboard.route import Answer, Call, Form, Route
 from rival_workers.dashboard.run_parts import value_of, whole_run
@@ -22,7 +22,7 @@ class RunQuery(Form):
 def read_run(call: Call) -> Answer:
     run_id = call.names["run_id"]
     with call.board.database.snapshot() as connection:
-        state = folded_steps.read_state(connection, run_id, call.query.fold)
+        state = state_reads.read_state(connection, run_id, call.query.fold)
         found = whole_run(call.board, connection, state)
     return Answer(found, headers={"etag": f'"{found["history_id"]}"'})
 

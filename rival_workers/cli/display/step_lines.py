@@ -9,7 +9,7 @@ from rival_client.model import statuses
 from rival_client.model.kinds import FLOW, FOR_EACH, waits_for
 from rival_client.model.records import RunState
 from rival_client.model.step_records import Step
-from rival_workers.cli.formats import error_text, one_line, seconds_text, status_text, time_text
+from rival_workers.cli.display.formats import error_text, one_line, seconds_text, status_text, time_text
 from rival_workers.drawing.run_charts import RunTree
 
 

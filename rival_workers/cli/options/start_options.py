@@ -10,9 +10,9 @@ import click
 
 from rival_client.model.priorities import LEVELS
 from rival_client.model.run_options import ON_CONFLICT
-from rival_workers.cli.field_options import labels
-from rival_workers.cli.inputs import policies
-from rival_workers.cli.time_options import deadline, moment
+from rival_workers.cli.options.field_options import labels
+from rival_workers.cli.options.inputs import policies
+from rival_workers.cli.options.time_options import deadline, moment
 
 _NAMES = (
     "policies",

@@ -15,8 +15,8 @@ import click
 from rival_client.model.statuses import RUN_STATUSES
 from rival_client.sql.run_filter import RunFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
-from rival_workers.cli.field_options import fields, labels
-from rival_workers.cli.time_options import since
+from rival_workers.cli.options.field_options import fields, labels
+from rival_workers.cli.options.time_options import since
 
 _TIME = "90s, 15m, 2h, 7d or an ISO time"
 _FIELDS = "customer=7, customer.id=7 or a JSON object; may be given several times"

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rival_workers.cli.formats import encode, one_line, printable
+from rival_workers.cli.display.formats import encode, one_line, printable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

@@ -14,10 +14,10 @@ from rival_client.sql.capped_counts import Count
 from rival_client.sql.executors import ExecutorRecord
 from rival_client.sql.fleet_reads import Parked
 from rival_client.sql.queue_reads import LimitQueue, QueueBacklog
+from rival_workers.cli.display.formats import one_line, seconds_text
+from rival_workers.cli.display.full_screen import Page
+from rival_workers.cli.display.output import table
 from rival_workers.cli.fleet_snapshot import Overview, age_of
-from rival_workers.cli.formats import one_line, seconds_text
-from rival_workers.cli.full_screen import Page
-from rival_workers.cli.output import table
 
 
 def page_of(found: Overview) -> Page:

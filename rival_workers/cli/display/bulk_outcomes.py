@@ -11,8 +11,8 @@ import click
 from rival_client.api.bulk import Bulk, BulkOutcome
 from rival_client.model.records import Reopened
 from rival_client.sql.run_filter import RunFilter
-from rival_workers.cli.formats import error_text, one_line, status_text, time_text
-from rival_workers.cli.output import console, print_json, table
+from rival_workers.cli.display.formats import error_text, one_line, status_text, time_text
+from rival_workers.cli.display.output import console, print_json, table
 
 #: Verb -> its past participle, for the summary.
 DONE = {

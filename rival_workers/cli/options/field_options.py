@@ -9,7 +9,7 @@ import click
 
 from rival_client.errors import InvalidArgument
 from rival_client.model.labels import labels as checked_labels
-from rival_workers.cli.inputs import parsed_json
+from rival_workers.cli.options.inputs import parsed_json
 
 
 def labels(_: click.Context, __: click.Parameter, value: Sequence[str]) -> dict[str, str] | None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rival_client.model.records import RunState
-from rival_workers.cli.formats import printable
+from rival_workers.cli.display.formats import printable
 
 _FRAME = re.compile(r'([ |]*)File "(.*)", line \d+.*', re.DOTALL)
 #: Frames that were left out where the traceback was made.

@@ -72,8 +72,9 @@ class Board:
     def hub(self) -> Hub:
         # Imported when first used: what it polls is what the handlers answer, and they import this module.
         from rival_workers.dashboard.hub import Hub
+        from rival_workers.dashboard.live_polls import Polls
 
-        return Hub(self)
+        return Hub(Polls(self))
 
     def may(self, who: Identity | None, demand: Literal["viewer", "operator", "admin"], writes: bool = True) -> bool:
         return who is not None and who.may(demand) and not (writes and self.options.read_only)

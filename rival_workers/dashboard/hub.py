@@ -17,7 +17,6 @@ from typing import Any
 
 from rival_client.db.read_only import Cost, counted
 from rival_client.errors import RivalError
-from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.live_polls import Polls
 from rival_workers.dashboard.live_watch import Event, Watch
 from rival_workers.dashboard.values import moment
@@ -37,8 +36,8 @@ MANY = 200
 
 
 class Hub:
-    def __init__(self, board: Board) -> None:
-        self._polls = Polls(board)
+    def __init__(self, polls: Polls) -> None:
+        self._polls = polls
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None

@@ -9,9 +9,7 @@ from functools import wraps
 from inspect import isfunction
 from typing import Any, TypeVar
 
-from rival_client.errors import (
-    DatabaseBusy,
-)
+from rival_client.errors import DatabaseBusy
 
 T = TypeVar("T")
 #: How often a transaction is tried that loses against others, and the longest pause before the next try.

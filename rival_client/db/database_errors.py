@@ -9,13 +9,7 @@ import sqlite3
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from rival_client.errors import (
-    DatabaseBusy,
-    DatabaseError,
-    DatabaseRefused,
-    DatabaseUnavailable,
-    MissingTables,
-)
+from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseRefused, DatabaseUnavailable, MissingTables
 from rival_client.model.masking import masked, without_secrets
 
 #: serialization_failure, deadlock_detected, lock_not_available: the whole transaction may simply be repeated.

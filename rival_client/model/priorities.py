@@ -10,6 +10,9 @@ Priority = Literal["high", "normal", "low"]
 #: As rows store it: the lowest level starts first.
 LEVELS: dict[str, int] = {"high": -1, "normal": 0, "low": 1}
 _NAMES = {level: name for name, level in LEVELS.items()}
+HIGH, NORMAL, LOW = (LEVELS[name] for name in ("high", "normal", "low"))
+#: Looks of the keeper after which a step rises: 40 and 80 s after its first message, if the grace period is 10 s.
+FIRST_RISE, SECOND_RISE = 2, 3
 
 
 def level_of(priority: str | None) -> int | None:
@@ -30,11 +33,6 @@ def priority(argument: str, value: object) -> str:
 def given_priority(level: int | None) -> str | None:
     """The name of a level that a row has; None: it has none of its own."""
     return None if level is None else priority_name(level)
-
-
-HIGH, NORMAL, LOW = (LEVELS[name] for name in ("high", "normal", "low"))
-#: Looks of the keeper after which a step rises: 40 and 80 s after its first message, if the grace period is 10 s.
-FIRST_RISE, SECOND_RISE = 2, 3
 
 
 def aged_level(level: int, looks: int, *, high_waits: bool = False) -> int:

@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    insert,
-)
+from sqlalchemy import Connection, insert
 
 from rival_client.db.log_tables import history
 from rival_client.db.types import now
 from rival_client.model.history_entries import REQUESTED
 from rival_client.model.payload import Json, serialise
+
+#: Characters of a result above which it is written once.
+NAMED_ABOVE = 2000
 
 
 class HistoryWriter:
@@ -70,7 +70,3 @@ def result_details(path: str, token: int, result: Json | None, state: Json | Non
     if result is None or len(result) <= NAMED_ABOVE:
         return as_json({"result": result, "state": state}), as_json({"result": result})
     return as_json({"result_token": token, "state": state}), as_json({"result_of": path, "result_token": token})
-
-
-#: Characters of a result above which it is written once.
-NAMED_ABOVE = 2000

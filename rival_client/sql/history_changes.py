@@ -20,6 +20,8 @@ from rival_client.sql.history_columns import ENTRY, as_entry, entry_columns, sli
 
 #: Entries that change several steps: their detail says which.
 _OF_SEVERAL = ("cancelled", "cancelling", "expired", "fanned_out", *REOPENINGS)
+#: Entries that are looked at for the floor, and of one run at once.
+_NEWEST, OF_RUN = 2000, 2000
 
 
 def read_changes(connection: Connection, run_id: str, limit: int) -> list[HistoryEntry]:
@@ -36,10 +38,6 @@ def _change(
 ) -> HistoryEntry:
     small = without_values(detail) if detail else {"kind": kind} if kind is not None else {}
     return HistoryEntry(at, what, path, small, by, entry_id)
-
-
-#: Entries that are looked at for the floor, and of one run at once.
-_NEWEST, OF_RUN = 2000, 2000
 
 
 def history_floor(connection: Connection, before: dt.datetime) -> int:

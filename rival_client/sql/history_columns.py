@@ -5,30 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Text,
-    case,
-    func,
-    literal,
-)
+from sqlalchemy import ColumnElement, Connection, Row, Text, case, func, literal
 
 from rival_client.db.log_tables import history
 from rival_client.model.history_entries import RUN_ENTRIES, STEP_ENTRIES
 from rival_client.model.run_entries import HistoryEntry
-
-
-def as_entry(row: Row[Any]) -> HistoryEntry:
-    detail = row.detail or {}
-    if _NAMES.isdisjoint(detail):
-        return HistoryEntry(row.at, row.what, row.path, detail, row.actor, row.id)
-    if "result" not in detail and "named_result" in row._fields:
-        detail = {"result": row.named_result, **detail}
-    own = {name: value for name, value in detail.items() if name not in _NAMES}
-    return HistoryEntry(row.at, row.what, row.path, own, row.actor, row.id)
-
 
 ENTRY = (history.c.id, history.c.at, history.c.what, history.c.path, history.c.actor)
 #: What users have given or returned; everything else in a detail is Rival's own.
@@ -40,6 +21,16 @@ _OWN = sorted({name for entry in (*RUN_ENTRIES, *STEP_ENTRIES) for name in entry
 _NAMES = frozenset({"result_token", "result_of"})
 #: Bytes of a detail above which the database takes it apart.
 _LARGE = 2000
+
+
+def as_entry(row: Row[Any]) -> HistoryEntry:
+    detail = row.detail or {}
+    if _NAMES.isdisjoint(detail):
+        return HistoryEntry(row.at, row.what, row.path, detail, row.actor, row.id)
+    if "result" not in detail and "named_result" in row._fields:
+        detail = {"result": row.named_result, **detail}
+    own = {name: value for name, value in detail.items() if name not in _NAMES}
+    return HistoryEntry(row.at, row.what, row.path, own, row.actor, row.id)
 
 
 def without_values(detail: dict[str, Any]) -> dict[str, Any]:

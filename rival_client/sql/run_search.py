@@ -27,6 +27,8 @@ from rival_client.sql.run_records import run_of
 WINDOW = 4000
 #: Runs that may have an error: a run that has completed or not begun has none, and these have an index.
 _WITH_ERROR = (statuses.FAILED, statuses.RUNNING, statuses.SUSPENDED, statuses.CANCELLED)
+#: Runs that are looked at for newer ones, where no index finds them.
+LOOKED_AT = 500
 
 
 class Runs(list[Run]):
@@ -160,10 +162,6 @@ def _with_status(statement: Select[Any], wanted: tuple[str, ...], limit: int) ->
         return statement.where(in_status(wanted[0]))
     together = union_all(*(select(part) for part in parts)).subquery()
     return _newest(select(together), together.c.created_at, together.c.id, limit)
-
-
-#: Runs that are looked at for newer ones, where no index finds them.
-LOOKED_AT = 500
 
 
 def newest_ids(connection: Connection, chosen: RunFilter, limit: int) -> list[str]:

@@ -28,6 +28,10 @@ from rival_workers.dashboard.views import attempt_view, count_view, run_view, st
 from rival_workers.engine.nodes import BranchNode
 from rival_workers.engine.plan import Plan
 
+#: Entries of the history that a shared run has.
+_HISTORY = 500
+FOLD = 20
+
 
 def whole_run(board: Board, connection: Any, state: RunState) -> dict[str, Any]:
     """The answer for one run, from one snapshot."""
@@ -85,11 +89,6 @@ def reached_step(connection: Any, run: Run, path: str) -> Step:
     if step is None:
         raise Refused(404, "NotFound", f"Run {run.run_id!r} has not reached a step {path!r}.")
     return step
-
-
-#: Entries of the history that a shared run has.
-_HISTORY = 500
-FOLD = 20
 
 
 def everything(board: Board, run_id: str) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from rival_workers.dashboard.values import milliseconds
 
 #: Fields of a detail that a change has.
 _SMALL = ("attempt", "delay", "kind", "seconds", "topic", "key", "run_id", "workflow", "error", "reason", ITEM_COUNT)
+#: Entries of a history that are read at once.
+MOST = 50_000
 
 
 def change_rows(entry: HistoryEntry, hide: Callable[[Any], Any]) -> Iterator[list[Any]]:
@@ -29,7 +31,3 @@ def changed_statuses(entry: HistoryEntry) -> list[tuple[str, str]]:
     if ITEM_COUNT in entry.detail:
         entry = replace(entry, detail={**entry.detail, "items": range(entry.detail[ITEM_COUNT])})
     return status_changes(entry)
-
-
-#: Entries of a history that are read at once.
-MOST = 50_000

@@ -18,23 +18,6 @@ from rival_workers.dashboard.veil import Veil
 
 #: Results of steps that a test has.
 _RESULTS = 200
-
-
-def export(call: Call) -> Answer:
-    page = as_page(everything(call.board, call.names["run_id"]))
-    headers = {"content-disposition": 'attachment; filename="run.html"'}
-    return Answer(page.encode(), headers=headers, media_type="text/html; charset=utf-8")
-
-
-def test(call: Call) -> dict[str, Any]:
-    """The run as a test for the testing kit, with what its steps have returned. Secrets are hidden."""
-    run_id = call.names["run_id"]
-    with call.board.database.snapshot() as connection:
-        state = read_state(connection, run_id, FOLD)
-        results = step_results(connection, run_id, _RESULTS)
-    return as_test(state, results, call.board.veil_of(state.workflow, state.version))
-
-
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -51,6 +34,21 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
 <h2>History</h2><table><tr><th>time<th>step<th>what<th>by</tr>{history}</table>
 </body></html>
 """
+
+
+def export(call: Call) -> Answer:
+    page = as_page(everything(call.board, call.names["run_id"]))
+    headers = {"content-disposition": 'attachment; filename="run.html"'}
+    return Answer(page.encode(), headers=headers, media_type="text/html; charset=utf-8")
+
+
+def test(call: Call) -> dict[str, Any]:
+    """The run as a test for the testing kit, with what its steps have returned. Secrets are hidden."""
+    run_id = call.names["run_id"]
+    with call.board.database.snapshot() as connection:
+        state = read_state(connection, run_id, FOLD)
+        results = step_results(connection, run_id, _RESULTS)
+    return as_test(state, results, call.board.veil_of(state.workflow, state.version))
 
 
 def as_page(found: dict[str, Any]) -> str:

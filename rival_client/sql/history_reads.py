@@ -1,4 +1,4 @@
-"""The statements that read the history of a run: all of it, its newest part, its changes, one entry."""
+"""The statements that read the history of a run: all of it, its newest part, one entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as commands show them: short text for people, and what JSON has for what it does not know."""
+"""Values as commands show them: short text for people, and the encoding of what JSON does not have."""
 
 from __future__ import annotations
 

@@ -59,13 +59,13 @@ if TYPE_CHECKING:
     from rival_client.model.why_records import Reason, Why
     from rival_client.model.workflow_info import WorkflowInfo
     from rival_client.settings import Settings
-    from rival_client.sql.event_reads import EventRecord, TopicCount
     from rival_client.sql.events import Sent
-    from rival_client.sql.executors import ExecutorRecord
-    from rival_client.sql.run_filter import RunFilter
-    from rival_client.sql.run_search import Runs
-    from rival_client.sql.schedule_reads import ScheduleRecord
-    from rival_client.sql.waits import DeliveryRecord, WaitRecord
+    from rival_client.sql.reads.event_reads import EventRecord, TopicCount
+    from rival_client.sql.reads.executors import ExecutorRecord
+    from rival_client.sql.reads.run_filter import RunFilter
+    from rival_client.sql.reads.run_search import Runs
+    from rival_client.sql.reads.schedule_reads import ScheduleRecord
+    from rival_client.sql.reads.waits import DeliveryRecord, WaitRecord
 
 #: The version of the distribution, which holds `rival_workers` too: pyproject.toml takes it from here.
 __version__ = "0.1.0"
@@ -220,12 +220,12 @@ if not TYPE_CHECKING:
             "rival_client.model.why_records": ["Reason", "Why"],
             "rival_client.model.workflow_info": ["WorkflowInfo"],
             "rival_client.settings": ["Settings"],
-            "rival_client.sql.event_reads": ["EventRecord", "TopicCount"],
+            "rival_client.sql.reads.event_reads": ["EventRecord", "TopicCount"],
             "rival_client.sql.events": ["Sent"],
-            "rival_client.sql.executors": ["ExecutorRecord"],
-            "rival_client.sql.run_filter": ["RunFilter"],
-            "rival_client.sql.run_search": ["Runs"],
-            "rival_client.sql.schedule_reads": ["ScheduleRecord"],
-            "rival_client.sql.waits": ["DeliveryRecord", "WaitRecord"],
+            "rival_client.sql.reads.executors": ["ExecutorRecord"],
+            "rival_client.sql.reads.run_filter": ["RunFilter"],
+            "rival_client.sql.reads.run_search": ["Runs"],
+            "rival_client.sql.reads.schedule_reads": ["ScheduleRecord"],
+            "rival_client.sql.reads.waits": ["DeliveryRecord", "WaitRecord"],
         },
     )

@@ -23,7 +23,7 @@ from rival_client.model.records import Reopened
 from rival_client.model.rulebook import NO_RULES, Rulebook
 from rival_client.settings import Settings
 from rival_client.sql.fleet_rules import read_rulebook
-from rival_client.sql.run_reads import read_attempts, read_run, read_step
+from rival_client.sql.reads.run_reads import read_attempts, read_run, read_step
 from rival_workers.engine import interpreter
 from rival_workers.engine.decisions import End, EndStatus
 from rival_workers.engine.policies import Policies

@@ -15,9 +15,9 @@ from rival_client.errors import ConfigurationError, DatabaseError, NotPossible, 
 from rival_client.model import amounts, arguments, statuses
 from rival_client.model.records import Reopened, Run
 from rival_client.model.statuses import RUN_ACTIVE
-from rival_client.sql.run_filter import RunFilter
-from rival_client.sql.run_reads import read_run
-from rival_client.sql.run_search import list_runs
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_reads import read_run
+from rival_client.sql.reads.run_search import list_runs
 
 if TYPE_CHECKING:
     from rival_client.api.operations import RunOperations

@@ -35,8 +35,9 @@ from rival_client.model.run_options import RunOptions
 from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.model.timers import NEAR, is_near
-from rival_client.sql import run_inserts, run_reads
+from rival_client.sql import run_inserts
 from rival_client.sql.gathered_starts import Gathered, gather_run
+from rival_client.sql.reads import run_reads
 from rival_client.sql.shared_starts import Statements, holder_of, leave_place, skip_start
 
 #: How often a start tries to take a singleton place that others take and leave.

@@ -12,7 +12,7 @@ from rival_client.model import amounts, arguments
 from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_client.model.transitions import run_sources
 from rival_client.sql.dead_letters import dead_letters_of, drop_dead_letter, list_dead_letters
-from rival_client.sql.run_reads import read_run
+from rival_client.sql.reads.run_reads import read_run
 
 #: Dead letters per call, unless the caller gives another limit.
 LIMIT = 100

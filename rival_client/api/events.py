@@ -14,9 +14,9 @@ from rival_client.broker.message import EventMessage
 from rival_client.db import async_caller_tx, caller_tx
 from rival_client.model import amounts, arguments
 from rival_client.sql.event_inserts import INSERT_EVENT, insert_event, sent_unless_full
-from rival_client.sql.event_reads import EventRecord, TopicCount, count_by_topic, list_events
 from rival_client.sql.events import Delivery, Event, Sent, made_event
-from rival_client.sql.waits import DeliveryRecord, WaitRecord, list_deliveries, list_waits
+from rival_client.sql.reads.event_reads import EventRecord, TopicCount, count_by_topic, list_events
+from rival_client.sql.reads.waits import DeliveryRecord, WaitRecord, list_deliveries, list_waits
 
 
 class EventOperations(ClientBase):

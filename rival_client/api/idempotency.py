@@ -9,7 +9,7 @@ from rival_client.model import amounts, arguments
 from rival_client.model.idempotency import MAX_KEY
 from rival_client.model.idempotency_records import IdempotencyRecord, KeyName
 from rival_client.sql.idempotency import drop_key
-from rival_client.sql.idempotency_reads import is_named, keys_of_workflow, list_keys
+from rival_client.sql.reads.idempotency_reads import is_named, keys_of_workflow, list_keys
 
 
 class IdempotencyOperations(ClientBase):

@@ -18,8 +18,8 @@ from rival_client.model.records import Reopened
 from rival_client.model.recovery import Recovery
 from rival_client.sql import orphans, runs
 from rival_client.sql.checkpoint_ends import wake_parent
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_client.sql.recovery import recover
-from rival_client.sql.run_filter import RunFilter
 
 if TYPE_CHECKING:
     from rival_workers.operations import Operator

@@ -18,12 +18,13 @@ from rival_client.model.run_node import RunNode
 from rival_client.model.statuses import RUN_ACTIVE, RunStatus
 from rival_client.model.why_records import Why
 from rival_client.model.workflow_info import WorkflowInfo
-from rival_client.sql import logs, run_cursor, run_family, run_reads, run_search, state_reads, workflows
-from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.history_reads import read_history
-from rival_client.sql.run_filter import RunFilter
-from rival_client.sql.run_search import Runs
-from rival_client.sql.why_reads import read_facts
+from rival_client.sql import workflows
+from rival_client.sql.reads import logs, run_cursor, run_family, run_reads, run_search, state_reads
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_client.sql.reads.history_reads import read_history
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_search import Runs
+from rival_client.sql.reads.why_reads import read_facts
 
 
 def _limit(argument: str, value: object) -> int:

@@ -22,8 +22,8 @@ from rival_client.model.run_options import RunOptions
 from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.sql.history import record_requests
+from rival_client.sql.reads.schedule_reads import ScheduleRecord, find_schedule, list_schedules, read_schedule
 from rival_client.sql.run_inserts import insert_runs
-from rival_client.sql.schedule_reads import ScheduleRecord, find_schedule, list_schedules, read_schedule
 from rival_client.sql.schedules import pause_schedule, put_schedule, refuse_taken, remove_schedule, resume_schedule
 
 

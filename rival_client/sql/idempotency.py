@@ -24,7 +24,7 @@ from rival_client.model.payload import Json
 from rival_client.model.statuses import STEP_OPEN
 from rival_client.sql.gates import Grant, grant_keyed
 from rival_client.sql.history import record
-from rival_client.sql.idempotency_reads import WAITS, is_named
+from rival_client.sql.reads.idempotency_reads import WAITS, is_named
 from rival_client.sql.recovery import chosen
 
 #: Tickets that one transaction grants. Each step that uses a result grants two more.

@@ -13,7 +13,7 @@ from rival_client.db.run_tables import workflows
 from rival_client.db.types import now
 from rival_client.errors import RivalError
 from rival_client.model.planned_schedules import Planned
-from rival_client.sql.schedule_reads import RECORDS, schedule_of
+from rival_client.sql.reads.schedule_reads import RECORDS, schedule_of
 
 
 def refuse_taken(connection: Connection, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rival_client.sql.event_reads import TopicCount
+from rival_client.sql.reads.event_reads import TopicCount
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import one_line, time_text

@@ -8,13 +8,13 @@ from typing import Any
 
 from rival_client.db.read_only import Cost, ReadOnlyDatabase, counted
 from rival_client.model.breakers import BreakerRecord
-from rival_client.sql import fleet_reads, queue_reads
 from rival_client.sql.breakers import list_breakers
-from rival_client.sql.capped_counts import Count
-from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.fleet_reads import Parked
-from rival_client.sql.queue_reads import LimitQueue, QueueBacklog
-from rival_client.sql.run_counts import count_open
+from rival_client.sql.reads import fleet_reads, queue_reads
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_client.sql.reads.fleet_reads import Parked
+from rival_client.sql.reads.queue_reads import LimitQueue, QueueBacklog
+from rival_client.sql.reads.run_counts import count_open
 
 #: Running steps that are shown.
 _SLOWEST = 20

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from rival_client.api.client import Rival
 from rival_client.model.run_entries import LogEntry
-from rival_client.sql.logs import LEVELS
+from rival_client.sql.reads.logs import LEVELS
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import one_line, printable, time_text

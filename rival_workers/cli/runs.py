@@ -13,7 +13,7 @@ from rival_client.model.records import Run, RunResult
 from rival_client.model.run_options import RunOptions
 from rival_client.model.statuses import RUN_ACTIVE
 from rival_client.model.workflow_info import WorkflowInfo
-from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display import run_text as showing

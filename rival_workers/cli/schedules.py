@@ -10,7 +10,7 @@ import click
 
 from rival_client.model.planned_schedules import CatchUp
 from rival_client.model.run_options import RunOptions
-from rival_client.sql.schedule_reads import ScheduleRecord
+from rival_client.sql.reads.schedule_reads import ScheduleRecord
 from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import one_line, time_text

@@ -12,7 +12,7 @@ import click
 
 from rival_client.api.bulk import LIMIT, BulkOutcome, Verb
 from rival_client.api.client import Rival
-from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.cli.display.bulk_outcomes import VerbOptions, print_outcomes
 from rival_workers.cli.display.output import ProgressLine, json_option
 from rival_workers.cli.options.filter_options import add_options, filter_options

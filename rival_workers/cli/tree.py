@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rival_client.model.run_node import RunNode
-from rival_client.sql.run_family import DEPTH, WIDTH
+from rival_client.sql.reads.run_family import DEPTH, WIDTH
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
 from rival_workers.cli.display.formats import seconds_text, status_text

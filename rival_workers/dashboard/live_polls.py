@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from rival_client.errors import RivalError
 from rival_client.model.run_entries import HistoryEntry
-from rival_client.sql import history_changes, logs, run_search, step_pages
-from rival_client.sql.run_rows import rows_by_id
+from rival_client.sql.reads import history_changes, logs, run_search, step_pages
+from rival_client.sql.reads.run_rows import rows_by_id
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.entry_views import log_view

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rival_client.sql import fleet_reads, queue_reads
-from rival_client.sql.capped_counts import Count
-from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.run_counts import count_runs
+from rival_client.sql.reads import fleet_reads, queue_reads
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_client.sql.reads.run_counts import count_runs
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.values import fields, moment, moments
 from rival_workers.dashboard.views import count_view

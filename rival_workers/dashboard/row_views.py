@@ -9,9 +9,9 @@ from typing import Any
 
 from rival_client.model import statuses
 from rival_client.model.kinds import FOR_EACH, INTERNAL, waits_for
-from rival_client.sql import open_step_rows
-from rival_client.sql.open_step_rows import OpenStep
-from rival_client.sql.run_rows import INPUT_START, RunRow
+from rival_client.sql.reads import open_step_rows
+from rival_client.sql.reads.open_step_rows import OpenStep
+from rival_client.sql.reads.run_rows import INPUT_START, RunRow
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.usual import usual_seconds
 from rival_workers.dashboard.values import moment

@@ -11,13 +11,13 @@ from rival_client.model.kinds import BRANCH
 from rival_client.model.records import Run, RunState
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.step_records import Step
-from rival_client.sql.executors import workers_of
-from rival_client.sql.history_reads import read_history
-from rival_client.sql.run_family import children_of
-from rival_client.sql.run_reads import read_step
-from rival_client.sql.state_reads import read_state
-from rival_client.sql.waits import waits_of
-from rival_client.sql.why_reads import read_facts
+from rival_client.sql.reads.executors import workers_of
+from rival_client.sql.reads.history_reads import read_history
+from rival_client.sql.reads.run_family import children_of
+from rival_client.sql.reads.run_reads import read_step
+from rival_client.sql.reads.state_reads import read_state
+from rival_client.sql.reads.waits import waits_of
+from rival_client.sql.reads.why_reads import read_facts
 from rival_client.sql.workflows import current_workflow
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.entry_views import entry_view, why_view

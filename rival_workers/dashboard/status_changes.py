@@ -8,7 +8,7 @@ from typing import Any
 
 from rival_client.model.rebuild import status_changes
 from rival_client.model.run_entries import HistoryEntry
-from rival_client.sql.history_columns import ITEM_COUNT
+from rival_client.sql.reads.history_columns import ITEM_COUNT
 from rival_workers.dashboard.values import milliseconds
 
 #: Fields of a detail that a change has.

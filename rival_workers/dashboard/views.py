@@ -11,8 +11,8 @@ from rival_client.model import statuses
 from rival_client.model.kinds import CHILD, CHILD_RESULT, waits_for
 from rival_client.model.records import Run
 from rival_client.model.step_records import Attempt, Step
-from rival_client.sql.capped_counts import Count
-from rival_client.sql.run_rows import RunRow
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.run_rows import RunRow
 from rival_workers.dashboard.graph import addressed
 from rival_workers.dashboard.values import fields, moment, moments
 from rival_workers.dashboard.veil import Veil

@@ -22,7 +22,9 @@ from rival_client.db.prepared_statement import Statement
 from rival_client.model.idempotency_records import KeyName
 from rival_client.model.run_entries import LogEntry
 from rival_client.model.statuses import RUN_ACTIVE
-from rival_client.sql import (
+from rival_client.sql.event_inserts import INSERT_EVENT
+from rival_client.sql.idempotency import drop_key
+from rival_client.sql.reads import (
     fleet_reads,
     history_changes,
     open_step_rows,
@@ -33,17 +35,15 @@ from rival_client.sql import (
     step_pages,
     workflow_reads,
 )
-from rival_client.sql.event_inserts import INSERT_EVENT
-from rival_client.sql.event_reads import list_events
-from rival_client.sql.history_reads import read_history, read_newest
-from rival_client.sql.idempotency import drop_key
-from rival_client.sql.idempotency_reads import list_keys, waited_for
-from rival_client.sql.run_cursor import Cursor
-from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.reads.event_reads import list_events
+from rival_client.sql.reads.history_reads import read_history, read_newest
+from rival_client.sql.reads.idempotency_reads import list_keys, waited_for
+from rival_client.sql.reads.run_cursor import Cursor
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_reads import READ_RESULT, READ_STATUS
+from rival_client.sql.reads.run_search import list_runs, run_ids
+from rival_client.sql.reads.why_reads import read_facts
 from rival_client.sql.run_inserts import INSERT_RUN, INSERT_RUNS
-from rival_client.sql.run_reads import READ_RESULT, READ_STATUS
-from rival_client.sql.run_search import list_runs, run_ids
-from rival_client.sql.why_reads import read_facts
 from rival_workers.dashboard.api import live, run_list
 from rival_workers.dashboard.asgi import application
 from rival_workers.dashboard.board import Board

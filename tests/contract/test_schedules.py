@@ -20,7 +20,7 @@ from rival_client.model.cron import Rule
 from rival_client.model.payload import NULL, Json
 from rival_client.model.planned_schedules import CatchUp, Planned
 from rival_client.settings import Settings
-from rival_client.sql.schedule_reads import list_schedules
+from rival_client.sql.reads.schedule_reads import list_schedules
 from rival_client.sql.schedules import put_schedule
 from rival_workers.store.postgres.store import PostgresStore
 from rival_workers.store.sql import schedules as scheduling

@@ -18,9 +18,9 @@ from rival_client.model.statuses import STEP_STATUSES, STEP_TERMINAL
 from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.model.transitions import STEP_TRANSITIONS
-from rival_client.sql import state_reads
-from rival_client.sql.history_reads import read_history
-from rival_client.sql.logs import read_logs
+from rival_client.sql.reads import state_reads
+from rival_client.sql.reads.history_reads import read_history
+from rival_client.sql.reads.logs import read_logs
 from rival_client.sql.workflows import current_workflow
 from rival_workers.engine.decisions import End, FallBack, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, OpenRow

@@ -10,7 +10,7 @@ import click
 
 from rival_client.api.bulk import Bulk, BulkOutcome
 from rival_client.model.records import Reopened
-from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.cli.display.formats import error_text, one_line, status_text, time_text
 from rival_workers.cli.display.output import console, print_json, table
 

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from rival_client.model.breakers import BreakerRecord
 from rival_client.model.queues import DEFAULT_QUEUE
-from rival_client.sql.capped_counts import Count
-from rival_client.sql.executors import ExecutorRecord
-from rival_client.sql.fleet_reads import Parked
-from rival_client.sql.queue_reads import LimitQueue, QueueBacklog
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.executors import ExecutorRecord
+from rival_client.sql.reads.fleet_reads import Parked
+from rival_client.sql.reads.queue_reads import LimitQueue, QueueBacklog
 from rival_workers.cli.display.formats import one_line, seconds_text
 from rival_workers.cli.display.full_screen import Page
 from rival_workers.cli.display.output import table

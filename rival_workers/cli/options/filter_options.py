@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from rival_client.model.statuses import RUN_STATUSES
-from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.options.field_options import fields, labels
 from rival_workers.cli.options.time_options import since

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from rival_client.model import amounts, argument_errors, arguments
 from rival_client.sql.audit import write_audit
-from rival_client.sql.event_reads import EventRecord, find_event, list_events
-from rival_client.sql.waits import list_deliveries
+from rival_client.sql.reads.event_reads import EventRecord, find_event, list_events
+from rival_client.sql.reads.waits import list_deliveries
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Confirmed, Form, Route

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from rival_client.sql import run_rows
-from rival_client.sql.run_counts import count_chosen
-from rival_client.sql.run_cursor import Cursor
-from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.reads import run_rows
+from rival_client.sql.reads.run_counts import count_chosen
+from rival_client.sql.reads.run_cursor import Cursor
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused

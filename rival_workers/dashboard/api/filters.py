@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from rival_client.errors import InvalidArgument
-from rival_client.sql.run_filter import RunFilter
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.route import Form
 
 _AGO = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])", re.ASCII)

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.sql.limit_reads import LimitUse, list_limits
 from rival_client.sql.limit_records import read_limit
+from rival_client.sql.reads.limit_reads import LimitUse, list_limits
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.commands import call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rival_client.model.run_node import RunNode
-from rival_client.sql import run_reads, state_reads
-from rival_client.sql.run_family import read_tree
+from rival_client.sql.reads import run_reads, state_reads
+from rival_client.sql.reads.run_family import read_tree
 from rival_workers.dashboard.route import Answer, Call, Form, Route
 from rival_workers.dashboard.run_parts import value_of, whole_run
 from rival_workers.dashboard.values import moment

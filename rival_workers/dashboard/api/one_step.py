@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import Field
 
 from rival_client.model.records import Run
-from rival_client.sql.executors import workers_of
-from rival_client.sql.logs import read_last_logs
-from rival_client.sql.run_family import children_started_by
-from rival_client.sql.run_reads import read_attempts, read_run_head
-from rival_client.sql.waits import waits_of
+from rival_client.sql.reads.executors import workers_of
+from rival_client.sql.reads.logs import read_last_logs
+from rival_client.sql.reads.run_family import children_started_by
+from rival_client.sql.reads.run_reads import read_attempts, read_run_head
+from rival_client.sql.reads.waits import waits_of
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.entry_views import log_view
 from rival_workers.dashboard.route import Call, Form, Route

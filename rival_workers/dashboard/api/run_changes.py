@@ -8,8 +8,8 @@ from typing import Any
 from rival_client.model.history_entries import FANNED_OUT, REOPENINGS
 from rival_client.model.kinds import ITEM, STEP
 from rival_client.model.run_entries import HistoryEntry
-from rival_client.sql.history_changes import read_changes
-from rival_client.sql.run_reads import read_run_head
+from rival_client.sql.reads.history_changes import read_changes
+from rival_client.sql.reads.run_reads import read_run_head
 from rival_workers.dashboard.route import Call, Route
 from rival_workers.dashboard.status_changes import MOST, changed_statuses
 from rival_workers.dashboard.values import milliseconds

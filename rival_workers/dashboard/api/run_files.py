@@ -10,8 +10,8 @@ from typing import Any
 
 from rival_client.model.records import RunState
 from rival_client.model.statuses import COMPLETED
-from rival_client.sql.state_reads import read_state
-from rival_client.sql.step_pages import step_results
+from rival_client.sql.reads.state_reads import read_state
+from rival_client.sql.reads.step_pages import step_results
 from rival_workers.dashboard.route import Answer, Call, Route
 from rival_workers.dashboard.run_parts import FOLD, everything
 from rival_workers.dashboard.veil import Veil

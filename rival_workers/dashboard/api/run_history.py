@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.sql import run_reads
-from rival_client.sql.history_reads import read_entry, read_history, read_newest
-from rival_client.sql.logs import read_last_logs, read_logs
+from rival_client.sql.reads import run_reads
+from rival_client.sql.reads.history_reads import read_entry, read_history, read_newest
+from rival_client.sql.reads.logs import read_last_logs, read_logs
 from rival_workers.dashboard.entry_views import entry_view, log_view
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route

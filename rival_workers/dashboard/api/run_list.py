@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from rival_client.model import arguments
-from rival_client.sql import run_rows
-from rival_client.sql.run_counts import count_newer
-from rival_client.sql.run_cursor import Cursor
-from rival_client.sql.run_filter import RunFilter
-from rival_client.sql.run_rows import RunRow
-from rival_client.sql.run_search import WINDOW, window_start
+from rival_client.sql.reads import run_rows
+from rival_client.sql.reads.run_counts import count_newer
+from rival_client.sql.reads.run_cursor import Cursor
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_rows import RunRow
+from rival_client.sql.reads.run_search import WINDOW, window_start
 from rival_workers.dashboard.api.filters import RunListQuery
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.overview import read_counts

@@ -12,10 +12,10 @@ from rival_client.model.kinds import FLOW, FOR_EACH, ITEM, LOOP
 from rival_client.model.records import Run
 from rival_client.model.statuses import StepStatus
 from rival_client.model.step_records import Step
-from rival_client.sql import step_pages
-from rival_client.sql.executors import workers_of
-from rival_client.sql.run_reads import read_run_head
-from rival_client.sql.step_pages import BEGINNING, StepLine
+from rival_client.sql.reads import step_pages
+from rival_client.sql.reads.executors import workers_of
+from rival_client.sql.reads.run_reads import read_run_head
+from rival_client.sql.reads.step_pages import BEGINNING, StepLine
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route

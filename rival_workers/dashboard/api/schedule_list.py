@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rival_client.model.cron import checked_rule
 from rival_client.model.planned_schedules import run_id_at
-from rival_client.sql.schedule_reads import ScheduleRecord, list_schedules
+from rival_client.sql.reads.schedule_reads import ScheduleRecord, list_schedules
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from rival_client.errors import UnknownSchedule
-from rival_client.sql.schedule_reads import find_schedule, list_schedules
+from rival_client.sql.reads.schedule_reads import find_schedule, list_schedules
 from rival_workers.dashboard.api.filters import moment_of
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.commands import Commands, call_text, commands, shell_text

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.sql.run_reads import read_run, read_run_head
+from rival_client.sql.reads.run_reads import read_run, read_run_head
 from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Form, Route

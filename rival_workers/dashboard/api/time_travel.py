@@ -16,9 +16,9 @@ from rival_client.model.rebuild import rebuild
 from rival_client.model.rebuilt_records import RebuiltStep
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.statuses import COMPLETED, FAILED
-from rival_client.sql.history_columns import ITEM_COUNT
-from rival_client.sql.history_reads import read_history
-from rival_client.sql.run_reads import read_run_head
+from rival_client.sql.reads.history_columns import ITEM_COUNT
+from rival_client.sql.reads.history_reads import read_history
+from rival_client.sql.reads.run_reads import read_run_head
 from rival_workers.dashboard.graph import addressed
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route

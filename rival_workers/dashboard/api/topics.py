@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.sql.capped_counts import Count
-from rival_client.sql.event_reads import TopicCount, count_by_topic
-from rival_client.sql.near_misses import NearMiss, kept_events, nearest
-from rival_client.sql.waits import WaitRecord, count_waits, list_waits
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.event_reads import TopicCount, count_by_topic
+from rival_client.sql.reads.near_misses import NearMiss, kept_events, nearest
+from rival_client.sql.reads.waits import WaitRecord, count_waits, list_waits
 from rival_workers.dashboard.route import Call, Form, Route
 from rival_workers.dashboard.values import fields, moment
 from rival_workers.dashboard.veil import Veil

@@ -8,10 +8,16 @@ from typing import Any
 
 from rival_client.errors import UnknownWorkflow
 from rival_client.model.workflow_info import WorkflowInfo
-from rival_client.sql.capped_counts import Count
-from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.schedule_reads import list_schedules
-from rival_client.sql.workflow_reads import VersionHead, count_since, failed_since, list_versions_of, open_by_version
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_client.sql.reads.schedule_reads import list_schedules
+from rival_client.sql.reads.workflow_reads import (
+    VersionHead,
+    count_since,
+    failed_since,
+    list_versions_of,
+    open_by_version,
+)
 from rival_client.sql.workflows import workflow_names, workflow_version
 from rival_workers.dashboard.graph import graph, plan_difference
 from rival_workers.dashboard.problem_json import Refused

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, 
 
 from rival_client.db.log_tables import logs
 from rival_client.model.run_entries import LogEntry
-from rival_client.sql.run_reads import read_run
+from rival_client.sql.reads.run_reads import read_run
 
 LEVELS = ("debug", "info", "warning", "error")
 DEFAULT_LIMIT = 1000

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from rival_client.db.limit_tables import gates, limits, tickets
 from rival_client.model.why_facts import LimitFacts
-from rival_client.sql.capped_counts import CAP, Count
+from rival_client.sql.reads.capped_counts import CAP, Count
 
 _KEYS = 20
 #: Tickets of one run that are read.

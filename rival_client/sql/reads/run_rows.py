@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, RowMapping, Text, cast, func, select
 
 from rival_client.db.run_tables import runs
-from rival_client.sql.run_cursor import Cursor
-from rival_client.sql.run_filter import RunFilter
-from rival_client.sql.run_search import newest_runs
+from rival_client.sql.reads.run_cursor import Cursor
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_search import newest_runs
 
 #: Characters of an input that a row has.
 INPUT_START = 2000

@@ -14,7 +14,7 @@ from rival_client.db.run_tables import steps
 from rival_client.model.kinds import EXTERNAL, STEP
 from rival_client.model.statuses import COMPLETED
 from rival_client.model.step_records import Step
-from rival_client.sql.run_records import step_of
+from rival_client.sql.reads.run_records import step_of
 
 #: Characters of an item or a result.
 BEGINNING = 2000

@@ -19,9 +19,9 @@ from rival_client.model import statuses
 from rival_client.model.json_match import holds
 from rival_client.model.records import Run
 from rival_client.model.statuses import COMPLETED
-from rival_client.sql.run_cursor import Cursor
-from rival_client.sql.run_filter import RunFilter, given_statuses
-from rival_client.sql.run_records import run_of
+from rival_client.sql.reads.run_cursor import Cursor
+from rival_client.sql.reads.run_filter import RunFilter, given_statuses
+from rival_client.sql.reads.run_records import run_of
 
 #: Runs that a search looks at in one statement.
 WINDOW = 4000

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, func, select, text, tuple_
 from rival_client.db.run_tables import in_status, runs
 from rival_client.model import statuses
 from rival_client.model.statuses import RUN_ACTIVE
-from rival_client.sql.capped_counts import Count, capped
-from rival_client.sql.run_filter import RunFilter
-from rival_client.sql.run_search import WINDOW, newest_runs, window_start
+from rival_client.sql.reads.capped_counts import Count, capped
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_search import WINDOW, newest_runs, window_start
 
 #: Up to so many runs are counted.
 EXACT = 10_000

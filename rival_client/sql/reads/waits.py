@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from rival_client.db.event_tables import deliveries, waits
-from rival_client.sql.capped_counts import CAP, Count
+from rival_client.sql.reads.capped_counts import CAP, Count
 
 _COLUMNS = (waits.c.run_id, waits.c.path, waits.c.topic, waits.c.key, waits.c.filter, waits.c.created_at)
 

@@ -14,7 +14,7 @@ from rival_client.model.kinds import RESULT_KINDS
 from rival_client.model.records import Run, RunResult
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.step_records import Attempt, Step
-from rival_client.sql.run_records import attempt_of, run_fields, run_of, step_of
+from rival_client.sql.reads.run_records import attempt_of, run_fields, run_of, step_of
 
 READ_STATUS = Statement.of("rival_read_status", "SELECT workflow, status FROM rival_runs WHERE id = %(id)s")
 #: Every poll of a `wait` uses it: the steps of a run that has not ended are not read.

@@ -15,7 +15,7 @@ from sqlalchemy import column as plain_column
 from rival_client.db.run_tables import in_status, runs, steps, workflows
 from rival_client.model import statuses
 from rival_client.model.statuses import RUN_ACTIVE
-from rival_client.sql.capped_counts import CAP, Count, capped
+from rival_client.sql.reads.capped_counts import CAP, Count, capped
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rival_client.model import statuses
 from rival_client.model.kinds import FLOW, FOR_EACH, ITEM, LOOP
 from rival_client.model.records import RunState
 from rival_client.model.step_records import Attempt, LastError, Step
-from rival_client.sql.run_records import attempt_of, run_fields, step_of
+from rival_client.sql.reads.run_records import attempt_of, run_fields, step_of
 
 Counts = dict[str, int]
 Column = ColumnElement[str]

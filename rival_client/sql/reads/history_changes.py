@@ -16,7 +16,7 @@ from sqlalchemy import column as plain_column
 from rival_client.db.log_tables import history
 from rival_client.model.history_entries import REOPENINGS
 from rival_client.model.run_entries import HistoryEntry
-from rival_client.sql.history_columns import ENTRY, as_entry, entry_columns, slim_detail, without_values
+from rival_client.sql.reads.history_columns import ENTRY, as_entry, entry_columns, slim_detail, without_values
 
 #: Entries that change several steps: their detail says which.
 _OF_SEVERAL = ("cancelled", "cancelling", "expired", "fanned_out", *REOPENINGS)

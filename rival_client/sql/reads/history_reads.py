@@ -11,7 +11,7 @@ from rival_client.db.log_tables import history
 from rival_client.db.run_tables import steps
 from rival_client.model.history_entries import COMPLETED, SKIPPED
 from rival_client.model.run_entries import HistoryEntry
-from rival_client.sql.history_columns import ENTRY, as_entry, slim_detail, without_values
+from rival_client.sql.reads.history_columns import ENTRY, as_entry, slim_detail, without_values
 
 
 def whole_entries(connection: Connection) -> Select[Any]:

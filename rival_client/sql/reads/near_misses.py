@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select
 from rival_client.db.event_tables import events
 from rival_client.db.types import now
 from rival_client.model.json_match import is_held
-from rival_client.sql.event_reads import EventRecord, event_of
-from rival_client.sql.waits import WaitRecord
+from rival_client.sql.reads.event_reads import EventRecord, event_of
+from rival_client.sql.reads.waits import WaitRecord
 
 #: Kept events of a topic that are compared with a wait.
 _COMPARED = 50

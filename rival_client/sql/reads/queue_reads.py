@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Subquery, Table, func, select
 from rival_client.db.limit_tables import gates, tickets
 from rival_client.db.run_tables import in_status, runs, steps
 from rival_client.model import statuses
-from rival_client.sql.capped_counts import CAP, Count
+from rival_client.sql.reads.capped_counts import CAP, Count
 
 #: Rows with a time to be looked at that are read.
 _DUE = CAP

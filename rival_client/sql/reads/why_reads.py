@@ -17,15 +17,15 @@ from rival_client.model.kinds import CHILD, CHILD_RESULT
 from rival_client.model.records import Run
 from rival_client.model.statuses import WAITING_RETRY
 from rival_client.model.why_facts import OpenStepFacts, RunFacts
-from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.history_reads import read_newest
-from rival_client.sql.idempotency_reads import waited_for
-from rival_client.sql.limit_reads import limits_of
-from rival_client.sql.near_misses import NearMiss, kept_events, nearest
-from rival_client.sql.open_step_rows import OPEN_STEPS, OpenStep, open_steps
-from rival_client.sql.queue_reads import waiting_for_worker
-from rival_client.sql.run_reads import read_run_head
-from rival_client.sql.waits import waits_of
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_client.sql.reads.history_reads import read_newest
+from rival_client.sql.reads.idempotency_reads import waited_for
+from rival_client.sql.reads.limit_reads import limits_of
+from rival_client.sql.reads.near_misses import NearMiss, kept_events, nearest
+from rival_client.sql.reads.open_step_rows import OPEN_STEPS, OpenStep, open_steps
+from rival_client.sql.reads.queue_reads import waiting_for_worker
+from rival_client.sql.reads.run_reads import read_run_head
+from rival_client.sql.reads.waits import waits_of
 
 #: Waits for which kept events are compared.
 _WAITS = 5

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, RowMapping, Select, case, func, literal, sele
 from rival_client.db.run_tables import runs
 from rival_client.errors import RunNotFound
 from rival_client.model.run_node import RunNode
-from rival_client.sql.capped_counts import Count, capped
+from rival_client.sql.reads.capped_counts import Count, capped
 
 DEPTH, WIDTH = 10, 20
 #: A tree is walked recursively, also by those who print it.

@@ -15,7 +15,7 @@ from sqlalchemy import column as plain_column
 from rival_client.db.event_tables import waits
 from rival_client.db.run_tables import steps
 from rival_client.model.kinds import INTERNAL
-from rival_client.sql.run_rows import INPUT_START
+from rival_client.sql.reads.run_rows import INPUT_START
 
 #: Steps of a run that are read to find an open one.
 LOOKED_AT = 1000

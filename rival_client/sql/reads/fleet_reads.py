@@ -14,8 +14,8 @@ from rival_client.db.run_tables import in_status, runs, steps
 from rival_client.db.types import after
 from rival_client.model import statuses
 from rival_client.model.history_entries import TAKEN_OVER
-from rival_client.sql.capped_counts import CAP, Count
-from rival_client.sql.queue_reads import first_due
+from rival_client.sql.reads.capped_counts import CAP, Count
+from rival_client.sql.reads.queue_reads import first_due
 
 #: A row that was due this long ago has been looked at by no keeper.
 OVERDUE = 60.0

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from rival_client.model.option_fields import FIELDS
 from rival_client.model.run_policies import NOT_IN_RULES
-from rival_client.model.step_config import FIELDS, TARGETS
+from rival_client.model.step_config import TARGETS
 from rival_client.model.transitions import RUN_TRANSITIONS, STEP_TRANSITIONS, Transition
 
 STATE_MACHINES = Path(__file__).parent / "reference" / "state-machines.md"

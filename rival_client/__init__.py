@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rival_client.api.bulk import Bulk, BulkOutcome
     from rival_client.api.client import Rival
     from rival_client.api.dead_letters import Redriven
-    from rival_client.api.handles import AsyncStarted, AsyncWorkflowRegistry, Started, WorkflowRegistry
+    from rival_client.api.handles import AsyncStarted, Started
+    from rival_client.api.workflow_registry import AsyncWorkflowRegistry, WorkflowRegistry
     from rival_client.errors import (
         ConfigurationError,
         DatabaseBusy,
@@ -40,36 +41,31 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from rival_client.model.breakers import BreakerRecord
-    from rival_client.model.idempotency import IdempotencyRecord
+    from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
+    from rival_client.model.idempotency_records import IdempotencyRecord
+    from rival_client.model.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
     from rival_client.model.matchers import at_path, every, in_workflow, labelled, named, of_kind, tagged
     from rival_client.model.policy_explanation import ExplainedField, PolicyExplanation
     from rival_client.model.presets import PolicyRules, fast_fail, io_policy, llm_policy, merge_policies
-    from rival_client.model.rebuild import RebuiltRun, RebuiltStep, rebuild
-    from rival_client.model.records import (
-        Attempt,
-        HistoryEntry,
-        LastError,
-        LogEntry,
-        Reopened,
-        Run,
-        RunResult,
-        RunState,
-        Step,
-        WorkflowInfo,
-    )
-    from rival_client.model.run_policies import FleetRule
+    from rival_client.model.rebuild import rebuild
+    from rival_client.model.rebuilt_records import RebuiltRun, RebuiltStep
+    from rival_client.model.records import Reopened, Run, RunResult, RunState
+    from rival_client.model.recovery import Recovery
+    from rival_client.model.rulebook import FleetRule
+    from rival_client.model.run_entries import HistoryEntry, LogEntry
+    from rival_client.model.run_node import RunNode
     from rival_client.model.statuses import RunStatus, StepStatus
+    from rival_client.model.step_records import Attempt, LastError, Step
     from rival_client.model.why_records import Reason, Why
+    from rival_client.model.workflow_info import WorkflowInfo
     from rival_client.settings import Settings
-    from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
-    from rival_client.sql.events import EventRecord, Sent, TopicCount
-    from rival_client.sql.executors import ExecutorRecord
-    from rival_client.sql.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
-    from rival_client.sql.recovery import Recovery
-    from rival_client.sql.run_family import RunNode
-    from rival_client.sql.run_search import RunFilter, Runs
-    from rival_client.sql.schedules import ScheduleRecord
-    from rival_client.sql.waits import DeliveryRecord, WaitRecord
+    from rival_client.sql.events import Sent
+    from rival_client.sql.reads.event_reads import EventRecord, TopicCount
+    from rival_client.sql.reads.executors import ExecutorRecord
+    from rival_client.sql.reads.run_filter import RunFilter
+    from rival_client.sql.reads.run_search import Runs
+    from rival_client.sql.reads.schedule_reads import ScheduleRecord
+    from rival_client.sql.reads.waits import DeliveryRecord, WaitRecord
 
 #: The version of the distribution, which holds `rival_workers` too: pyproject.toml takes it from here.
 __version__ = "0.1.0"
@@ -170,7 +166,8 @@ if not TYPE_CHECKING:
             "rival_client.api.bulk": ["Bulk", "BulkOutcome"],
             "rival_client.api.client": ["Rival"],
             "rival_client.api.dead_letters": ["Redriven"],
-            "rival_client.api.handles": ["AsyncStarted", "AsyncWorkflowRegistry", "Started", "WorkflowRegistry"],
+            "rival_client.api.handles": ["AsyncStarted", "Started"],
+            "rival_client.api.workflow_registry": ["AsyncWorkflowRegistry", "WorkflowRegistry"],
             "rival_client.errors": [
                 "ConfigurationError",
                 "DatabaseBusy",
@@ -197,7 +194,9 @@ if not TYPE_CHECKING:
                 "WaitTimeout",
             ],
             "rival_client.model.breakers": ["BreakerRecord"],
-            "rival_client.model.idempotency": ["IdempotencyRecord"],
+            "rival_client.model.dead_letters": ["DeadLetter", "DeadLetterFilter"],
+            "rival_client.model.idempotency_records": ["IdempotencyRecord"],
+            "rival_client.model.limit_records": ["LimitDetail", "LimitKey", "LimitRecord", "LimitWaiter"],
             "rival_client.model.matchers": [
                 "at_path",
                 "every",
@@ -209,31 +208,24 @@ if not TYPE_CHECKING:
             ],
             "rival_client.model.policy_explanation": ["ExplainedField", "PolicyExplanation"],
             "rival_client.model.presets": ["PolicyRules", "fast_fail", "io_policy", "llm_policy", "merge_policies"],
-            "rival_client.model.rebuild": ["RebuiltRun", "RebuiltStep", "rebuild"],
-            "rival_client.model.records": [
-                "Attempt",
-                "HistoryEntry",
-                "LastError",
-                "LogEntry",
-                "Reopened",
-                "Run",
-                "RunResult",
-                "RunState",
-                "Step",
-                "WorkflowInfo",
-            ],
-            "rival_client.model.run_policies": ["FleetRule"],
+            "rival_client.model.rebuild": ["rebuild"],
+            "rival_client.model.rebuilt_records": ["RebuiltRun", "RebuiltStep"],
+            "rival_client.model.records": ["Reopened", "Run", "RunResult", "RunState"],
+            "rival_client.model.recovery": ["Recovery"],
+            "rival_client.model.rulebook": ["FleetRule"],
+            "rival_client.model.run_entries": ["HistoryEntry", "LogEntry"],
+            "rival_client.model.run_node": ["RunNode"],
             "rival_client.model.statuses": ["RunStatus", "StepStatus"],
+            "rival_client.model.step_records": ["Attempt", "LastError", "Step"],
             "rival_client.model.why_records": ["Reason", "Why"],
+            "rival_client.model.workflow_info": ["WorkflowInfo"],
             "rival_client.settings": ["Settings"],
-            "rival_client.sql.dead_letters": ["DeadLetter", "DeadLetterFilter"],
-            "rival_client.sql.events": ["EventRecord", "Sent", "TopicCount"],
-            "rival_client.sql.executors": ["ExecutorRecord"],
-            "rival_client.sql.limit_records": ["LimitDetail", "LimitKey", "LimitRecord", "LimitWaiter"],
-            "rival_client.sql.recovery": ["Recovery"],
-            "rival_client.sql.run_family": ["RunNode"],
-            "rival_client.sql.run_search": ["RunFilter", "Runs"],
-            "rival_client.sql.schedules": ["ScheduleRecord"],
-            "rival_client.sql.waits": ["DeliveryRecord", "WaitRecord"],
+            "rival_client.sql.reads.event_reads": ["EventRecord", "TopicCount"],
+            "rival_client.sql.events": ["Sent"],
+            "rival_client.sql.reads.executors": ["ExecutorRecord"],
+            "rival_client.sql.reads.run_filter": ["RunFilter"],
+            "rival_client.sql.reads.run_search": ["Runs"],
+            "rival_client.sql.reads.schedule_reads": ["ScheduleRecord"],
+            "rival_client.sql.reads.waits": ["DeliveryRecord", "WaitRecord"],
         },
     )

@@ -1,19 +1,20 @@
-"""Rules for the values of settings: ranges of numbers, flags, texts that every server accepts, URLs that can be parsed.
-An error names the variable, shows the value without secrets and says what is expected. Does not read the environment.
+"""Rules for the values of settings: ranges of numbers, flags, texts that every server accepts. `url_rules` has those
+of URLs. An error names the variable, shows the value without secrets and says what is expected. Does not read the
+environment.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
-from rival_client.errors import ConfigurationError, InvalidSetting
-from rival_client.model.arguments import MAX_INT, MAX_NAME, MAX_SECONDS, MAX_TEXT, is_unicode, shown
-from rival_client.model.masking import masked
+from rival_client.errors import InvalidSetting
+from rival_client.model.amounts import MAX_INT, MAX_SECONDS
+from rival_client.model.argument_errors import shown
+from rival_client.model.arguments import MAX_NAME, is_unicode
 from rival_client.model.queues import is_queue, split_queues
+from rival_client.url_rules import Url
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -168,65 +169,3 @@ class QueueNames:
 
     def shown(self, value: Any) -> str:
         return shown(value)
-
-
-@dataclass(frozen=True)
-class Url:
-    """Of a server. It is only parsed: whether the server answers shows later."""
-
-    expected: str
-    parses: Callable[[str], bool]
-
-    def parse(self, raw: str) -> str:
-        return raw
-
-    def allows(self, value: Any) -> bool:
-        if not isinstance(value, str) or len(value) > MAX_TEXT or "\x00" in value or not is_unicode(value):
-            return False
-        try:
-            return self.parses(value)
-        except (ConfigurationError, ValueError):
-            return False
-
-    def shown(self, value: Any) -> str:
-        return shown(masked(value))
-
-
-def _is_database(url: str) -> bool:
-    from rival_client.db.database import parsed_url  # SQLAlchemy, which takes longer than all of this
-
-    port = parsed_url(url).port
-    return port is None or 0 < port < 65_536
-
-
-def _is_broker(url: str) -> bool:
-    """One, or several with semicolons between them."""
-    return all(_is_one_broker(one) for one in url.split(";"))
-
-
-def _is_one_broker(url: str) -> bool:
-    from kombu.transport import TRANSPORT_ALIASES
-
-    scheme, separator, _ = url.partition("://")
-    # "module:Class" is a transport of the user's own; redis-py takes the path of a socket as unix://.
-    known = scheme.partition("+")[0] in TRANSPORT_ALIASES or scheme == "unix" or ":" in scheme or "." in scheme
-    # The port is parsed when it is read.
-    return bool(separator) and known and (urlsplit(url).port or 1) > 0
-
-
-def _is_page(url: str) -> bool:
-    """Of a page that browsers open: without a password, a query and a fragment."""
-    parts = urlsplit(url)
-    is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and is_plain and (parts.port or 1) > 0
-
-
-DATABASE_URL = Url(
-    "a database URL: give postgresql://user:password@host:5432/name or sqlite:///file.db",
-    _is_database,
-)
-BROKER_URL = Url(
-    "a broker URL: give redis://user:password@host:6379/0 or amqp://user:password@host:5672//",
-    _is_broker,
-)
-PAGE_URL = Url("the address of a page: give https://flower.example.com, without a password", _is_page)

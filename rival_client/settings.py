@@ -10,7 +10,8 @@ from typing import Any, Self
 from rival_client.errors import ConfigurationError
 from rival_client.model.masking import masked as masked
 from rival_client.model.payload import DEFAULT_LIMIT
-from rival_client.setting_rules import BROKER_URL, DATABASE_URL, Flag, Seconds, Whole, Words, check, read, setting
+from rival_client.setting_rules import Flag, Seconds, Whole, Words, check, read, setting
+from rival_client.url_rules import BROKER_URL, DATABASE_URL
 
 _DAY = 86_400.0
 #: Bytes of one value that Postgres can store.

@@ -13,13 +13,15 @@ from typing import Any, Literal
 from rival_client.model import statuses
 from rival_client.model.fallback_option import RetryWith
 from rival_client.model.matchers import Node
+from rival_client.model.option_conflicts import conflicts
 from rival_client.model.policy_explanation import explained
-from rival_client.model.policy_options import RULE_OPTIONS, checked_options, conflicts
+from rival_client.model.policy_options import RULE_OPTIONS, checked_options
 from rival_client.model.policy_rules import Layer, Resolved, own_layer
 from rival_client.model.policy_rules import resolve as resolve_layers
 from rival_client.model.run_policies import GivenRule, PoliciesMode, run_policies
 from rival_client.model.step_config import StepConfig
-from rival_workers.definition.rules import PolicyRule, RuleSet, read_rules
+from rival_workers.definition.given_rules import read_rules
+from rival_workers.definition.rules import PolicyRule, RuleSet
 from rival_workers.engine import decisions
 from rival_workers.engine.heartbeat_limits import timeout_error
 from rival_workers.errors import DefinitionError

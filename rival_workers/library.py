@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from rival_client.api.client import Rival
-from rival_client.broker.doorbell import KombuDoorbell
+from rival_client.broker.kombu_doorbell import KombuDoorbell
 from rival_client.broker.message import AnyMessage
 from rival_client.broker.run_end import LocalRunEndNotifier
 from rival_client.errors import RivalError
 from rival_client.model.inputs import InputValidator
-from rival_workers.definition.registry import Registry, default_registry
-from rival_workers.definition.source_lines import in_a_notebook
+from rival_workers.definition.call_places import in_a_notebook
+from rival_workers.definition.default_registry import default_registry
+from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
-from rival_workers.dev import inproc_transport
+from rival_workers.dev import inproc_broker, inproc_transport
 from rival_workers.dev.inproc_worker import InprocWorker, PoolName
 from rival_workers.runtime.celery.app import Tasks, make_app
 from rival_workers.runtime.process import Process
@@ -110,7 +111,7 @@ class EmbeddedRival(Rival):
         self._process.hand_back(self._process.executor.id)
         self._process.executor.stop()
         super().close()
-        inproc_transport.drop_namespace(self._namespace)
+        inproc_broker.drop_namespace(self._namespace)
         if self._directory is not None:
             self._directory.cleanup()
 

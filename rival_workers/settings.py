@@ -8,8 +8,9 @@ from typing import Any
 
 from rival_client.model.queues import ServedQueues, split_queues
 from rival_client.model.timers import NEAR
-from rival_client.setting_rules import PAGE_URL, Flag, OneOf, QueueNames, Seconds, Whole, Words, setting
+from rival_client.setting_rules import Flag, OneOf, QueueNames, Seconds, Whole, Words, setting
 from rival_client.settings import Settings, masked
+from rival_client.url_rules import PAGE_URL
 
 __all__ = ["WorkerSettings", "masked", "minimal_environment"]
 

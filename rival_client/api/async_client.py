@@ -10,31 +10,36 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from rival_client.api.breakers import AsyncBreakerOperations
-from rival_client.api.client import CHUNK, Rival, check_many, refuse_cancel_in, start_of
+from rival_client.api.client import Rival
 from rival_client.api.dead_letters import AsyncDeadLetterOperations
 from rival_client.api.events import AsyncEventOperations
 from rival_client.api.external_steps import AsyncExternalSteps
-from rival_client.api.handles import AsyncStarted, AsyncWorkflow, AsyncWorkflowRegistry, Started
+from rival_client.api.handles import AsyncStarted, Started
 from rival_client.api.idempotency import AsyncIdempotencyOperations
+from rival_client.api.instances import AsyncWorkflow
 from rival_client.api.limit_operations import AsyncLimitOperations
 from rival_client.api.operations import AsyncRunOperations
 from rival_client.api.policies import AsyncPolicyOperations
 from rival_client.api.reads import AsyncRunReads
 from rival_client.api.schedules import AsyncScheduleOperations
+from rival_client.api.start_checks import CHUNK, check_many, refuse_cancel_in, start_of
+from rival_client.api.workflow_registry import AsyncWorkflowRegistry
 from rival_client.broker.run_end import AsyncRunEndNotifier
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
-from rival_client.db import caller_tx
+from rival_client.db import async_caller_tx, caller_connections
 from rival_client.errors import WaitTimeout
 from rival_client.forks import call_after_fork
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model.arguments import HasName
-from rival_client.model.inputs import batched, named_run, run_ids_for
 from rival_client.model.records import RunResult
-from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.run_ids import batched, named_run, run_ids_for
+from rival_client.model.run_options import RunOptions
+from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.settings import Settings
-from rival_client.sql.shared_starts import gather_run, holder_of, skip_start
+from rival_client.sql.gathered_starts import gather_run
+from rival_client.sql.shared_starts import holder_of, skip_start
 
 
 class AsyncRival(
@@ -121,9 +126,9 @@ class AsyncRival(
         return AsyncStarted(started.run_id, started.status, self, instead_of=started.instead_of)
 
     async def _gather(self, start: Start, connection: Any) -> AsyncStarted:
-        grace = self.settings.ring_grace if caller_tx.reports_commit(connection) else 0.0
+        grace = self.settings.ring_grace if caller_connections.reports_commit(connection) else 0.0
         limit = self.settings.max_payload
-        found = await caller_tx.run_in_async(
+        found = await async_caller_tx.run_in_async(
             connection, lambda pg: gather_run(start, grace, limit, on_postgres=pg), self._rival.gather_publisher(start)
         )
         return AsyncStarted(found.run_id, "started" if found.is_new else "gathered", self)
@@ -134,18 +139,18 @@ class AsyncRival(
             return AsyncStarted(run_id, "running", self)
         if start.options.on_conflict == "cancel":
             refuse_cancel_in(connection)
-        holder = await caller_tx.run_in_async(connection, lambda pg: holder_of(start), lambda found: None)
+        holder = await async_caller_tx.run_in_async(connection, lambda pg: holder_of(start), lambda found: None)
         if holder is None:
             created = await self._join(connection, start)
             return AsyncStarted(run_id, "started", self) if created else await self._settle_conflict(start, connection)
         if start.options.on_conflict == "return" or holder == run_id:
             return AsyncStarted(holder, "running", self)
-        await caller_tx.run_in_async(connection, lambda pg: skip_start(start, holder), lambda done: None)
+        await async_caller_tx.run_in_async(connection, lambda pg: skip_start(start, holder), lambda done: None)
         return AsyncStarted(run_id, "skipped", self, instead_of=holder)
 
     async def _join(self, connection: Any, start: Start) -> set[str]:
         grace, message = self.settings.ring_grace, self._rival.publisher(start)
-        return await caller_tx.insert_in_async(connection, start, grace, message)
+        return await async_caller_tx.insert_in_async(connection, start, grace, message)
 
     async def wait(
         self,
@@ -155,7 +160,7 @@ class AsyncRival(
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
         workflow, run_id = named_run(workflow, run_id)
-        timeout = arguments.timeout(timeout)
+        timeout = amounts.timeout(timeout)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
         name, status = await self._call(self._rival._status, workflow, run_id)
         if status in RUN_TERMINAL:

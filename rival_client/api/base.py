@@ -13,7 +13,7 @@ from rival_client.db.prepared import PreparedPool
 from rival_client.errors import RivalError, UnknownWorkflow
 from rival_client.model import arguments
 from rival_client.model.inputs import InputValidator
-from rival_client.model.records import WorkflowInfo
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.settings import Settings
 from rival_client.sql import workflows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model.breakers import BreakerRecord
 from rival_client.sql import breakers as statements
 
@@ -18,7 +18,7 @@ class BreakerOperations(ClientBase):
     def open_breaker(self, name: str, *, seconds: float | None = None, by: str = "client") -> None:
         """Stop the calls of all steps with this circuit breaker, for some seconds or until it is closed."""
         name, by = arguments.name("name", name), arguments.name("by", by)
-        until = None if seconds is None else arguments.seconds("seconds", seconds)
+        until = None if seconds is None else amounts.seconds("seconds", seconds)
         self.database.transact(lambda own: statements.open_breaker(own, name, until, by))
 
     def close_breaker(self, name: str, *, by: str = "client") -> bool:

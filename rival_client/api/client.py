@@ -13,28 +13,33 @@ from rival_client.api.breakers import BreakerOperations
 from rival_client.api.dead_letters import DeadLetterOperations
 from rival_client.api.events import EventOperations
 from rival_client.api.external_steps import ExternalSteps
-from rival_client.api.handles import Started, Workflow, WorkflowRegistry
+from rival_client.api.handles import Started
 from rival_client.api.idempotency import IdempotencyOperations
+from rival_client.api.instances import Workflow
 from rival_client.api.limit_operations import LimitOperations
 from rival_client.api.policies import PolicyOperations
 from rival_client.api.reads import RunReads
 from rival_client.api.schedules import ScheduleOperations
+from rival_client.api.start_checks import CHUNK, check_many, refuse_cancel_in, start_of
+from rival_client.api.workflow_registry import WorkflowRegistry
 from rival_client.broker.message import StepMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT, WaitSchedule
-from rival_client.db import caller_tx
+from rival_client.db import caller_connections, caller_tx
 from rival_client.db.statement_runs import on_sqlalchemy, run_statements
-from rival_client.errors import DatabaseError, InvalidArgument, RivalError, RunNotEnded, RunNotFound, WaitTimeout
-from rival_client.model import arguments
+from rival_client.errors import DatabaseError, RivalError, RunNotEnded, RunNotFound, WaitTimeout
+from rival_client.model import amounts, arguments
 from rival_client.model.arguments import HasName
-from rival_client.model.inputs import InputValidator, batched, given_or_new_id, named_run, run_ids_for
 from rival_client.model.records import RunResult
-from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.run_ids import batched, named_run, run_ids_for
+from rival_client.model.run_options import RunOptions
+from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.model.timers import NEAR, is_near
-from rival_client.sql import run_inserts, run_reads
-from rival_client.sql.shared_starts import Gathered, Statements, gather_run, holder_of, leave_place, skip_start
+from rival_client.sql import run_inserts
+from rival_client.sql.gathered_starts import Gathered, gather_run
+from rival_client.sql.reads import run_reads
+from rival_client.sql.shared_starts import Statements, holder_of, leave_place, skip_start
 
-CHUNK = 1000
 #: How often a start tries to take a singleton place that others take and leave.
 _TRIES = 10
 T = TypeVar("T")
@@ -194,7 +199,7 @@ class Rival(
     def _in(self, connection: Any, make: Maker[T], after: Callable[[T], None] = lambda value: None) -> T:
         """Execute statements in a transaction of this client, or in the caller's."""
         if connection is not None:
-            grace = self.settings.ring_grace if caller_tx.reports_commit(connection) else 0.0
+            grace = self.settings.ring_grace if caller_connections.reports_commit(connection) else 0.0
             return caller_tx.run_in(connection, lambda pg: make(grace, pg), after)
         grace, pg = self.settings.ring_grace, self.database.is_postgres
         value = self.database.transact(lambda own: run_statements(make(grace, pg), on_sqlalchemy(own)))
@@ -226,7 +231,7 @@ class Rival(
         `wait(workflow, run_id)` also checks that it is a run of this workflow.
         """
         workflow, run_id = named_run(workflow, run_id)
-        timeout = arguments.timeout(timeout)
+        timeout = amounts.timeout(timeout)
         schedule = WaitSchedule.starting(time.monotonic(), timeout, poll_interval)
         with self._run_ends.listen(run_id) as listener:
             name, found = self._first_look(workflow, run_id)
@@ -292,31 +297,6 @@ class Rival(
 
 
 # -- also for AsyncRival --------------------------------------------------------------------------------------
-
-
-def start_of(validator: InputValidator, input: Any, run_id: str | None, how: StartOptions) -> Start:
-    """One run. A run that collects inputs has a list of them as its input."""
-    collects = how.gathering is not None and how.gathering.collects
-    if how.gathering is not None and run_id is not None:
-        raise InvalidArgument("run_id", "several starts share the run: leave it out, and give `key`.")
-    how.check_steps(validator.workflow)
-    return Start(validator.workflow, {given_or_new_id(run_id): validator.validate([input] if collects else input)}, how)
-
-
-def check_many(how: StartOptions, validator: InputValidator) -> None:
-    """Of `run_many`."""
-    how.check_steps(validator.workflow)
-    how.refuse_gathering("of run_many: start each with `run`")
-    if how.singleton is not None:
-        raise InvalidArgument("singleton", "only one of many runs could have it: start each with `run`.")
-
-
-def refuse_cancel_in(connection: Any) -> None:
-    if connection is not None:
-        raise InvalidArgument(
-            "on_conflict",
-            '"cancel" is not possible in your own transaction: cancel the run first, or leave connection out.',
-        )
 
 
 def _contended(start: Start) -> RivalError:

@@ -8,16 +8,11 @@ from dataclasses import dataclass, field
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.operations import RunOperations
 from rival_client.errors import NotPossible, RunNotFound
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
+from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_client.model.transitions import run_sources
-from rival_client.sql.dead_letters import (
-    DeadLetter,
-    DeadLetterFilter,
-    dead_letters_of,
-    drop_dead_letter,
-    list_dead_letters,
-)
-from rival_client.sql.run_reads import read_run
+from rival_client.sql.dead_letters import dead_letters_of, drop_dead_letter, list_dead_letters
+from rival_client.sql.reads.run_reads import read_run
 
 #: Dead letters per call, unless the caller gives another limit.
 LIMIT = 100
@@ -42,7 +37,7 @@ class DeadLetterOperations(RunOperations):
         `after`: continue behind this one.
         """
         which = DeadLetterFilter() if chosen is None else arguments.instance("chosen", chosen, DeadLetterFilter)
-        which, limit = which.checked(), arguments.limit(limit)
+        which, limit = which.checked(), amounts.limit(limit)
         behind = None if after is None else arguments.instance("after", after, DeadLetter)
         with self.database.autocommit() as connection:
             return list_dead_letters(connection, which, limit, behind)
@@ -62,7 +57,7 @@ class DeadLetterOperations(RunOperations):
         each run, as soon as it continues or is refused; by `AsyncRival` in another thread.
         """
         by, dry_run = arguments.name("by", by), arguments.flag("dry_run", dry_run)
-        rate = arguments.rate("rate", rate, "runs")
+        rate = amounts.rate("rate", rate, "runs")
         arguments.callback("on_outcome", on_outcome)
         done: list[str] = []
         refused: dict[str, str] = {}

@@ -11,22 +11,12 @@ from pydantic import BaseModel
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.broker.message import EventMessage
-from rival_client.db import caller_tx
-from rival_client.model import arguments
-from rival_client.sql.events import (
-    INSERT_EVENT,
-    Delivery,
-    Event,
-    EventRecord,
-    Sent,
-    TopicCount,
-    count_by_topic,
-    insert_event,
-    list_events,
-    made_event,
-    sent_unless_full,
-)
-from rival_client.sql.waits import DeliveryRecord, WaitRecord, list_deliveries, list_waits
+from rival_client.db import async_caller_tx, caller_tx
+from rival_client.model import amounts, arguments
+from rival_client.sql.event_inserts import INSERT_EVENT, insert_event, sent_unless_full
+from rival_client.sql.events import Delivery, Event, Sent, made_event
+from rival_client.sql.reads.event_reads import EventRecord, TopicCount, count_by_topic, list_events
+from rival_client.sql.reads.waits import DeliveryRecord, WaitRecord, list_deliveries, list_waits
 
 
 class EventOperations(ClientBase):
@@ -74,19 +64,19 @@ class EventOperations(ClientBase):
 
     def events(self, topic: str | None = None, limit: int = 50) -> list[EventRecord]:
         """The newest events first."""
-        topic, limit = arguments.optional(arguments.name, "topic", topic), arguments.limit(limit)
+        topic, limit = arguments.optional(arguments.name, "topic", topic), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return list_events(connection, topic, limit)
 
     def waits(self, topic: str, limit: int = 50) -> list[WaitRecord]:
         """The steps that wait for an event of this topic."""
-        topic, limit = arguments.name("topic", topic), arguments.limit(limit)
+        topic, limit = arguments.name("topic", topic), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return list_waits(connection, topic, limit)
 
     def deliveries(self, event_id: str, limit: int = 50) -> list[DeliveryRecord]:
         """The steps that have received an event."""
-        event_id, limit = arguments.text("event_id", event_id), arguments.limit(limit)
+        event_id, limit = arguments.text("event_id", event_id), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return list_deliveries(connection, event_id, limit)
 
@@ -128,5 +118,5 @@ class AsyncEventOperations(AsyncClientBase):
             )
         event = made_event(topic, payload, key, run_id, delivery, expires, event_id, self.settings)
         message = self._rival.event_publisher(event)
-        sent = await caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
+        sent = await async_caller_tx.send_in_async(connection, event, self.settings.ring_grace, message)
         return Sent(event.id, "sent" if sent else "duplicate")

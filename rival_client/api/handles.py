@@ -1,16 +1,13 @@
-"""Handles of one run: what `run` returns, and `rival.get(workflow).get_or_create(run_id)`. They know the run's id and
-pass each call on to the client.
-"""
+"""Handles of one run, such as `run` returns. They know the run's id and pass each call on to the client."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 from rival_client.errors import RivalError
-from rival_client.model import arguments
-from rival_client.model.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
-from rival_client.model.start_options import RunOptions
+from rival_client.model.records import RunResult, RunState
+from rival_client.model.run_entries import HistoryEntry, LogEntry
 
 if TYPE_CHECKING:
     from rival_client.api.async_client import AsyncRival
@@ -139,114 +136,3 @@ class AsyncStarted(_HowItStarted, AsyncRunHandle):
     ) -> None:
         super().__init__(rival, run_id)
         self.status, self.instead_of = status, instead_of
-
-
-class Workflow:
-    def __init__(self, rival: Rival, name: str) -> None:
-        self._rival, self.name = rival, arguments.name("workflow", name)
-
-    def get_or_create(self, run_id: str) -> Instance:
-        """A handle; the run itself is created by the handle's `run`."""
-        return Instance(self._rival, self.name, run_id)
-
-
-class Instance(RunHandle):
-    """One run by its id, started or not."""
-
-    def __init__(self, rival: Rival, workflow: str, run_id: str) -> None:
-        super().__init__(rival, arguments.run_id(run_id))
-        self.workflow = workflow
-
-    def run(self, input: Any = None, **options: Unpack[RunOptions]) -> Started:
-        return self._rival.run(self.workflow, input, self.run_id, **options)
-
-    def wait(self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL) -> RunResult:
-        return self._rival.wait(self.workflow, self.run_id, timeout, poll_interval)
-
-    def get_state(self) -> RunState:
-        return self.state()
-
-
-class AsyncWorkflow:
-    def __init__(self, rival: AsyncRival, name: str) -> None:
-        self._rival, self.name = rival, arguments.name("workflow", name)
-
-    def get_or_create(self, run_id: str) -> AsyncInstance:
-        return AsyncInstance(self._rival, self.name, run_id)
-
-
-class AsyncInstance(AsyncRunHandle):
-    def __init__(self, rival: AsyncRival, workflow: str, run_id: str) -> None:
-        super().__init__(rival, arguments.run_id(run_id))
-        self.workflow = workflow
-
-    async def run(self, input: Any = None, **options: Unpack[RunOptions]) -> AsyncStarted:
-        return await self._rival.run(self.workflow, input, self.run_id, **options)
-
-    async def wait(
-        self, timeout: float | None = DEFAULT_TIMEOUT, poll_interval: float = DEFAULT_POLL_INTERVAL
-    ) -> RunResult:
-        return await self._rival.wait(self.workflow, self.run_id, timeout, poll_interval)
-
-    async def get_state(self) -> RunState:
-        return await self.state()
-
-
-# -- the registry -----------------------------------------------------------------------------------------
-
-#: The classes below have a `list` of their own.
-Runs = list[Run]
-Workflows = list[WorkflowInfo]
-
-
-class WorkflowRegistry:
-    def __init__(self, rival: Rival) -> None:
-        self._rival = rival
-
-    def list(self) -> Workflows:
-        """Every workflow at the version that new runs take: name, description, input schema, step count."""
-        return self._rival.workflows()
-
-    def get(self, name: str) -> WorkflowInfo:
-        """UnknownWorkflow when no worker has registered it."""
-        return self._rival._workflow(name)
-
-    def launch(self, name: str, input: Any = None, **options: Unpack[RunOptions]) -> Started:
-        """Start a run under a new id."""
-        return self._rival.run(arguments.name("name", name), input, **options)
-
-    def get_run(self, run_id: str) -> Instance:
-        """A handle of a run that exists; RunNotFound otherwise."""
-        return Instance(self._rival, self._rival._workflow_of(run_id), run_id)
-
-    def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
-        return self._rival.active_runs(workflow, before=before, limit=limit)
-
-    def cancel(self, run_id: str) -> bool:
-        return self._rival.cancel(run_id)
-
-
-class AsyncWorkflowRegistry:
-    """The same, awaitable."""
-
-    def __init__(self, rival: AsyncRival, sync: Rival) -> None:
-        self._rival, self._sync = rival, sync
-
-    async def list(self) -> Workflows:
-        return await self._rival.workflows()
-
-    async def get(self, name: str) -> WorkflowInfo:
-        return await self._rival._call(self._sync._workflow, name)
-
-    async def launch(self, name: str, input: Any = None, **options: Unpack[RunOptions]) -> AsyncStarted:
-        return await self._rival.run(arguments.name("name", name), input, **options)
-
-    async def get_run(self, run_id: str) -> AsyncInstance:
-        workflow = await self._rival._call(self._sync._workflow_of, run_id)
-        return AsyncInstance(self._rival, workflow, run_id)
-
-    async def active_runs(self, workflow: str | None = None, *, before: Run | None = None, limit: int = 50) -> Runs:
-        return await self._rival.active_runs(workflow, before=before, limit=limit)
-
-    async def cancel(self, run_id: str) -> bool:
-        return await self._rival.cancel(run_id)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
-from rival_client.model.idempotency import MAX_KEY, IdempotencyRecord, KeyName
-from rival_client.sql.idempotency import drop_key, is_named, keys_of_workflow, list_keys
+from rival_client.model import amounts, arguments
+from rival_client.model.idempotency import MAX_KEY
+from rival_client.model.idempotency_records import IdempotencyRecord, KeyName
+from rival_client.sql.idempotency import drop_key
+from rival_client.sql.reads.idempotency_reads import is_named, keys_of_workflow, list_keys
 
 
 class IdempotencyOperations(ClientBase):
     def idempotency_keys(self, *, workflow: str | None = None, limit: int = 50) -> list[IdempotencyRecord]:
         """Keys that have not expired, the newest first; of all workflows, or with `workflow` those of one alone."""
         which = None if workflow is None else keys_of_workflow(arguments.name("workflow", workflow))
-        limit = arguments.limit(limit)
+        limit = amounts.limit(limit)
         with self.database.autocommit() as connection:
             return list_keys(connection, limit, which)
 

@@ -6,8 +6,9 @@ from sqlalchemy import Connection
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
-from rival_client.model import arguments
-from rival_client.sql.limit_records import LimitDetail, LimitRecord, list_limits, read_limit, reset_limit, set_limit
+from rival_client.model import amounts, arguments
+from rival_client.model.limit_records import LimitDetail, LimitRecord
+from rival_client.sql.limit_records import list_limits, read_limit, reset_limit, set_limit
 
 
 class LimitOperations(ClientBase):
@@ -19,7 +20,7 @@ class LimitOperations(ClientBase):
     def limit(self, name: str, *, key: str | None = None, first: int = 20) -> LimitDetail:
         """What uses the limit and what waits for it, the first of each; of one key, or of all."""
         name, key = arguments.name("name", name), arguments.optional(arguments.name, "key", key)
-        first = arguments.limit(first, "first")
+        first = amounts.limit(first, "first")
         with self.database.snapshot() as connection:
             return read_limit(connection, name, key, first)
 
@@ -27,7 +28,7 @@ class LimitOperations(ClientBase):
         """Change the maximum of a limit at once, in the whole fleet, until `reset_limit`. More: what waits starts.
         Fewer: what runs ends first."""
         name, by = arguments.name("name", name), arguments.name("by", by)
-        max = arguments.limit(max, "max")
+        max = amounts.limit(max, "max")
 
         def change(connection: Connection) -> LimitRecord:
             return set_limit(connection, name, max, by)

@@ -10,14 +10,16 @@ from sqlalchemy import Connection
 
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
-from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, BulkRunner, Verb
+from rival_client.api.bulk import LIMIT, Bulk, BulkOrder, BulkOutcome, Verb
+from rival_client.api.bulk_runner import BulkRunner
 from rival_client.broker.message import StepMessage
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model.records import Reopened
+from rival_client.model.recovery import Recovery
 from rival_client.sql import orphans, runs
-from rival_client.sql.recovery import Recovery, recover
-from rival_client.sql.run_search import RunFilter
-from rival_client.sql.wake import wake_parent
+from rival_client.sql.checkpoint_ends import wake_parent
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.recovery import recover
 
 if TYPE_CHECKING:
     from rival_workers.operations import Operator
@@ -35,7 +37,7 @@ class RunOperations(ClientBase):
         If the run has very many children, or this process dies before it cancels them, workers cancel the rest.
         `if_entry`, here and below: RunHasMoved unless the history of the run still ends with the entry of this id.
         """
-        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), arguments.entry(if_entry)
+        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), amounts.entry(if_entry)
         cancelled, message = self.database.transact(lambda connection: self._cancel(connection, run_id, by, entry))
         if cancelled:
             self._after_cancel(run_id, by, message)
@@ -116,12 +118,12 @@ class RunOperations(ClientBase):
 
     def pause(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
         """Start nothing new in the run; running steps finish. False: it has ended, or is paused already."""
-        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), arguments.entry(if_entry)
+        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), amounts.entry(if_entry)
         return self.database.transact(lambda connection: runs.pause_run(connection, run_id, by, entry))
 
     def resume(self, run_id: str, *, by: str = "client", if_entry: Entry = None) -> bool:
         """Let a paused run continue with everything that is due. False: it is not paused."""
-        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), arguments.entry(if_entry)
+        run_id, by, entry = arguments.run_id(run_id), arguments.name("by", by), amounts.entry(if_entry)
         grace = self.settings.ring_grace
         messages = self.database.transact(lambda own: runs.resume_run(own, run_id, by, grace, entry))
         if messages is None:
@@ -163,7 +165,7 @@ class RunOperations(ClientBase):
 
 
 def _how(dry_run: bool, if_entry: Entry) -> dict[str, Any]:
-    return {"dry_run": arguments.flag("dry_run", dry_run), "if_entry": arguments.entry(if_entry)}
+    return {"dry_run": arguments.flag("dry_run", dry_run), "if_entry": amounts.entry(if_entry)}
 
 
 class AsyncRunOperations(AsyncClientBase):

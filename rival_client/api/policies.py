@@ -9,11 +9,12 @@ from typing import Any
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.operations import RunOperations
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model.matchers import Matcher, every, in_workflow
 from rival_client.model.policy_explanation import PolicyExplanation
 from rival_client.model.policy_rules import Rule
-from rival_client.model.run_policies import FleetRule, one_rule
+from rival_client.model.rulebook import FleetRule
+from rival_client.model.run_policies import one_rule
 from rival_client.sql import fleet_rules
 
 
@@ -49,7 +50,7 @@ class PolicyOperations(RunOperations):
 
     def remove_policy(self, rule_id: int) -> bool:
         """False: the rule does not exist."""
-        number = arguments.whole("rule_id", rule_id)
+        number = amounts.whole("rule_id", rule_id)
         return self.database.transact(lambda own: fleet_rules.remove_rule(own, number))
 
     def explain_policy(
@@ -59,7 +60,7 @@ class PolicyOperations(RunOperations):
         next one. A step that has not begun has only a preview.
         """
         run_id, step = arguments.run_id(run_id), arguments.step(step)
-        number = None if attempt is None else arguments.whole("attempt", attempt)
+        number = None if attempt is None else amounts.whole("attempt", attempt)
         return self._operator.explain_policy(run_id, step, number, arguments.flag("preview", preview))
 
 
@@ -72,4 +73,4 @@ class AsyncPolicyOperations(AsyncClientBase):
 
 def _moment(until: dt.datetime | float | dt.timedelta) -> dt.datetime | float:
     """A time, or seconds by the clock of the database."""
-    return arguments.moment("until", until) if isinstance(until, dt.datetime) else arguments.seconds("until", until)
+    return amounts.moment("until", until) if isinstance(until, dt.datetime) else amounts.seconds("until", until)

@@ -10,21 +10,25 @@ from typing import Any
 from rival_client.api.async_base import AsyncClientBase, awaitable
 from rival_client.api.base import ClientBase
 from rival_client.errors import DatabaseUnavailable, RunNotFound, UnknownWorkflow
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 from rival_client.model.explain import explain
-from rival_client.model.records import HistoryEntry, LogEntry, Run, RunResult, RunState, WorkflowInfo
+from rival_client.model.records import Run, RunResult, RunState
+from rival_client.model.run_entries import HistoryEntry, LogEntry
+from rival_client.model.run_node import RunNode
 from rival_client.model.statuses import RUN_ACTIVE, RunStatus
 from rival_client.model.why_records import Why
-from rival_client.sql import logs, run_family, run_reads, run_search, workflows
-from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.history import read_history
-from rival_client.sql.run_family import RunNode
-from rival_client.sql.run_search import RunFilter, Runs
-from rival_client.sql.why_reads import read_facts
+from rival_client.model.workflow_info import WorkflowInfo
+from rival_client.sql import workflows
+from rival_client.sql.reads import logs, run_cursor, run_family, run_reads, run_search, state_reads
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_client.sql.reads.history_reads import read_history
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_search import Runs
+from rival_client.sql.reads.why_reads import read_facts
 
 
 def _limit(argument: str, value: object) -> int:
-    return arguments.whole(argument, value, 1, arguments.MAX_LIMIT)
+    return amounts.whole(argument, value, 1, amounts.MAX_LIMIT)
 
 
 class RunReads(ClientBase):
@@ -45,9 +49,9 @@ class RunReads(ClientBase):
         """The run and its steps as they are now. With `fold`, for big runs: without results and items, and the turns
         of a for_each or loop that has more than so many are only counted, in `folded`.
         """
-        run_id, fold = arguments.run_id(run_id), arguments.optional(arguments.whole, "fold", fold)
+        run_id, fold = arguments.run_id(run_id), arguments.optional(amounts.whole, "fold", fold)
         with self.database.snapshot() as connection:
-            return run_reads.read_state(connection, run_id, fold)
+            return state_reads.read_state(connection, run_id, fold)
 
     def history(
         self, run_id: str, *, after: int | None = None, limit: int | None = None, slim: bool = False
@@ -56,7 +60,7 @@ class RunReads(ClientBase):
         of users, whatever their size: inputs, results, items. RunNotFound if the run does not exist.
         """
         run_id, limit = arguments.run_id(run_id), arguments.optional(_limit, "limit", limit)
-        after = None if after is None else arguments.whole("after", after, 0, arguments.MAX_BIGINT)
+        after = None if after is None else amounts.whole("after", after, 0, amounts.MAX_BIGINT)
         with self.database.autocommit() as connection:
             found = read_history(connection, run_id, after=after, limit=limit, slim=arguments.flag("slim", slim))
             if not found:
@@ -85,10 +89,10 @@ class RunReads(ClientBase):
         """What the run's steps have logged, the oldest first, also while they run. `step` with all below it, `level`
         and above; the last entry's `id` as `after` gives what follows it.
         """
-        run_id, limit = arguments.run_id(run_id), arguments.limit(limit)
+        run_id, limit = arguments.run_id(run_id), amounts.limit(limit)
         step = None if step is None else arguments.step(step)
         level = None if level is None else arguments.choice("level", level, logs.LEVELS)
-        after = None if after is None else arguments.whole("after", after, 0, arguments.MAX_BIGINT)
+        after = None if after is None else amounts.whole("after", after, 0, amounts.MAX_BIGINT)
         with self.database.autocommit() as connection:
             return logs.read_logs(connection, run_id, step=step, level=level, after=after, limit=limit)
 
@@ -129,7 +133,7 @@ class RunReads(ClientBase):
             paused=paused,
             labels=labels,
         ).checked()
-        behind, limit = run_search.cursor(before, after), arguments.limit(limit)
+        behind, limit = run_cursor.cursor(before, after), amounts.limit(limit)
         with self.database.autocommit() as connection:
             return run_search.list_runs(connection, chosen, behind=behind, limit=limit)
 
@@ -145,8 +149,8 @@ class RunReads(ClientBase):
         Of each run at most `width` children, `depth` levels down; what is left out is counted, in `more`.
         """
         run_id, below = arguments.run_id(run_id), arguments.flag("below", below)
-        depth = arguments.whole("depth", depth, 0, run_family.MAX_DEPTH)
-        width = arguments.whole("width", width, 1, arguments.MAX_LIMIT)
+        depth = amounts.whole("depth", depth, 0, run_family.MAX_DEPTH)
+        width = amounts.whole("width", width, 1, amounts.MAX_LIMIT)
         with self.database.snapshot() as connection:
             return run_family.read_tree(connection, run_id, below=below, depth=depth, width=width)
 

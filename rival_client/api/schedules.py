@@ -15,23 +15,16 @@ from rival_client.api.base import ClientBase
 from rival_client.broker.message import StepMessage
 from rival_client.db.types import now
 from rival_client.errors import UnknownSchedule
-from rival_client.model import arguments
-from rival_client.model.cron import CatchUp, Planned, checked_catch_up, checked_name, checked_rule, run_id_at
-from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model import amounts, arguments
+from rival_client.model.cron import checked_rule
+from rival_client.model.planned_schedules import CatchUp, Planned, checked_catch_up, checked_name, run_id_at
+from rival_client.model.run_options import RunOptions
+from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.sql.history import record_requests
+from rival_client.sql.reads.schedule_reads import ScheduleRecord, find_schedule, list_schedules, read_schedule
 from rival_client.sql.run_inserts import insert_runs
-from rival_client.sql.schedules import (
-    ScheduleRecord,
-    find_schedule,
-    list_schedules,
-    pause_schedule,
-    put_schedule,
-    read_schedule,
-    refuse_taken,
-    remove_schedule,
-    resume_schedule,
-)
+from rival_client.sql.schedules import pause_schedule, put_schedule, refuse_taken, remove_schedule, resume_schedule
 
 
 class ScheduleOperations(ClientBase):
@@ -104,8 +97,8 @@ class ScheduleOperations(ClientBase):
         """Start the runs of the ticks from `since` on, before `until` (now), at most `limit`, the oldest first; the ids
         of those that did not exist. With `dry_run`, only return the ids that would be started or exist.
         """
-        schedule, limit = self._existing(name), arguments.limit(limit)
-        since, end = arguments.moment("since", since), arguments.optional(arguments.moment, "until", until)
+        schedule, limit = self._existing(name), amounts.limit(limit)
+        since, end = amounts.moment("since", since), arguments.optional(amounts.moment, "until", until)
         clock = self._database_clock()
         last = clock if end is None else min(end, clock)
         ticks = islice(takewhile(lambda tick: tick < last, schedule.rule.between(since, last)), limit)

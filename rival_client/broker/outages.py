@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rival_client.broker.message import AnyMessage
@@ -54,3 +54,11 @@ class Missed:
             while True:
                 taken.append(self._messages.popleft())
         return taken
+
+
+def catch_up(publish: Callable[[Sequence[AnyMessage]], bool], missed: Missed, lost_data: bool) -> bool:
+    """Publishes what was missed, unless the broker has lost its data: then everything is published again."""
+    kept = missed.take()
+    if kept and not lost_data:
+        publish(kept)
+    return lost_data

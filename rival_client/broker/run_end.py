@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import redis
 
-from rival_client.broker.doorbell import CHANGED_CHANNEL
 from rival_client.broker.redis_connection import REDIS_BOUNDS, Subscriptions, discard, is_of, is_redis
+from rival_client.broker.redis_doorbell import CHANGED_CHANNEL
 
 
 class Listener(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rival_client.model import arguments
+from rival_client.model import amounts
 
 DEFAULT_TIMEOUT = 300.0
 DEFAULT_POLL_INTERVAL = 0.25
@@ -19,7 +19,7 @@ class WaitSchedule:
 
     @classmethod
     def starting(cls, now: float, timeout: float | None, poll_interval: float) -> WaitSchedule:
-        return cls(None if timeout is None else now + timeout, arguments.poll_interval(poll_interval))
+        return cls(None if timeout is None else now + timeout, amounts.poll_interval(poll_interval))
 
     def pause(self, now: float) -> float | None:
         """Seconds until the next look; None when the time is up."""

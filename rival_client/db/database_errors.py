@@ -4,27 +4,13 @@ another transaction, and what needs a person. SQL and values never become part o
 
 from __future__ import annotations
 
-import random
 import sqlite3
-import time
-from collections.abc import Callable
-from functools import wraps
-from inspect import isfunction
-from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from rival_client.errors import (
-    DatabaseBusy,
-    DatabaseError,
-    DatabaseRefused,
-    DatabaseUnavailable,
-    MissingTables,
-)
+from rival_client.errors import DatabaseBusy, DatabaseError, DatabaseRefused, DatabaseUnavailable, MissingTables
 from rival_client.model.masking import masked, without_secrets
-
-T = TypeVar("T")
 
 #: serialization_failure, deadlock_detected, lock_not_available: the whole transaction may simply be repeated.
 _CONFLICTS = frozenset({"40001", "40P01", "55P03"})
@@ -36,39 +22,6 @@ _PASSING = frozenset({"25006", "25P03", "25P04", "40003"})
 #: SQLite's primary codes with the same meaning: busy, locked, out of memory, interrupted, read-only, I/O error,
 #: corrupt, full, cannot open, locking protocol, not a database.
 _SQLITE_PASSING = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
-
-#: How often a transaction is tried that loses against others, and the longest pause before the next try.
-CONFLICT_TRIES = 12
-_CONFLICT_PAUSE = 0.4
-
-
-def repeat_conflicts(operation: Callable[[], T]) -> T:
-    """Repeat an operation that lost against another transaction (deadlock, serialization failure, lock timeout). Only
-    for an operation that is one transaction: what lost was rolled back as a whole.
-    """
-    for tried in range(1, CONFLICT_TRIES):
-        try:
-            return operation()
-        except DatabaseBusy:
-            time.sleep(random.uniform(0, min(_CONFLICT_PAUSE, 0.01 * 2**tried)))
-    return operation()
-
-
-def repeating_conflicts(store: type[T]) -> type[T]:
-    """Each public method is one operation in one transaction: repeat it when it lost against another transaction."""
-    for name in dir(store):
-        method = getattr(store, name)
-        if not name.startswith("_") and isfunction(method):
-            setattr(store, name, _repeated(method))
-    return store
-
-
-def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def operation(*args: Any, **kwargs: Any) -> Any:
-        return repeat_conflicts(lambda: method(*args, **kwargs))
-
-    return operation
 
 
 def translated(url: str | None, error: Exception) -> DatabaseError:

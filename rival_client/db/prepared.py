@@ -7,68 +7,24 @@ cost a cursor several times what the call itself does, and the few statements us
 
 from __future__ import annotations
 
-import re
-import struct
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg import generators, pq, waiting
 
-from rival_client.db.database import LIBPQ_OPTIONS, libpq_url
-from rival_client.db.database_errors import repeat_conflicts, translated
+from rival_client.db.conflict_retries import repeat_conflicts
+from rival_client.db.database_errors import translated
+from rival_client.db.database_urls import LIBPQ_OPTIONS, libpq_url
+from rival_client.db.prepared_statement import GroupValue, Row, Statement, Value
 from rival_client.forks import call_after_fork, leave_open
 
 #: A thread that waits for an answer checks for a stop of the process at this interval, in seconds.
 WAIT_INTERVAL = 0.1
-
-Value = str | int | float | None
-#: A value, or a column of them.
-GroupValue = Value | Sequence[str | None] | Sequence[int | None] | Sequence[float | None]
-Row = tuple[str | None, ...]
-
-
-@dataclass(frozen=True)
-class Statement:
-    """What Postgres prepares under a name; `parameters` says in which order the values go."""
-
-    name: bytes
-    sql: str
-    parameters: tuple[str, ...]
-
-    @classmethod
-    def of(cls, name: str, sql: str) -> Self:
-        """From SQL with %(name)s, the form that people read."""
-        names = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)s", sql)))
-        numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", sql)
-        return cls(name.encode(), numbered, names)
-
-    def values(self, given: Mapping[str, Value]) -> list[bytes | None]:
-        return [_bytes(given[name]) for name in self.parameters]
-
-    @cached_property
-    def column_types(self) -> dict[str, str]:
-        """The element type of each parameter that is an array, as its cast says."""
-        found = {f"${number}": name for number, name in enumerate(self.parameters, 1)}
-        return {found[number]: kind for number, kind in re.findall(r"(\$\d+)::(\w+)\[\]", self.sql)}
-
-    @cached_property
-    def _encoders(self) -> list[tuple[str, Callable[[Any], bytes | None]]]:
-        types = self.column_types
-        return [(name, _ARRAYS[types[name]] if name in types else _bytes) for name in self.parameters]
-
-    @cached_property
-    def _formats(self) -> list[int]:
-        return [pq.Format.BINARY if name in self.column_types else pq.Format.TEXT for name in self.parameters]
-
-    def columns(self, given: Mapping[str, GroupValue]) -> tuple[list[bytes | None], list[int]]:
-        """Arrays travel in the binary format, in which nothing needs to be escaped; all else as text."""
-        return [encode(given[name]) for name, encode in self._encoders], self._formats
 
 
 #: A plan is kept: one that was made while a table was empty must not read it from end to end later. It is the same for
@@ -218,51 +174,5 @@ def _error(result: Any) -> psycopg.Error:
     return error if error.sqlstate else psycopg.OperationalError(str(error))
 
 
-def _bytes(value: Value) -> bytes | None:
-    if value is None:
-        return None
-    encoded = str(value).encode()
-    if b"\0" in encoded:
-        # libpq reads up to the first NUL: the rest would silently be cut off.
-        raise psycopg.DataError("a text holds a NUL character, which Postgres cannot store")
-    return encoded
-
-
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
-
-
-# -- arrays in the binary format: a header, then the length and the bytes of each element ------------------
-
-_HEADER, _LENGTH = struct.Struct("!iiIii").pack, struct.Struct("!i").pack
-_INT, _FLOAT = struct.Struct("!ii").pack, struct.Struct("!id").pack
-_NULL = _LENGTH(-1)
-_TEXT_OID, _INT_OID, _FLOAT_OID = 25, 23, 701
-
-
-def _array(oid: int, size: int, parts: Sequence[bytes]) -> bytes:
-    """The header has the dimensions, whether there can be NULLs, the element type, the size and the first index."""
-    return b"".join((_HEADER(1, 1, oid, size, 1), *parts))
-
-
-def _text_array(values: Sequence[str | None]) -> bytes:
-    parts: list[bytes] = []
-    for value in values:
-        if value is None:
-            parts.append(_NULL)
-        else:
-            encoded = value.encode()
-            parts += (_LENGTH(len(encoded)), encoded)
-    return _array(_TEXT_OID, len(values), parts)
-
-
-def _int_array(values: Sequence[int | None]) -> bytes:
-    return _array(_INT_OID, len(values), [_NULL if value is None else _INT(4, value) for value in values])
-
-
-def _float_array(values: Sequence[float | None]) -> bytes:
-    return _array(_FLOAT_OID, len(values), [_NULL if value is None else _FLOAT(8, value) for value in values])
-
-
-#: By the type of the elements.
-_ARRAYS: dict[str, Callable[[Any], bytes]] = {"text": _text_array, "int": _int_array, "float8": _float_array}

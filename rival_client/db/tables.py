@@ -4,8 +4,26 @@ constraints, not hoped for. Modules that use a table import it from the module t
 
 from __future__ import annotations
 
-from rival_client.db import event_tables, failure_tables, fleet_tables, limit_tables, log_tables, run_tables
-from rival_client.db import idempotency_tables as idempotency_tables
+from rival_client.db import (
+    event_tables,
+    failure_tables,
+    fleet_tables,
+    idempotency_tables,
+    limit_tables,
+    log_tables,
+    operator_tables,
+    run_tables,
+)
 from rival_client.db.schema import metadata
 
-__all__ = ["event_tables", "failure_tables", "fleet_tables", "limit_tables", "log_tables", "metadata", "run_tables"]
+__all__ = [
+    "event_tables",
+    "failure_tables",
+    "fleet_tables",
+    "idempotency_tables",
+    "limit_tables",
+    "log_tables",
+    "metadata",
+    "operator_tables",
+    "run_tables",
+]

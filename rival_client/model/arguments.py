@@ -1,4 +1,5 @@
 """Checks of the arguments that callers give: each returns the value in its plain form, or raises InvalidArgument.
+Those that are numbers and times are in `amounts`.
 
 Both clients, the commands, the flows' context and the definitions use these, so that an argument means the same
 everywhere. Whether a value fits the run or the workflow is not checked here.
@@ -6,46 +7,23 @@ everywhere. Whether a value fits the run or the workflow is not checked here.
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-import numbers
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rival_client.errors import InvalidArgument, InvalidPayload
+from rival_client.model.amounts import MAX_BIGINT
+from rival_client.model.argument_errors import MAX_TEXT, invalid, shown
 from rival_client.model.payload import dump, load
 
 #: Ids, names, topics and keys are parts of indexes: Postgres takes no more than 2,700 bytes for an entry.
 MAX_NAME = 200
 #: What is looked for may be longer than what is made: a child run has its parent's id within its own.
 MAX_LOOKED_FOR = 1000
-MAX_TEXT = 4000
-#: A hundred years, in seconds. A time that far ahead can be stored and read on every store.
-MAX_SECONDS = 100 * 365 * 86_400.0
 #: Bytes of the fields that a filter asks for.
 MAX_FILTER = 64 * 1024
-MAX_LIMIT = 1_000_000
-#: What a database takes as an integer, and as a large one.
-MAX_INT, MAX_BIGINT = 2**31 - 1, 2**63 - 1
-_MOST_SHOWN = 60
 
 T = TypeVar("T")
-
-
-def shown(value: object) -> str:
-    """A short form for an error: of containers and objects only the type, since they may hold secrets."""
-    if value is None or isinstance(value, str | bytes | numbers.Number | dt.date | dt.timedelta):
-        try:
-            text = repr(value[: _MOST_SHOWN + 1] if isinstance(value, str | bytes) else value)
-        except Exception:  # an int of many digits, or a subclass with a repr of its own
-            return f"a value of type {type(value).__name__}"
-        return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
-    return f"a value of type {type(value).__name__}"
-
-
-def invalid(argument: str, value: object, expected: str) -> InvalidArgument:
-    return InvalidArgument(argument, f"{shown(value)} is not {expected}.")
 
 
 # -- text -------------------------------------------------------------------------------------------------
@@ -135,84 +113,11 @@ def choice(argument: str, value: object, options: Collection[str]) -> Any:
 # -- numbers and times ------------------------------------------------------------------------------------
 
 
-def whole(argument: str, value: object, least: int = 0, most: int = MAX_INT) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
-        raise invalid(argument, value, f"a whole number from {least:,} to {most:,}")
-    return int(value)
-
-
-def entry(value: object, argument: str = "if_entry") -> int | None:
-    """The id of an entry of a history, or None."""
-    return None if value is None else whole(argument, value, most=MAX_BIGINT)
-
-
-def limit(value: object, argument: str = "limit") -> int:
-    return whole(argument, value, 1, MAX_LIMIT)
-
-
 def flag(argument: str, value: object) -> bool:
     """True or False only: any other text is true, also "no"."""
     if not isinstance(value, bool):
         raise invalid(argument, value, "a flag: give True or False")
     return value
-
-
-def seconds(argument: str, value: object, *, least: float = 0.0, most: float = MAX_SECONDS) -> float:
-    """A duration: a number of seconds, or a timedelta."""
-    length = _length(value)
-    if length is None or not least <= length <= most:
-        allowed = f"at most {most:,.0f}" if least < 0 else f"{least:,g} to {most:,.0f}"
-        raise invalid(argument, value, f"a duration: give {allowed} seconds, or a timedelta")
-    return length
-
-
-def rate(argument: str, value: object, what: str) -> float:
-    """How many `what` per second."""
-    number = None if isinstance(value, dt.timedelta) else _length(value)
-    if number is None or not 0.001 <= number <= MAX_SECONDS:
-        raise invalid(argument, value, f"a rate: give a number of {what} per second, of 0.001 or more")
-    return number
-
-
-def _length(value: object) -> float | None:
-    """In seconds; None if it is not a duration. NaN is in no range."""
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def timeout(value: object, argument: str = "timeout") -> float | None:
-    """How long to wait at most. None and infinity: for ever. What is over already: not at all."""
-    length = math.inf if value is None else _length(value)
-    if length is None or math.isnan(length):
-        raise invalid(argument, value, "a timeout: give seconds, a timedelta, or None to wait for ever")
-    return None if length > MAX_SECONDS else max(0.0, length)
-
-
-def poll_interval(value: object) -> float:
-    length = _length(value)
-    if length is None or not 0 < length <= 86_400:
-        raise invalid("poll_interval", value, "an interval: give more than 0 and at most 86,400 seconds")
-    return length
-
-
-def moment(argument: str, value: object) -> dt.datetime:
-    """A point in time, in UTC. Without a time zone it would be another one on another machine."""
-    if not isinstance(value, dt.datetime):
-        raise invalid(argument, value, "a point in time: give a datetime with a time zone")
-    try:
-        if value.utcoffset() is None:
-            raise invalid(argument, value, "a point in time: it has no time zone; give datetime(…, tzinfo=UTC)")
-        return value.astimezone(dt.UTC)
-    except (OverflowError, ValueError) as error:
-        if isinstance(error, InvalidArgument):
-            raise
-        raise invalid(argument, value, "a point in time in UTC: its year must be from 1 to 9999") from None
 
 
 # -- several ----------------------------------------------------------------------------------------------

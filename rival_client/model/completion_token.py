@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 
 from rival_client.errors import InvalidArgument, InvalidToken
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
 
 _PREFIX = "rvl_"
 
@@ -51,7 +51,7 @@ class CompletionToken:
         """Its sum is not a signature: anything may be in it."""
         try:
             # One further on is asked for, too.
-            number = arguments.whole("token", token, 0, arguments.MAX_INT - 1)
+            number = amounts.whole("token", token, 0, amounts.MAX_INT - 1)
             return cls(arguments.run_id(run_id), arguments.step(path), number)
         except InvalidArgument:
             raise InvalidToken from None

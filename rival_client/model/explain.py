@@ -14,7 +14,8 @@ from typing import Any
 from rival_client.model import statuses
 from rival_client.model.kinds import COMPENSATING, COMPOSITE_KINDS, FLOW, WITH_LANES, waits_for
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_client.model.why_records import KeyFacts, LimitFacts, OpenStepFacts, Reason, RunFacts, Why
+from rival_client.model.why_facts import KeyFacts, LimitFacts, OpenStepFacts, RunFacts
+from rival_client.model.why_records import Reason, Why
 
 
 def explain(run: RunFacts) -> Why:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
+from rival_client.model import amounts
 
 MAX_BATCH = 10_000
 #: Seconds for which a debounced run is postponed at most, unless `max_wait` says otherwise.
@@ -68,4 +68,4 @@ def _refuse(given: Mapping[str, Any], names: tuple[str, ...], why: str) -> None:
 
 
 def batch_size(argument: str, value: object) -> int:
-    return arguments.whole(argument, value, 1, MAX_BATCH)
+    return amounts.whole(argument, value, 1, MAX_BATCH)

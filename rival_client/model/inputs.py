@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import cached_property
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import jsonschema_rs
 
-from rival_client.errors import InputProblem, InvalidArgument, InvalidInput, InvalidPayload
-from rival_client.model import arguments
+from rival_client.errors import InputProblem, InvalidInput, InvalidPayload
 from rival_client.model.payload import Json, dump, load
-from rival_client.model.records import WorkflowInfo
+from rival_client.model.workflow_info import WorkflowInfo
 
-T = TypeVar("T")
 _MAX_PROBLEM = 400
 
 
@@ -79,40 +74,3 @@ def _shortened(problem: str) -> str:
     """It quotes the value, of any length."""
     half = _MAX_PROBLEM // 2
     return problem if len(problem) <= _MAX_PROBLEM else f"{problem[:half]} … {problem[-half:]}"
-
-
-def new_run_id() -> str:
-    """Unique, and rising with time so that neighbours in time are neighbours in the index."""
-    return f"{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
-
-
-def given_or_new_id(given: str | None, argument: str = "run_id") -> str:
-    return new_run_id() if given is None else arguments.new_id(argument, given)
-
-
-def named_run(workflow: str | None, run_id: str | None) -> tuple[str | None, str]:
-    """Of `wait(run_id)` and `wait(workflow, run_id)`: the workflow if one was given, and the run."""
-    named, run = (None, workflow) if run_id is None else (workflow, run_id)
-    if run is None:
-        raise InvalidArgument("run_id", "give the id of the run, such as wait(started.run_id)")
-    if hasattr(run, "run_id"):
-        raise InvalidArgument(
-            "run_id", f"{type(run).__name__} is not a run id: give its run_id, or call its own wait()"
-        )
-    return arguments.optional(arguments.name, "workflow", named), arguments.run_id(run)
-
-
-def run_ids_for(count: int, given: Sequence[str] | None) -> list[str]:
-    """One distinct id per input: those given, or new ones."""
-    ids = [new_run_id() for _ in range(count)] if given is None else arguments.ids("run_ids", given)
-    if len(ids) != count or len(set(ids)) != len(ids):
-        raise InvalidArgument(
-            "run_ids", f"run_many needs one distinct run id per input: {len(ids)} ids, {count} inputs."
-        )
-    return ids
-
-
-def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch

@@ -4,13 +4,14 @@ fields it has. The same on Postgres and SQLite: kind and value must be equal at 
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, cast, func, literal
 from sqlalchemy.dialects.postgresql import JSONB
 
-from rival_client.model.payload import same_scalar, serialise
+from rival_client.model.payload import serialise
 
 
 def holds(connection: Connection, column: ColumnElement[Any], wanted: Mapping[str, Any]) -> ColumnElement[bool]:
@@ -59,3 +60,16 @@ def contains(payload: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         return isinstance(payload, list) and all(any(contains(one, each) for one in payload) for each in wanted)
     return same_scalar(payload, wanted)
+
+
+def same_scalar(one: Any, other: Any) -> bool:
+    """Equal as Postgres compares jsonb: 1 and 1.0 are, 1 and true are not, and 1e23 is the number that it reads as."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if {type(one), type(other)} == {int, float}:
+        return _decimal(one) == _decimal(other)
+    return bool(one == other)
+
+
+def _decimal(number: float) -> decimal.Decimal:
+    return decimal.Decimal(repr(number))

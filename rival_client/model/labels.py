@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
+from rival_client.model import argument_errors, arguments
 
 #: Labels of one run, those of its parents included.
 MAX_LABELS = 20
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", re.ASCII)
 def labels(argument: str, value: object) -> dict[str, str] | None:
     """Checked labels, values as text; None if there are none. InvalidArgument lists all problems."""
     if not isinstance(value, Mapping):
-        raise arguments.invalid(argument, value, 'a mapping of labels, as in {"tenant": "acme"}')
+        raise argument_errors.invalid(argument, value, 'a mapping of labels, as in {"tenant": "acme"}')
     given: dict[Any, Any] = dict(value)
     problems = list(_problems(given))
     if problems:
@@ -33,7 +33,7 @@ def _problems(given: Mapping[Any, Any]) -> Iterator[str]:
     for name, value in given.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             yield (
-                f"{arguments.shown(name)} is not the name of a label: give 1 to 63 letters, digits and ._/-, "
+                f"{argument_errors.shown(name)} is not the name of a label: give 1 to 63 letters, digits and ._/-, "
                 "beginning with a letter."
             )
             continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rival_client.model.arguments import shown
+from rival_client.model.argument_errors import shown
 from rival_client.model.kinds import FLOW
 from rival_client.model.step_config import Target
 

@@ -155,16 +155,3 @@ def _storable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_storable(key): _storable(one) for key, one in value.items()}
     return [_storable(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def same_scalar(one: Any, other: Any) -> bool:
-    """Equal as Postgres compares jsonb: 1 and 1.0 are, 1 and true are not, and 1e23 is the number that it reads as."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if {type(one), type(other)} == {int, float}:
-        return _decimal(one) == _decimal(other)
-    return bool(one == other)
-
-
-def _decimal(number: float) -> decimal.Decimal:
-    return decimal.Decimal(repr(number))

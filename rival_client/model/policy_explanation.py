@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from rival_client.model.option_fields import FIELDS
 from rival_client.model.policy_rules import ATTEMPTS, Because, LayerName, Resolved
-from rival_client.model.run_policies import FleetRule
-from rival_client.model.step_config import FIELDS, StepConfig
+from rival_client.model.rulebook import FleetRule
+from rival_client.model.step_config import StepConfig
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rival_client.model.matchers import Matcher, Node, default, load_matcher
-from rival_client.model.step_config import StepConfig, can_have
+from rival_client.model.option_fields import can_have
+from rival_client.model.step_config import StepConfig
 
 LayerName = Literal["fleet", "run", "step", "workflow", "default"]
 #: Two options for one thing: a layer that has one of them hides both in the layers below.

@@ -4,61 +4,15 @@ with it, and so that it can show the run as it was at any moment.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
 
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.history_entries import REOPENINGS, SET_STATE, SETTLED_BY_OPERATOR, STATUS_AFTER
 from rival_client.model.kinds import FLOW, FLOW_WAIT, ITEM
-from rival_client.model.records import HistoryEntry
+from rival_client.model.rebuilt_records import RebuiltRun, RebuiltStep
+from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.statuses import STEP_TERMINAL
-
-
-@dataclass
-class RebuiltStep:
-    kind: str
-    status: str
-    attempts: int = 0
-    lost: int = 0
-    result: Any = None
-    state: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
-    item: Any = None
-    executor: str | None = None
-    started_at: dt.datetime | None = None
-    completed_at: dt.datetime | None = None
-    #: Of a flow's checkpoint: see the table.
-    end_order: int | None = None
-    begun_after: int | None = None
-    #: What it did instead of failing.
-    fallback: dict[str, Any] | None = None
-    queue: str | None = None
-    priority: str | None = None
-
-
-@dataclass
-class RebuiltRun:
-    """A run according to its history; before its first entry it is pending."""
-
-    status: str = statuses.PENDING
-    workflow: str | None = None
-    version: str | None = None
-    input: Any = None
-    labels: dict[str, str] | None = None
-    policies: dict[str, Any] | None = None
-    #: By when it must have ended, as text.
-    deadline: str | None = None
-    result: Any = None
-    error: dict[str, Any] | None = None
-    failed_step: str | None = None
-    paused: bool = False
-    priority: str | None = None
-    started_at: dt.datetime | None = None
-    completed_at: dt.datetime | None = None
-    steps: dict[str, RebuiltStep] = field(default_factory=dict)
 
 
 def rebuild(history: Iterable[HistoryEntry]) -> RebuiltRun:

@@ -7,14 +7,15 @@ tag.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from rival_client.errors import InvalidArgument, did_you_mean
-from rival_client.model.arguments import shown
+from rival_client.model.argument_errors import shown
 from rival_client.model.kinds import FLOW, FOR_EACH, LOOP
 from rival_client.model.matchers import Matcher, read_matcher
-from rival_client.model.policy_options import RULE_OPTIONS, checked_options, not_inline
+from rival_client.model.option_conflicts import not_inline
+from rival_client.model.policy_options import RULE_OPTIONS, checked_options
 from rival_client.model.policy_rules import Rule, load_rule
 from rival_client.model.step_config import StepConfig
 
@@ -44,34 +45,6 @@ class RunPolicies:
 
 def load_run_policies(data: Mapping[str, Any]) -> RunPolicies:
     return RunPolicies(tuple(load_rule(one) for one in data["rules"]), data.get("mode", "merge"))
-
-
-@dataclass(frozen=True)
-class FleetRule:
-    """A rule that an operator has set for the whole fleet."""
-
-    id: int
-    rule: Rule
-    reason: str | None = None
-    author: str | None = None
-    created_at: Any = None
-    expires_at: Any = None
-
-
-@dataclass(frozen=True)
-class Rulebook:
-    """The rules of the fleet, the newest first, and the version that a process has read."""
-
-    version: int = 0
-    rules: tuple[Rule, ...] = ()
-    about: Mapping[int, FleetRule] = field(default_factory=dict)
-
-    @property
-    def asks_for_labels(self) -> bool:
-        return any(rule.match.asks_for_labels for rule in self.rules)
-
-
-NO_RULES = Rulebook()
 
 
 def run_policies(argument: str, given: object, mode: PoliciesMode = "merge") -> RunPolicies:

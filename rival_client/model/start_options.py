@@ -3,60 +3,36 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, TypedDict, get_args
+from typing import Any, Self
 
 from rival_client.errors import InvalidArgument, did_you_mean
-from rival_client.model import arguments
+from rival_client.model import amounts, argument_errors, arguments
 from rival_client.model.gathering import Gathering, batch_size
 from rival_client.model.labels import labels
 from rival_client.model.payload import serialise
-from rival_client.model.queues import Priority, priority
-from rival_client.model.records import WorkflowInfo
-from rival_client.model.run_policies import GivenRule, PoliciesMode, RunPolicies, run_policies, unknown_steps
+from rival_client.model.priorities import priority
+from rival_client.model.run_options import ON_CONFLICT, OnConflict
+from rival_client.model.run_policies import PoliciesMode, RunPolicies, run_policies, unknown_steps
 from rival_client.model.timers import NEAR, is_near
-
-OnConflict = Literal["return", "skip", "cancel"]
-ON_CONFLICT = get_args(OnConflict)
-#: Seconds, or a timedelta.
-Duration = float | dt.timedelta
-
-
-class RunOptions(TypedDict, total=False):
-    """The options of a start, for type checkers: of `run`, `run_many`, `schedule`, `ctx.call` and `ctx.spawn`."""
-
-    labels: Mapping[str, Any] | None
-    delay: Duration | None
-    scheduled_at: dt.datetime | None
-    deadline: Duration | dt.datetime | None
-    priority: Priority | None
-    singleton: str | None
-    on_conflict: OnConflict | None
-    debounce: Duration | None
-    max_wait: Duration | None
-    collect: bool | None
-    batch: int | None
-    within: Duration | None
-    key: str | None
-    policies: Sequence[GivenRule] | None
-    policies_mode: PoliciesMode | None
+from rival_client.model.workflow_info import WorkflowInfo
 
 
 def _mode(argument: str, value: object) -> PoliciesMode:
     if value not in ("merge", "replace"):
-        raise arguments.invalid(argument, value, "'merge' or 'replace'")
+        raise argument_errors.invalid(argument, value, "'merge' or 'replace'")
     return "replace" if value == "replace" else "merge"
 
 
 def _deadline(argument: str, value: object) -> float | dt.datetime:
     if isinstance(value, dt.datetime):
-        return arguments.moment(argument, value)
-    return arguments.seconds(argument, value, least=0.001)
+        return amounts.moment(argument, value)
+    return amounts.seconds(argument, value, least=0.001)
 
 
 def _positive(argument: str, value: object) -> float:
-    return arguments.seconds(argument, value, least=0.001)
+    return amounts.seconds(argument, value, least=0.001)
 
 
 def _on_conflict(argument: str, value: object) -> str:
@@ -70,8 +46,8 @@ def _on_conflict(argument: str, value: object) -> str:
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "labels": labels,
-    "delay": arguments.seconds,
-    "scheduled_at": arguments.moment,
+    "delay": amounts.seconds,
+    "scheduled_at": amounts.moment,
     "deadline": _deadline,
     "priority": priority,
     "singleton": lambda argument, value: arguments.key(value, argument),

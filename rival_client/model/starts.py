@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rival_client.model.payload import Json
-from rival_client.model.queues import Route, level_of
-from rival_client.model.records import WorkflowInfo
+from rival_client.model.priorities import level_of
+from rival_client.model.queues import Route
 from rival_client.model.start_options import NO_OPTIONS, StartOptions
+from rival_client.model.workflow_info import WorkflowInfo
 
 
 @dataclass(frozen=True)

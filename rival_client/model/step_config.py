@@ -7,17 +7,17 @@ documentation read the declarations.
 from __future__ import annotations
 
 import datetime as dt
-from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic.fields import FieldInfo
 
 from rival_client.model.breakers import Breaker
 from rival_client.model.fallbacks import Fallback
-from rival_client.model.idempotency import DAY, IdempotencyKey, Scope
+from rival_client.model.idempotency import DAY, IdempotencyKey
+from rival_client.model.idempotency_records import Scope
 from rival_client.model.limits import Limit
-from rival_client.model.queues import QUEUE_EXPECTED, Priority, Route, is_queue, level_of
+from rival_client.model.priorities import Priority, level_of
+from rival_client.model.queues import QUEUE_EXPECTED, Route, is_queue
 
 #: What follows when a step has finally failed and its fallback, if it has one, has failed too.
 FailureAction = Literal["halt", "skip", "fallback", "compensate", "dead_letter"]
@@ -251,31 +251,3 @@ _OF_A_REACTION = {
 
 def shortest(*durations: float | None) -> float | None:
     return min((one for one in durations if one is not None), default=None)
-
-
-#: The fields of a policy.
-FIELDS: dict[str, FieldInfo] = dict(StepConfig.model_fields)
-
-
-def _about(name: str) -> dict[str, Any]:
-    about = FIELDS[name].json_schema_extra
-    assert isinstance(about, dict), f"declare {name} with option(…)"
-    return about
-
-
-#: Fields that are seconds.
-DURATIONS: tuple[str, ...] = tuple(name for name in FIELDS if _about(name)["duration"])
-
-
-@cache
-def fields_of(target: Target) -> frozenset[str]:
-    """The fields that a target can have."""
-    return frozenset(name for name in FIELDS if target in _about(name)["targets"])
-
-
-def can_have(target: Target, name: str, value: Any) -> bool:
-    """Whether a target can have this value of a field. Only a step can be external, and no rule changes that."""
-    if name != "execution_mode" or target == "step":
-        return name in fields_of(target)
-    is_external = bool(value == "external")
-    return is_external == (target == "external")

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from rival_client.db.fleet_tables import audit
+from rival_client.db.operator_tables import audit
 from rival_client.db.types import now
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from rival_client.db.fleet_tables import bulk_outcomes, bulks
+from rival_client.db.operator_tables import bulk_outcomes, bulks
 from rival_client.db.types import after, now
 
 #: Bulk actions that are kept, with their outcomes.

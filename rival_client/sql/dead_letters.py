@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, tuple_
 
 from rival_client.db.failure_tables import dead_letters
 from rival_client.db.run_tables import runs
 from rival_client.db.types import now
-from rival_client.model import arguments
 from rival_client.model import history_entries as entries
+from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_client.sql.history import HistoryWriter, record
 
 #: Run ids in one statement.
 BATCH = 500
-
-
-@dataclass(frozen=True)
-class DeadLetter:
-    """A step with `on_failure="dead_letter"` that has failed."""
-
-    run_id: str
-    path: str
-    workflow: str
-    error_type: str
-    message: str
-    at: dt.datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeadLetterFilter:
-    """Which dead letters: what is not given does not matter."""
-
-    workflow: str | None = None
-    run_id: str | None = None
-    #: The path of the step, or its name at any depth.
-    step: str | None = None
-    #: A part of the error's type or message.
-    error: str | None = None
-    #: When the step failed: from `since` on, before `until`.
-    since: dt.datetime | None = None
-    until: dt.datetime | None = None
-
-    def checked(self) -> Self:
-        """The same in plain values; InvalidArgument names the field that has a wrong type or value."""
-        return replace(
-            self,
-            workflow=arguments.optional(arguments.name, "workflow", self.workflow),
-            run_id=None if self.run_id is None else arguments.run_id(self.run_id),
-            step=None if self.step is None else arguments.step(self.step),
-            error=arguments.optional(arguments.text, "error", self.error),
-            since=arguments.optional(arguments.moment, "since", self.since),
-            until=arguments.optional(arguments.moment, "until", self.until),
-        )
 
 
 def add_dead_letter(

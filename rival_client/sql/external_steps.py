@@ -1,6 +1,6 @@
-"""The answer of an external system to a step, and its heartbeats. An answer is stored in the row of the step, guarded
-by the token; the worker that takes the message ends the step. Statements on an open connection; the caller commits and
-publishes then.
+"""Takes the answer of an external system to a step, and its heartbeats. An answer is stored in the row of the step,
+guarded by the token; the worker that takes the message ends the step. Statements on an open connection; the caller
+commits and publishes then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rival_client.db.guards import step_can
 from rival_client.db.locks import share_run
 from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, now
-from rival_client.model import arguments, statuses
+from rival_client.model import amounts, argument_errors, arguments, statuses
 from rival_client.model import history_entries as entries
 from rival_client.model.completion_token import CompletionToken
 from rival_client.model.kinds import EXTERNAL
@@ -48,10 +48,12 @@ def _as_stored(error: str | BaseException | Mapping[str, Any]) -> dict[str, Any]
     if isinstance(error, Mapping):
         known = {"type": "ExternalFailure", "message": "", **error}
         arguments.name("error['type']", known["type"])
-        arguments.text("error['message']", known["message"], arguments.MAX_BIGINT, may_be_blank=True)
+        arguments.text("error['message']", known["message"], amounts.MAX_BIGINT, may_be_blank=True)
         return {**known, "message": known["message"][:_MAX_MESSAGE]}
     if not isinstance(error, str):
-        raise arguments.invalid("error", error, "an error: give its message, an exception, or a mapping with `message`")
+        raise argument_errors.invalid(
+            "error", error, "an error: give its message, an exception, or a mapping with `message`"
+        )
     return {"type": "ExternalFailure", "message": _storable(error)[:_MAX_MESSAGE]}
 
 

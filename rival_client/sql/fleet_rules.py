@@ -15,7 +15,7 @@ from rival_client.db.fleet_tables import rulebook, rules
 from rival_client.db.types import after, now
 from rival_client.model.matchers import load_matcher
 from rival_client.model.policy_rules import Rule
-from rival_client.model.run_policies import FleetRule, Rulebook
+from rival_client.model.rulebook import FleetRule, Rulebook
 
 #: More rules than this are a mistake: every process keeps all of them.
 MAX_RULES = 1000

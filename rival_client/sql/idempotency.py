@@ -1,4 +1,4 @@
-"""Idempotency keys: ends the ownership of a key, grants the tickets of steps that wait for it, lists and drops keys.
+"""Idempotency keys: ends the ownership of a key, grants the tickets of steps that wait for it, drops keys.
 Statements on an open connection; the caller commits, and then publishes the messages of the granted tickets.
 
 **Lock order**: the row of a key is locked after all rows of runs and steps, and before any gate; then tickets of others
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, select, true, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 
 from rival_client.db.idempotency_tables import keys
 from rival_client.db.limit_tables import tickets
@@ -19,12 +19,12 @@ from rival_client.db.run_tables import runs, steps
 from rival_client.db.types import after, clock, now
 from rival_client.errors import NotPossible
 from rival_client.model import history_entries as entries
-from rival_client.model.idempotency import IdempotencyRecord, KeyName, KeyStatus
+from rival_client.model.idempotency_records import KeyName
 from rival_client.model.payload import Json
 from rival_client.model.statuses import STEP_OPEN
-from rival_client.model.why_records import KeyFacts
 from rival_client.sql.gates import Grant, grant_keyed
 from rival_client.sql.history import record
+from rival_client.sql.reads.idempotency_reads import WAITS, is_named
 from rival_client.sql.recovery import chosen
 
 #: Tickets that one transaction grants. Each step that uses a result grants two more.
@@ -34,9 +34,6 @@ _FREE: dict[str, Any] = {
     **dict.fromkeys(("run_id", "path", "holder", "fingerprint", "result", "completed_at")),
     "expires_at": now(),
 }
-
-
-_WAITS = and_(tickets.c.gate == -keys.c.id, tickets.c.granted_at.is_(None))
 
 
 def gate_of(key_id: int) -> int:
@@ -108,36 +105,13 @@ def sweep_key(connection: Connection, key_id: int, grace: float) -> list[Grant]:
 
 def delete_expired_keys(connection: Connection, limit: int) -> int:
     # Not with NOT EXISTS: Postgres would read all tickets for it.
-    waited = select(tickets.c.gate).where(_WAITS).limit(1).scalar_subquery()
+    waited = select(tickets.c.gate).where(WAITS).limit(1).scalar_subquery()
     old = select(keys.c.id).where(keys.c.expires_at <= now(), waited.is_(None)).order_by(keys.c.expires_at).limit(limit)
     gone = delete(keys).where(keys.c.id.in_(chosen(old.with_for_update(skip_locked=True))))
     return connection.execute(gone).rowcount
 
 
 # -- operators --------------------------------------------------------------------------------------------
-
-
-def list_keys(connection: Connection, limit: int, which: ColumnElement[bool] | None = None) -> list[IdempotencyRecord]:
-    """The newest first. A key that has expired is not among them."""
-    waiting = select(func.count()).where(_WAITS).scalar_subquery().label("waiting")
-    is_kept = keys.c.expires_at.is_(None) | (keys.c.expires_at > clock()) | keys.c.run_id.is_(None)
-    wanted = select(keys, waiting).where(is_kept, true() if which is None else which)
-    found = connection.execute(wanted.order_by(keys.c.created_at.desc(), keys.c.id.desc()).limit(limit))
-    return [_record(row) for row in found]
-
-
-def _record(row: Row[Any]) -> IdempotencyRecord:
-    status: KeyStatus = "free" if row.run_id is None else "running" if row.completed_at is None else "completed"
-    named = (row.key, row.workflow, row.step, status, row.run_id, row.path, row.result, row.waiting)
-    return IdempotencyRecord(*named, row.created_at, row.completed_at, row.expires_at)
-
-
-def keys_of_workflow(workflow: str) -> ColumnElement[bool]:
-    return keys.c.workflow == workflow
-
-
-def is_named(name: KeyName) -> ColumnElement[bool]:
-    return keys.c.digest == name.digest
 
 
 def drop_key(connection: Connection, name: KeyName, by: str) -> list[Grant] | None:
@@ -154,11 +128,3 @@ def drop_key(connection: Connection, name: KeyName, by: str) -> list[Grant] | No
     if connection.scalar(select(runs.c.id).where(runs.c.id == row.run_id)) is not None:
         record(connection, row.run_id, row.path, entries.KEY_DROPPED, by=by, key=name.key)
     return grant_waiting(connection, row.id, 1, grace=0)
-
-
-def waited_for(connection: Connection, run_id: str, most: int) -> dict[str, KeyFacts]:
-    """Path -> the key that a step waits for."""
-    owner = (keys.c.key, keys.c.run_id, keys.c.path.label("owner"))
-    its = select(tickets.c.path, *owner, tickets.c.created_at, tickets.c.granted_at.is_not(None))
-    joined = its.join(keys, keys.c.id == -tickets.c.gate).where(tickets.c.run_id == run_id, tickets.c.gate < 0)
-    return {row.path: KeyFacts(*tuple(row)[1:]) for row in connection.execute(joined.limit(most))}

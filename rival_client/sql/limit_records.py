@@ -1,61 +1,17 @@
-"""What uses a limit and what waits for it; and an operator's change of it. Statements on an open connection."""
+"""Reads what uses a limit and what waits for it, and changes its maximum for an operator. Statements on an open
+connection.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, func, select, true, update
 
 from rival_client.db.limit_tables import gates, limits, tickets
 from rival_client.errors import UnknownLimit
+from rival_client.model.limit_records import LimitDetail, LimitKey, LimitRecord, LimitWaiter
 from rival_client.sql.limit_rows import change_limit
-
-
-@dataclass(frozen=True)
-class LimitRecord:
-    """A limit: `max` at once, or with `per` so many starts in `per` seconds."""
-
-    name: str
-    max: int
-    per: float | None
-    burst: int
-    #: What the definition says, and the operator who has set another maximum.
-    defined_max: int | None
-    set_by: str | None
-    #: How many keys it has at this time, how many slots they use, and how many steps and runs wait.
-    keys: int
-    used: int
-    waiting: int
-
-
-@dataclass(frozen=True)
-class LimitWaiter:
-    """A step that waits, or with an empty path a run. `granted`: it may start, and its message is published."""
-
-    key: str
-    run_id: str
-    path: str
-    since: dt.datetime
-    granted: bool
-
-
-@dataclass(frozen=True)
-class LimitKey:
-    key: str
-    max: int
-    used: int
-    waiting: int
-
-
-@dataclass(frozen=True)
-class LimitDetail:
-    limit: LimitRecord
-    #: The keys that are used most.
-    keys: tuple[LimitKey, ...]
-    #: Those that wait, the next one first.
-    waiting: tuple[LimitWaiter, ...]
 
 
 def list_limits(connection: Connection, name: str | None = None) -> list[LimitRecord]:

@@ -5,7 +5,6 @@ keepers of the workers do the rest, as always; so it is safe at any time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, func, or_, select, tuple_, update
@@ -17,33 +16,10 @@ from rival_client.db.run_tables import in_status, orphans, runs, steps
 from rival_client.db.types import after, now, one_of
 from rival_client.model import statuses
 from rival_client.model.kinds import LIMITED_WAITS
+from rival_client.model.recovery import Recovery
 from rival_client.model.timers import BACKOFF_MAX, NEVER_PUBLISHED
 
 _BATCH = 500
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """What `recover` found and did."""
-
-    #: Runs, steps and events that wait for a worker: keepers publish messages for all of them at once.
-    republished: int
-    #: Of these, steps whose time has come while no keeper looked: they continue.
-    resumed: int
-    #: Attempts whose executor is dead: a live worker takes them over within a lease.
-    lost: int
-    #: Runs and steps that no worker had the code for. They are looked at again from time to time, as before.
-    parked: int
-    #: Runs that wait as a whole: for a time, an event, a child, or an external system.
-    suspended: int
-    #: Children of ended or rewound parents: a live worker cancels them.
-    orphans: int
-    #: Steps that wait for their time: delays, and retries.
-    waiting_for_time: int
-    #: Steps that wait for an event.
-    waiting_for_events: int
-    #: Processes that run attempts. None: nothing happens until a worker is started.
-    live_executors: int
 
 
 def recover(database: Database, on_batch: Callable[[int], None] | None = None) -> Recovery:

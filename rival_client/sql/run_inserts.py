@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Text, bindparam, func, insert, literal, select, text
 from sqlalchemy.dialects import sqlite
 
-from rival_client.db.prepared import Statement, Value
+from rival_client.db.prepared_statement import Statement, Value
 from rival_client.db.run_tables import labels, runs
 from rival_client.db.types import Timestamp, after, later, now
 from rival_client.errors import RunConflict

@@ -18,9 +18,10 @@ from rival_client.model.kinds import CANCEL, COMPOSITE_KINDS, HANDLER
 from rival_client.model.queues import Route
 from rival_client.model.transitions import run_sources
 from rival_client.sql import orphans
-from rival_client.sql.gates import leave, slots_of, unqueue, withdraw
+from rival_client.sql.gates import leave
 from rival_client.sql.history import record
 from rival_client.sql.idempotency import end_ownership
+from rival_client.sql.tickets import slots_of, unqueue, withdraw
 
 # -- cancelling -------------------------------------------------------------------------------------------
 

@@ -1,50 +1,19 @@
-"""Schedules: rows that say what is to be started when. A producer writes them, the workers' keepers fire them."""
+"""Writes schedules: rows that say what is to be started when. The workers' keepers fire them."""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Text, and_, case, cast, delete, or_, select, true, update
+from sqlalchemy import Connection, and_, case, delete, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rival_client.db.fleet_tables import PAUSED_UNTIL, schedules
 from rival_client.db.run_tables import workflows
 from rival_client.db.types import now
 from rival_client.errors import RivalError
-from rival_client.model.cron import CatchUp, Planned, Rule
-from rival_client.model.payload import load
-
-
-@dataclass(frozen=True)
-class ScheduleRecord:
-    """A schedule as it is now. `own`: the workflow's definition has it."""
-
-    name: str
-    workflow: str
-    #: Either a cron expression in the time zone, or every so many seconds.
-    cron: str | None
-    every: int | None
-    timezone: str
-    catch_up: CatchUp
-    input: Any
-    own: bool
-    next_at: dt.datetime
-    #: The latest tick that got a run.
-    last_at: dt.datetime | None
-    #: Why its last tick could not be fired.
-    error: str | None
-    created_at: dt.datetime
-    #: Options of the start of its runs, such as labels.
-    options: dict[str, Any] | None = None
-    #: Since when, and by whom, it is paused: it starts no runs.
-    paused_at: dt.datetime | None = None
-    paused_by: str | None = None
-
-    @property
-    def rule(self) -> Rule:
-        return Rule(self.cron, self.every, self.timezone)
+from rival_client.model.planned_schedules import Planned
+from rival_client.sql.reads.schedule_reads import RECORDS, schedule_of
 
 
 def refuse_taken(connection: Connection, name: str) -> None:
@@ -94,44 +63,14 @@ def pause_schedule(connection: Connection, name: str, by: str) -> bool:
 
 def resume_schedule(connection: Connection, name: str) -> bool:
     """It continues with the next tick: those that passed meanwhile get no run. False: it is not paused."""
-    found = connection.execute(_RECORDS.where(schedules.c.name == name).with_for_update()).mappings().first()
+    found = connection.execute(RECORDS.where(schedules.c.name == name).with_for_update()).mappings().first()
     if found is None or found["paused_at"] is None:
         return False
-    following = _record(found).rule.next_after(connection.scalar(select(now())) or dt.datetime.now(dt.UTC))
+    following = schedule_of(found).rule.next_after(connection.scalar(select(now())) or dt.datetime.now(dt.UTC))
     changed = update(schedules).where(schedules.c.name == name, schedules.c.paused_at.is_not(None))
     values = {"paused_at": None, "paused_by": None, "next_at": following, "error": None}
     return connection.execute(changed.values(values)).rowcount == 1
 
 
-def find_schedule(connection: Connection, name: str) -> ScheduleRecord | None:
-    found = connection.execute(_RECORDS.where(schedules.c.name == name)).mappings().first()
-    return None if found is None else _record(found)
-
-
 def remove_own_schedule(connection: Connection, workflow: str) -> None:
     connection.execute(delete(schedules).where(schedules.c.name == workflow, schedules.c.own))
-
-
-def list_schedules(connection: Connection, workflow: str | None = None) -> list[ScheduleRecord]:
-    statement = _RECORDS.order_by(schedules.c.name)
-    if workflow is not None:
-        statement = statement.where(schedules.c.workflow == workflow)
-    return [_record(row) for row in connection.execute(statement).mappings()]
-
-
-def read_schedule(connection: Connection, name: str) -> ScheduleRecord:
-    return _record(connection.execute(_RECORDS.where(schedules.c.name == name)).mappings().one())
-
-
-#: The input as text: SQLite keeps what is not JSON, and one row that cannot be parsed would fail the whole list.
-_RECORDS = select(
-    *(column for column in schedules.c if column is not schedules.c.input),
-    cast(schedules.c.input, Text).label("input"),
-)
-
-
-def _record(row: RowMapping) -> ScheduleRecord:
-    try:
-        return ScheduleRecord(**{**row, "input": load(row["input"])})
-    except ValueError as error:
-        return ScheduleRecord(**{**row, "input": None, "error": f"its input is not JSON: {error}"})

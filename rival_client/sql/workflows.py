@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, RowMapping, select
 
 from rival_client.db.run_tables import workflows
-from rival_client.model.queues import given_priority
-from rival_client.model.records import WorkflowInfo
+from rival_client.model.priorities import given_priority
+from rival_client.model.workflow_info import WorkflowInfo
 
 
 def current_workflow(connection: Connection, name: str) -> WorkflowInfo | None:

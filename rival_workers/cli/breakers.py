@@ -9,8 +9,9 @@ import click
 
 from rival_client.model.breakers import BreakerRecord
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import console, json_option, print_json, table, time_text
-from rival_workers.cli.selection import by_option, operator_name
+from rival_workers.cli.display.formats import time_text
+from rival_workers.cli.display.output import console, json_option, print_json, table
+from rival_workers.cli.options.operator_options import by_option, operator_name
 
 
 @click.group()

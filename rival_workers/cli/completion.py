@@ -61,7 +61,7 @@ def completion(shell: str) -> None:
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Run ids: the newest, or those that start with the incomplete word."""
-    from rival_client.sql.run_search import run_ids
+    from rival_client.sql.reads.run_search import run_ids
 
     return _read(lambda connection: run_ids(connection, incomplete, LIMIT), incomplete)
 

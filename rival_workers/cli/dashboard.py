@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import time
 import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rival_client.api.client import Rival
-from rival_client.errors import ConfigurationError
 from rival_workers.cli.connection import DIRECTORY, open_rival, resolved
-from rival_workers.cli.entry import install_command
+from rival_workers.cli.dashboard_launch import require_extra
 from rival_workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -33,31 +29,6 @@ _directory = click.option(
     default=DIRECTORY / "dashboard",
     help="Its key, users and tokens.",
 )
-
-
-def is_installed() -> bool:
-    return all(importlib.util.find_spec(name) is not None for name in ("starlette", "uvicorn"))
-
-
-@contextmanager
-def beside(settings: WorkerSettings, opens: bool, directory: Path = DIRECTORY / "dashboard") -> Iterator[str]:
-    """The dashboard in a thread of this process, at its usual port or, when that is taken, at any; its link."""
-    from rival_workers.dashboard.launch import PORT, Launch
-
-    with Rival(settings=settings) as rival, ExitStack() as stack:
-        try:
-            server = stack.enter_context(Launch(settings, port=PORT, directory=directory).opened(rival))
-        except ConfigurationError:
-            server = stack.enter_context(Launch(settings, port=0, directory=directory).opened(rival))
-        stack.enter_context(server.in_background())
-        if opens:
-            webbrowser.open(server.link)
-        yield server.link
-
-
-def require_extra() -> None:
-    if not is_installed():
-        raise ConfigurationError(f"The dashboard is not installed: {install_command('workers', 'dashboard')}.")
 
 
 # -- proxy ------------------------------------------------------------------------------------------------

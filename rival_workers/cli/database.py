@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rival_workers.cli.connection import open_database
-from rival_workers.cli.output import json_option, print_json
+from rival_workers.cli.display.output import json_option, print_json
 from rival_workers.store import migrations
 
 

@@ -11,22 +11,14 @@ from typing import Any
 import click
 
 from rival_client.api.dead_letters import LIMIT, RATE
-from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
+from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import since
-from rival_workers.cli.output import (
-    ProgressLine,
-    console,
-    json_option,
-    one_line,
-    print_json,
-    printable,
-    table,
-    time_text,
-)
-from rival_workers.cli.selection import by_option, operator_name
-from rival_workers.cli.tracebacks import full_option, readable
+from rival_workers.cli.display.formats import one_line, printable, time_text
+from rival_workers.cli.display.output import ProgressLine, console, json_option, print_json, table
+from rival_workers.cli.display.tracebacks import full_option, readable
+from rival_workers.cli.options.operator_options import by_option, operator_name
+from rival_workers.cli.options.time_options import since
 
 _FILTER = (
     click.option("--workflow", metavar="NAME", shell_complete=complete_workflows, help="Only those of this workflow."),

@@ -16,14 +16,14 @@ import click
 
 from rival_client.db.database import Database
 from rival_workers.cli.connection import DIRECTORY
-from rival_workers.cli.dashboard import beside, is_installed
+from rival_workers.cli.dashboard_launch import beside, is_installed
+from rival_workers.cli.display.output import json_option, print_json_line
 from rival_workers.cli.load_check import workflow_names
-from rival_workers.cli.output import json_option, print_json_line
-from rival_workers.cli.worker import FleetOptions, with_fleet_options, with_workflows, workflows_option
+from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options, with_workflows, workflows_option
 from rival_workers.dev.announcement import Announcement, DevServers, running_dev
 from rival_workers.dev.file_lock import is_locked
 from rival_workers.dev.stack import open_stack
-from rival_workers.dev.stack_files import StackPaths
+from rival_workers.dev.stack_paths import StackPaths
 from rival_workers.dev.waiting import wait_until
 from rival_workers.settings import WorkerSettings
 from rival_workers.store import migrations

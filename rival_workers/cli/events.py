@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from rival_client.sql.events import TopicCount
+from rival_client.sql.reads.event_reads import TopicCount
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import json_input
-from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
+from rival_workers.cli.display.formats import one_line, time_text
+from rival_workers.cli.display.output import console, json_option, print_json, table
+from rival_workers.cli.options.inputs import json_input
 
 
 @click.command()

@@ -8,8 +8,8 @@ import click
 
 from rival_client.model.completion_token import CompletionToken
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import json_input
-from rival_workers.cli.output import json_option, print_json
+from rival_workers.cli.display.output import json_option, print_json
+from rival_workers.cli.options.inputs import json_input
 
 
 @click.command()

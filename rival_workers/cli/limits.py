@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from rival_client.sql.limit_records import LimitDetail, LimitRecord
+from rival_client.model.limit_records import LimitDetail, LimitRecord
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import console, json_option, print_json, table, time_text
-from rival_workers.cli.selection import operator_name
+from rival_workers.cli.display.formats import time_text
+from rival_workers.cli.display.output import console, json_option, print_json, table
+from rival_workers.cli.options.operator_options import operator_name
 
 
 @click.group()

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rival_client.errors import RivalError
+from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.files import register_paths
-from rival_workers.definition.registry import default_registry
 from rival_workers.errors import DefinitionError
 
 TIMEOUT = 60.0

@@ -6,13 +6,14 @@ import click
 from rich.text import Text
 
 from rival_client.api.client import Rival
-from rival_client.model.records import LogEntry
-from rival_client.sql.logs import LEVELS
+from rival_client.model.run_entries import LogEntry
+from rival_client.sql.reads.logs import LEVELS
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import console, one_line, print_json_line, printable, time_text
+from rival_workers.cli.display.formats import one_line, printable, time_text
+from rival_workers.cli.display.output import console, print_json_line
+from rival_workers.cli.display.tracebacks import full_option, indented, readable
 from rival_workers.cli.polling import follow_logs, read_logs
-from rival_workers.cli.tracebacks import full_option, indented, readable
 
 #: A failure's message already contains these fields.
 _HIDDEN_FIELDS = ("traceback", "location")

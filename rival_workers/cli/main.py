@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from rival_client import __version__
 from rival_client.errors import InvalidArgument, InvalidSetting, RivalError, did_you_mean
-from rival_workers.cli.output import print_error
+from rival_workers.cli.display.output import print_error
 from rival_workers.dev.errors import StackError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -23,7 +23,7 @@ COMMANDS = {
     "run": "runs",
     "wait": "runs",
     "ls": "runs",
-    "show": "show_command",
+    "show": "show",
     "top": "top",
     "why": "why",
     "tree": "tree",
@@ -33,8 +33,8 @@ COMMANDS = {
     "rewind": "operations",
     "pause": "operations",
     "resume": "operations",
-    "skip": "operations",
-    "set-result": "operations",
+    "skip": "settle",
+    "set-result": "settle",
     "dlq": "dead_letters",
     "breaker": "breakers",
     "limit": "limits",

@@ -1,26 +1,18 @@
-"""The operator's verbs: on one run by its id, or on all runs that match a filter."""
+"""The operator's verbs on runs: on one by its id, or on all that match a filter."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import click
 
 from rival_client.api.bulk import Verb
-from rival_client.api.client import Rival
-from rival_client.model import statuses
 from rival_client.model.records import Reopened
-from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import json_given
-from rival_workers.cli.output import print_json
-from rival_workers.cli.selection import DONE, VerbOptions, in_bulk, print_outcomes, verb_options
-
-run_argument = click.argument("run_id", metavar="[RUN]", required=False, shell_complete=complete_runs)
-step_argument = click.argument("step", metavar="[STEP]", required=False)
-step_option = click.option("--step", "step_name", metavar="STEP", help="The step, together with a filter.")
-reason_option = click.option("--reason", required=True, help="The reason, for the history.")
+from rival_workers.cli.display.bulk_outcomes import DONE, VerbOptions, print_outcomes
+from rival_workers.cli.display.output import print_json
+from rival_workers.cli.options.verb_arguments import one_step, run_argument, step_argument, step_option
+from rival_workers.cli.selection import in_bulk, verb_options
 
 
 @click.command()
@@ -43,17 +35,11 @@ def retry(run_id: str | None, options: VerbOptions) -> int:
 def rewind(run_id: str | None, step: str | None, step_name: str | None, options: VerbOptions) -> int:
     """Run STEP of RUN and everything after it again. With --step and a filter: in all failed runs that match."""
     options.require_run_or_filter(run_id)
-    step = _one_step(step, step_name)
+    step = one_step(step, step_name)
     with open_rival() as rival:
         if run_id is None:
             return in_bulk(rival, "rewind", options, step=step)
         return _print_reopened(rival.rewind(run_id, step, dry_run=options.dry_run, by=options.by), options)
-
-
-def _one_step(argument: str | None, option: str | None) -> str:
-    if (argument is None) == (option is None):
-        raise click.UsageError("give the step: STEP after RUN, or --step with a filter")
-    return argument or option or ""
 
 
 def _print_reopened(reopened: Reopened, options: VerbOptions) -> int:
@@ -113,64 +99,4 @@ def _switch(verb: Verb, run_id: str | None, options: VerbOptions) -> int:
         click.echo(f"{DONE[verb]} {run_id}")
     else:
         click.echo(f"{run_id} has already ended: {now}" if run.is_terminal else f"{run_id} is {now}: nothing to do")
-    return 0
-
-
-@click.command()
-@run_argument
-@step_argument
-@step_option
-@reason_option
-@verb_options
-def skip(run_id: str | None, step: str | None, step_name: str | None, reason: str, options: VerbOptions) -> int:
-    """Skip STEP of RUN: an open step, or the one at which RUN failed. With --step and a filter: in all failed runs that
-    match.
-    """
-    with open_rival() as rival:
-        return _settle(rival, "skip", run_id, options, step=_one_step(step, step_name), reason=reason)
-
-
-@click.command("set-result")
-@run_argument
-@step_argument
-@click.argument("value", metavar="[JSON]", callback=json_given, required=False)
-@step_option
-@click.option("--value", "named_value", metavar="JSON", callback=json_given, help="The result, with --step.")
-@reason_option
-@verb_options
-def set_result(
-    run_id: str | None,
-    step: str | None,
-    value: tuple[Any] | None,
-    step_name: str | None,
-    named_value: tuple[Any] | None,
-    reason: str,
-    options: VerbOptions,
-) -> int:
-    """Complete STEP of RUN with the result JSON (or @FILE, or -): an open step, or the one at which RUN failed. With
-    --step, --value and a filter: in all failed runs that match.
-    """
-    given = value or named_value
-    if given is None or (value and named_value):
-        raise click.UsageError("give the result: JSON after RUN and STEP, or --value with a filter")
-    arguments = {"step": _one_step(step, step_name), "value": given[0], "reason": reason}
-    with open_rival() as rival:
-        return _settle(rival, "set_result", run_id, options, **arguments)
-
-
-def _settle(rival: Rival, verb: Verb, run_id: str | None, options: VerbOptions, **arguments: Any) -> int:
-    options.require_run_or_filter(run_id)
-    if run_id is None:
-        return in_bulk(rival, verb, options, **arguments)
-    if options.dry_run:
-        return print_outcomes(rival.bulk(verb, [run_id], dry_run=True, by=options.by, **arguments), options)
-    step, status = arguments["step"], statuses.SKIPPED if verb == "skip" else statuses.COMPLETED
-    if verb == "skip":
-        rival.skip(run_id, step, reason=arguments["reason"], by=options.by)
-    else:
-        rival.set_result(run_id, step, arguments["value"], reason=arguments["reason"], by=options.by)
-    if options.as_json:
-        print_json({"run_id": run_id, "step": step, "status": status})
-    else:
-        click.echo(f"{step} of {run_id} is {status}; the run continues")
     return 0

@@ -11,14 +11,16 @@ import click
 from rich.text import Text
 
 from rival_client.errors import UnknownWorkflow
-from rival_client.model.records import WorkflowInfo
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival, resolved
+from rival_workers.cli.display.formats import printable
+from rival_workers.cli.display.output import console, json_option, print_json
 from rival_workers.cli.load_check import workflow_plans
-from rival_workers.cli.output import console, json_option, print_json, printable
-from rival_workers.cli.worker import workflows_option
+from rival_workers.cli.options.fleet_options import workflows_option
 from rival_workers.drawing import differences as differing
-from rival_workers.drawing.plan_charts import Entry, mermaid, outline, tree
+from rival_workers.drawing.plan_charts import mermaid, tree
+from rival_workers.drawing.plan_outline import Entry, outline
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies, load_policies
 from rival_workers.settings import WorkerSettings

@@ -11,12 +11,13 @@ from typing import Any
 import click
 
 from rival_client.model.policy_explanation import ExplainedField
-from rival_client.model.run_policies import FleetRule
+from rival_client.model.rulebook import FleetRule
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import moment
-from rival_workers.cli.output import console, json_option, one_line, print_json, table, time_text
-from rival_workers.cli.selection import by_option, operator_name
+from rival_workers.cli.display.formats import one_line, time_text
+from rival_workers.cli.display.output import console, json_option, print_json, table
+from rival_workers.cli.options.operator_options import by_option, operator_name
+from rival_workers.cli.options.time_options import moment
 
 #: Units of `--until 2h`.
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 
 from rival_client.api.client import Rival
-from rival_client.model.records import HistoryEntry, LogEntry
+from rival_client.model.run_entries import HistoryEntry, LogEntry
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_client.sql.run_reads import read_status
+from rival_client.sql.reads.run_reads import read_status
 
 #: Seconds between two reads.
 POLL_INTERVAL = 0.5

@@ -6,9 +6,9 @@ import dataclasses
 
 import click
 
-from rival_client.sql.recovery import Recovery
+from rival_client.model.recovery import Recovery
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import ProgressLine, json_option, print_json
+from rival_workers.cli.display.output import ProgressLine, json_option, print_json
 
 
 @click.command()

@@ -9,31 +9,28 @@ import click
 
 from rival_client.broker.wait_schedule import DEFAULT_TIMEOUT
 from rival_client.model import statuses
-from rival_client.model.records import Run, RunResult, WorkflowInfo
-from rival_client.model.start_options import RunOptions
+from rival_client.model.records import Run, RunResult
+from rival_client.model.run_options import RunOptions
 from rival_client.model.statuses import RUN_ACTIVE
-from rival_client.sql.run_search import RunFilter
-from rival_workers.cli import show as showing
+from rival_client.model.workflow_info import WorkflowInfo
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.cli.completion import complete_runs, complete_workflows
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import json_input
-from rival_workers.cli.output import (
-    console,
+from rival_workers.cli.display import run_text as showing
+from rival_workers.cli.display.formats import (
     error_text,
-    json_option,
     labels_text,
     one_line,
-    print_json,
-    run_as_json,
     seconds_text,
     status_text,
-    table,
     time_text,
     took,
-    workflow_as_json,
 )
-from rival_workers.cli.selection import as_arguments, filter_options
-from rival_workers.cli.start_options import start_options
+from rival_workers.cli.display.output import console, json_option, print_json, table
+from rival_workers.cli.display.record_json import run_as_json, workflow_as_json
+from rival_workers.cli.options.filter_options import as_arguments, filter_options
+from rival_workers.cli.options.inputs import json_input
+from rival_workers.cli.options.start_options import start_options
 
 timeout_option = click.option(
     "--timeout",

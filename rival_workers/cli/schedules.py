@@ -8,16 +8,17 @@ from typing import Any, get_args
 
 import click
 
-from rival_client.model.cron import CatchUp
-from rival_client.model.start_options import RunOptions
-from rival_client.sql.schedules import ScheduleRecord
+from rival_client.model.planned_schedules import CatchUp
+from rival_client.model.run_options import RunOptions
+from rival_client.sql.reads.schedule_reads import ScheduleRecord
 from rival_workers.cli.completion import complete_workflows
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.inputs import json_input
-from rival_workers.cli.inputs import since as moment
-from rival_workers.cli.output import ProgressLine, console, json_option, one_line, print_json, table, time_text
-from rival_workers.cli.selection import operator_name
-from rival_workers.cli.start_options import start_options
+from rival_workers.cli.display.formats import one_line, time_text
+from rival_workers.cli.display.output import ProgressLine, console, json_option, print_json, table
+from rival_workers.cli.options.inputs import json_input
+from rival_workers.cli.options.operator_options import operator_name
+from rival_workers.cli.options.start_options import start_options
+from rival_workers.cli.options.time_options import since as moment
 
 
 @click.group()

@@ -1,252 +1,118 @@
-"""One run as text for a terminal: its facts, steps, attempts, history, timeline and logs."""
+"""`rival show`: one run as it is, or with --watch until it has ended."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+import dataclasses
+import io
+import time
 
+import click
 from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
 from rival_client.api.client import Rival
-from rival_client.errors import UnknownWorkflow
 from rival_client.model import statuses
-from rival_client.model.kinds import FLOW, FOR_EACH, waits_for
-from rival_client.model.rebuild import status_changes
-from rival_client.model.records import Attempt, HistoryEntry, LogEntry, RunState, Step, WorkflowInfo
-from rival_workers.cli.output import (
-    error_text,
-    labels_text,
-    one_line,
-    printable,
-    seconds_text,
-    status_text,
-    table,
-    time_text,
-    took,
-)
-from rival_workers.cli.tracebacks import show_tracebacks
+from rival_client.model.records import RunState
+from rival_client.model.run_entries import HistoryEntry
+from rival_workers.cli.completion import complete_runs
+from rival_workers.cli.connection import open_rival
+from rival_workers.cli.display import run_text as showing
+from rival_workers.cli.display.formats import error_text, one_line, printable, seconds_text, status_text
+from rival_workers.cli.display.output import console, json_option, print_json, print_json_line
+from rival_workers.cli.display.record_json import run_as_json
+from rival_workers.cli.display.tracebacks import full_option
+from rival_workers.cli.polling import POLL_INTERVAL, follow_history, read_logs
 from rival_workers.drawing import run_charts
-from rival_workers.drawing.run_charts import RunTree
 from rival_workers.engine.plan import Plan
-from rival_workers.engine.policies import load_policies
-
-#: The maximum number of lines of a timeline.
-TRACKS = 200
-#: The legend of a timeline.
-SPAN_TITLE = "░ queued  █ ran  · waited  ╌ waited for a retry"
-#: A for_each or loop with more items or iterations is one line, unless --all is given.
-MANY = 10
 
 
-def plan_of(rival: Rival, state: RunState) -> Plan:
-    """The plan of the run; an empty one if it is no longer registered."""
-    with suppress(UnknownWorkflow):
-        for info in rival.versions(state.workflow):
-            if info.version == state.version:
-                return load_policies(info.name, info.plan, info.policies).plan
-    return Plan(nodes=())
-
-
-def step_names(info: WorkflowInfo) -> list[str]:
-    return [str(node["name"]) for node in info.plan.get("nodes", [])]
-
-
-def show_run(
-    out: Console,
-    state: RunState,
-    plan: Plan,
-    history: Sequence[HistoryEntry] | None,
-    logs: Sequence[LogEntry] | None,
-    timeline: Sequence[HistoryEntry] | None = None,
-    *,
-    every: bool = False,
-    full: bool = False,
-) -> None:
-    _facts(out, state)
-    columns = ("step", "status", "attempts", "queued", "took", "")
-    _section(out, "steps", columns, _steps(state, RunTree(plan)))
-    if state.attempts:
-        rows = [_attempt(attempt) for attempt in state.attempts]
-        _section(out, "attempts", ("step", "attempt", "outcome", "took", "error"), rows)
-    show_tracebacks(out, state, every=every, full=full)
-    if history is not None:
-        _section(out, "history", ("time", "after", "step", "what", "took", "by", ""), _entries(history))
-    if timeline is not None:
-        _section(out, "timeline", ("step", SPAN_TITLE, "ran", "waited", "status"), _timeline(timeline))
-    if logs is not None:
-        _section(out, "logs", ("time", "step", "attempt", "level", "message"), [_log(line) for line in logs])
-
-
-def _facts(out: Console, state: RunState) -> None:
-    facts: list[tuple[str, Any]] = [
-        ("run", state.run_id),
-        ("workflow", f"{state.workflow} (version {state.version})"),
-        ("status", status_text(state.status)),
-        ("at", "" if state.is_terminal else state.current_step),
-        ("paused", f"since {time_text(state.paused_at)}" if state.is_paused else ""),
-        ("created", time_text(state.created_at)),
-        ("took", seconds_text(took(state))),
-        ("input", one_line(state.input, 500)),
-        ("result", one_line(state.result, 2000) if state.status == statuses.COMPLETED else ""),
-        ("failed at", state.failed_step),
-        ("error", error_text(state.error, 2000)),
-        ("parked", state.parked),
-        ("labels", labels_text(state.labels)),
-        ("singleton", state.singleton),
-        ("gathered", None if state.gathered is None else f"{state.gathered} starts"),
-        ("begins", "" if state.due_at is None or state.started_at else time_text(state.due_at)),
-        ("deadline", "" if state.deadline_at is None else time_text(state.deadline_at)),
-        ("queue", state.queue),
-        ("priority", "" if state.priority == "normal" else state.priority),
-    ]
-    for name, value in facts:
-        if value:
-            out.print(Text(f"{name:10}", style="bold"), value if isinstance(value, Text) else Text(printable(value)))
-
-
-def _section(out: Console, title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    out.print()
-    if rows:
-        out.print(table(columns, rows))
+@click.command()
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
+@click.option("--all", "every", is_flag=True, help="Every item, iteration and traceback, also when there are many.")
+@click.option("--history", is_flag=True, help="Also the history of the run.")
+@click.option("--timeline", is_flag=True, help="Also when each step waited and ran, as bars.")
+@click.option("--logs", is_flag=True, help="Also what its steps logged.")
+@click.option("--watch", "watches", is_flag=True, help="Follow it until it has ended; exit code 1 unless it completed.")
+@full_option
+@json_option
+def show(
+    run_id: str, every: bool, history: bool, timeline: bool, logs: bool, watches: bool, full: bool, as_json: bool
+) -> int:
+    """Show RUN: its steps, attempts, result and the tracebacks of failed attempts."""
+    if watches and (history or timeline or logs):
+        raise click.UsageError("--watch shows steps and attempts: use it without --history, --timeline and --logs")
+    with open_rival() as rival:
+        if watches:
+            return _watch(rival, run_id, {"every": every, "full": full}, as_json)
+        state = rival.state(run_id, fold=None if every or as_json else showing.MANY)
+        plan = showing.plan_of(rival, state)
+        entries = rival.history(run_id) if history or timeline else []
+        lines = list(read_logs(rival, run_id)) if logs else None
+    if as_json:
+        sections = {
+            "history": entries if history else None,
+            "logs": lines,
+            "timeline": run_charts.tracks(entries) if timeline else None,
+        }
+        print_json(run_as_json(state) | {name: found for name, found in sections.items() if found is not None})
     else:
-        out.print(f"no {title}")
+        shown = entries if history else None
+        drawn = entries if timeline else None
+        showing.show_run(console(), state, plan, shown, lines, drawn, every=every, full=full)
+    return 0
 
 
-def _steps(state: RunState, tree: RunTree) -> list[tuple[Any, ...]]:
-    rows: dict[str, tuple[Any, ...]] = {}
-    for step in state.steps:
-        depth = tree.depth(step.path)
-        rows[step.path] = _step(step, depth)
-        if step.path in state.folded:
-            # Sorted like the first iteration.
-            rows[f"{step.path}[0]"] = _folded(step, state.folded[step.path], depth + 1)
-    return [rows[path] for path in sorted(rows, key=tree.key)]
+# -- watching ---------------------------------------------------------------------------------------------
 
 
-def _folded(composite: Step, counts: Mapping[str, int], depth: int) -> tuple[Any, ...]:
-    """One line that counts the items or iterations that are not shown, by status."""
-    begun = composite.opened if composite.kind == FOR_EACH else None
-    words = _words(counts, begun)
-    count = sum(counts.values())
-    what = {FOR_EACH: "items", FLOW: "checkpoints"}.get(composite.kind, "iterations")
-    return f"{_indent(depth)}{composite.path}[…]", "", "", "", "", f"{count:,} {what}: {words} (--all shows each)"
+def _watch(rival: Rival, run_id: str, how: dict[str, bool], as_json: bool) -> int:
+    """Redraws on a terminal; else prints one line per entry of the history. The first read rejects an unknown run."""
+    state = rival.state(run_id, fold=None if how["every"] else showing.MANY)
+    out = console()
+    if as_json:
+        for entry in follow_history(rival, run_id):
+            print_json_line({"run_id": run_id, **dataclasses.asdict(entry)})
+    elif out.is_terminal:
+        _redraw(rival, out, state, how)
+    else:
+        for entry in follow_history(rival, run_id, slim=True):
+            out.print(_line(run_id, entry))
+    return 0 if rival.result(run_id).status == statuses.COMPLETED else 1
 
 
-def _words(counts: Mapping[str, int], begun: int | None) -> str:
-    done = sum(counts.get(status, 0) for status in statuses.DONE)
-    failed, cancelled = counts.get(statuses.FAILED, 0), counts.get(statuses.CANCELLED, 0)
-    still_open = sum(counts.values()) - done - failed - cancelled
-    running = still_open if begun is None else max(0, begun - (sum(counts.values()) - still_open))
-    numbers = {
-        "done": done,
-        "failed": failed,
-        "cancelled": cancelled,
-        "running": running,
-        "pending": still_open - running,
-    }
-    return ", ".join(f"{number:,} {what}" for what, number in numbers.items() if number)
+def _redraw(rival: Rival, out: Console, state: RunState, how: dict[str, bool]) -> None:
+    """While the run lasts, what does not fit on the screen is cut; the last drawing is complete."""
+    plan = showing.plan_of(rival, state)
+    with Live(console=out, auto_refresh=False) as live:
+        while True:
+            live.update(_drawn(out, state, plan, how), refresh=True)
+            if state.is_terminal:
+                return
+            time.sleep(POLL_INTERVAL)
+            state = rival.state(state.run_id, fold=None if how["every"] else showing.MANY)
 
 
-def _indent(depth: int) -> str:
-    return "  " * depth
+def _drawn(out: Console, state: RunState, plan: Plan, how: dict[str, bool]) -> Text:
+    """Drawn on a console of its own: `Live` adds its movements of the cursor to what the terminal's console prints."""
+    paper = Console(file=io.StringIO(), width=out.width, force_terminal=True, highlight=False)
+    with paper.capture() as captured:
+        showing.show_run(paper, state, plan, None, None, None, **how)
+    return Text.from_ansi(captured.get().rstrip("\n"))
 
 
-def status_of(step: Step) -> str:
-    """A composite's row has status `waiting` while its steps run."""
-    return statuses.RUNNING if step.is_composite and step.status == statuses.WAITING else step.status
-
-
-def _step(step: Step, depth: int) -> tuple[Any, ...]:
-    attempts = "" if step.is_composite else f"{step.attempts}" + (f" (+{step.lost} lost)" if step.lost else "")
-    remark = error_text(step.error) or step.description or (f"parked: {step.parked}" if step.parked else "")
-    if step.error is None and step.last_error is not None:
-        remark += f" (attempt {step.last_error.attempt}: {step.last_error.type})"
-    if step.status == statuses.WAITING_RETRY:
-        remark = f"retry at {time_text(step.due_at)}; {remark}"
-    remark = "; ".join(part for part in (_waits_for(step), _progress(step), remark, _route(step)) if part)
-    path = _indent(depth) + step.path
-    times = seconds_text(step.queue_time), seconds_text(_lasted(step))
-    return path, status_text(status_of(step)), attempts, *times, one_line(remark, 200)
-
-
-def _route(step: Step) -> str:
-    """Which workers run the step, if it says so itself."""
-    queue = "" if step.queue is None else f"queue {step.queue}"
-    priority = "" if step.priority is None else f"priority {step.priority}"
-    return ", ".join(part for part in (queue, priority) if part)
-
-
-def _waits_for(step: Step) -> str:
-    if step.status != statuses.WAITING or step.is_composite:
-        return ""
-    due = step.timeout_at if step.waits_for_external else step.due_at
-    until = "" if due is None else f"until {time_text(due)}"
-    match waits_for(step.kind):
-        case "external":
-            return f"for an external system {until}".strip()
-        case "child":
-            return f"for run {step.item}" if step.item else "for a run"
-        case "event":
-            return f"for an event {until}".strip()
-        case _:
-            return until
-
-
-def _progress(step: Step) -> str:
-    if step.progress is None or step.completed_at is not None:
-        return ""
-    at = f" (at {time_text(step.heartbeat_at)})" if step.heartbeat_at else ""
-    return f"progress {one_line(step.progress, 80)}{at}"
-
-
-def _lasted(step: Step) -> float | None:
-    """Seconds of a step. No attempt starts a composite: its time counts from when it was opened."""
-    if not step.is_composite or step.completed_at is None:
-        return step.duration
-    return (step.completed_at - step.created_at).total_seconds()
-
-
-def _attempt(attempt: Attempt) -> tuple[Any, ...]:
-    lasted = None if attempt.started_at is None else (attempt.ended_at - attempt.started_at).total_seconds()
-    return attempt.path, attempt.attempt, attempt.outcome, seconds_text(lasted), error_text(attempt.error)
-
-
-def _entries(history: Sequence[HistoryEntry]) -> list[tuple[Any, ...]]:
-    """Rows of the history, with the time since the first entry and how long the step had its previous status."""
-    since: dict[str, dt.datetime] = {}
-    rows = []
-    for entry in history:
-        took = None
-        for path, _ in status_changes(entry):
-            took = (entry.at - since.get(path, entry.at)).total_seconds() if path == entry.path else took
-            since[path] = entry.at
-        after = (entry.at - history[0].at).total_seconds()
-        detail = one_line(entry.detail, 200) if entry.detail else ""
-        event = (time_text(entry.at), f"+{after:.3f}", entry.path or "", entry.what)
-        rows.append((*event, seconds_text(took or None), entry.by or "", detail))
-    return rows
-
-
-def _timeline(history: Sequence[HistoryEntry]) -> list[tuple[Any, ...]]:
-    now = dt.datetime.now(dt.UTC)
-    began, ended = run_charts.span(history, now)
-    tracks = run_charts.tracks(history)
-    rows: list[tuple[Any, ...]] = []
-    for track in tracks[:TRACKS]:
-        ran, waited = seconds_text(track.seconds("running", now) or None), seconds_text(_waited(track, now))
-        rows.append((track.path, run_charts.bar(track, began, ended), ran, waited, status_text(track.status)))
-    if len(tracks) > TRACKS:
-        rows.append((f"… and {len(tracks) - TRACKS:,} more (--json has all)", "", "", "", ""))
-    return rows
-
-
-def _waited(track: run_charts.Track, now: dt.datetime) -> float | None:
-    return sum(track.seconds(status, now) for status in run_charts.SYMBOLS if status != statuses.RUNNING) or None
-
-
-def _log(line: LogEntry) -> tuple[Any, ...]:
-    fields = "".join(f" {key}={one_line(value)}" for key, value in line.fields.items())
-    return time_text(line.at), line.path, line.attempt, line.level, line.message + fields
+def _line(run_id: str, entry: HistoryEntry) -> Text:
+    """Time, step or run, what happened, and what there is to say about it."""
+    detail = entry.detail
+    attempt, delay = detail.get("attempt"), detail.get("delay")
+    remarks = [
+        f"attempt {attempt}" if attempt not in (None, 1) else "",
+        error_text(detail.get("error")),
+        f"again in {seconds_text(delay)}" if delay else "",
+    ]
+    text = Text(f"{entry.at.astimezone():%H:%M:%S}  ", style="dim")
+    text.append(f"{printable(one_line(entry.path or run_id, 60)):32} ", style="bold")
+    text.append_text(status_text(f"{entry.what:16} "))
+    text.append(printable("; ".join(remark for remark in remarks if remark)))
+    text.rstrip()
+    return text

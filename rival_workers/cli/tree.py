@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
-from rival_client.sql.run_family import DEPTH, WIDTH, RunNode
+from rival_client.model.run_node import RunNode
+from rival_client.sql.reads.run_family import DEPTH, WIDTH
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import console, json_option, print_json, seconds_text, status_text, table
+from rival_workers.cli.display.formats import seconds_text, status_text
+from rival_workers.cli.display.output import console, json_option, print_json, table
 
 
 @click.command()

@@ -10,7 +10,8 @@ from rich.text import Text
 from rival_client.model.why_records import Reason
 from rival_workers.cli.completion import complete_runs
 from rival_workers.cli.connection import open_rival
-from rival_workers.cli.output import console, json_option, print_json, printable, status_text, time_text
+from rival_workers.cli.display.formats import printable, status_text, time_text
+from rival_workers.cli.display.output import console, json_option, print_json
 
 
 @click.command()

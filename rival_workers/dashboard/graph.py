@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rival_client.model.records import Step
+from rival_client.model.step_records import Step
 from rival_workers.engine.nodes import AnyNode, Body, BranchNode, ForEachNode, LoopNode, WorkflowNode, bodies, repeats
 from rival_workers.engine.paths import place_of, role_of
 from rival_workers.engine.policies import Policies

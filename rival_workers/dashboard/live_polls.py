@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from rival_client.errors import RivalError
 from rival_client.model.rebuild import status_changes
-from rival_client.model.records import HistoryEntry
-from rival_client.sql import live_reads
-from rival_client.sql.history import ITEM_COUNT
-from rival_client.sql.run_rows import rows_by_id
+from rival_client.model.run_entries import HistoryEntry
+from rival_client.sql.reads import history_changes, logs, run_search, step_pages
+from rival_client.sql.reads.history_columns import ITEM_COUNT
+from rival_client.sql.reads.run_rows import rows_by_id
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.api.fleet_status import read_fleet
 from rival_workers.dashboard.api.run_history import log_view
@@ -84,10 +84,10 @@ class Polls:
             return
         looks_back = self._is_due("late") or not run_ids <= self._seen.keys()
         if looks_back:
-            self._floor = live_reads.history_floor(connection, dt.datetime.now(dt.UTC) - LATE)
+            self._floor = history_changes.history_floor(connection, dt.datetime.now(dt.UTC) - LATE)
         since = {run_id: self._floor if looks_back else self._top(run_id) for run_id in run_ids}
         found: dict[str, list[HistoryEntry]] = {run_id: [] for run_id in run_ids}
-        for run_id, entry in live_reads.entries_since(connection, since):
+        for run_id, entry in history_changes.entries_since(connection, since):
             found[run_id].append(entry)
         for run_id, entries in found.items():
             yield from self._fresh(run_id, entries, looks_back)
@@ -104,7 +104,7 @@ class Polls:
             # What was there when the first viewer came is part of what that viewer reads.
             return
         fresh = [entry for entry in entries if entry.id not in known]
-        if len(entries) >= live_reads.OF_RUN:
+        if len(entries) >= history_changes.OF_RUN:
             yield "reset", run_id, {"run": run_id, "why": "very much has changed"}
         elif fresh:
             yield "steps", run_id, {"run": run_id, "changes": self._changes(fresh), "at": entries[-1].id}
@@ -128,9 +128,9 @@ class Polls:
         fresh = [one for one in run_ids if one not in self._logs]
         self._logs = {run_id: last for run_id, last in self._logs.items() if run_id in run_ids}
         if fresh:
-            self._logs |= live_reads.last_log_ids(connection, fresh)
+            self._logs |= logs.last_log_ids(connection, fresh)
         lines: dict[str, list[dict[str, Any]]] = {}
-        for run_id, line in live_reads.logs_since(connection, self._logs, _LOGS):
+        for run_id, line in logs.logs_since(connection, self._logs, _LOGS):
             self._logs[run_id] = line.id
             lines.setdefault(run_id, []).append(log_view(line, self._board.veil))
         for run_id, items in lines.items():
@@ -140,7 +140,7 @@ class Polls:
         if not run_ids or not self._is_due("progress"):
             return
         found: dict[str, dict[str, Any]] = {run_id: {} for run_id in run_ids}
-        for row in live_reads.progress_of(connection, sorted(run_ids), _PROGRESS):
+        for row in step_pages.progress_of(connection, sorted(run_ids), _PROGRESS):
             names = ("total", "opened", "remaining")
             found[row["run_id"]][row["path"]] = {
                 **{name: row[name] for name in names},
@@ -160,7 +160,7 @@ class Polls:
                 chosen = RunQuery.model_validate(dict(parse_qsl(text))).chosen()
             except (ValidationError, RivalError):
                 continue
-            newest = live_reads.newest_ids(connection, chosen, _NEWEST)
+            newest = run_search.newest_ids(connection, chosen, _NEWEST)
             if text in self._lists and self._lists[text] != newest:
                 yield "list", text, {"list": text, "newest": newest}
             self._lists[text] = newest

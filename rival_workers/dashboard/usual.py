@@ -9,7 +9,7 @@ from typing import Any
 
 from rival_client.model.kinds import COMPOSITE_KINDS
 from rival_client.model.statuses import COMPLETED, FAILED
-from rival_client.sql.workflow_reads import ended_runs, step_times
+from rival_client.sql.reads.workflow_reads import ended_runs, step_times
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.values import moment
 from rival_workers.engine.paths import place_of

@@ -12,9 +12,11 @@ from typing import Any
 from rival_client.broker.message import attempt_id
 from rival_client.model import statuses
 from rival_client.model.kinds import CHILD, CHILD_RESULT, FLOW, FOR_EACH, INTERNAL, waits_for
-from rival_client.model.records import Attempt, Run, Step
-from rival_client.sql.run_counts import Count
-from rival_client.sql.run_rows import INPUT_START, OpenStep, RunRow
+from rival_client.model.records import Run
+from rival_client.model.step_records import Attempt, Step
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.open_step_rows import OpenStep
+from rival_client.sql.reads.run_rows import INPUT_START, RunRow
 from rival_workers.dashboard.graph import addressed
 from rival_workers.dashboard.values import Veil, fields, moment, moments
 

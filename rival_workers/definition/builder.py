@@ -8,13 +8,14 @@ from typing import Any, Self, Unpack
 
 from pydantic import BaseModel
 
-from rival_client.model.cron import CatchUp
 from rival_client.model.limits import Limit
-from rival_client.model.queues import Priority
+from rival_client.model.planned_schedules import CatchUp
+from rival_client.model.priorities import Priority
 from rival_workers.definition import composites
-from rival_workers.definition.composites import Function, Steps
+from rival_workers.definition.call_places import calling_place, in_a_notebook
+from rival_workers.definition.composite_specs import Function, Steps
+from rival_workers.definition.default_registry import registry_for
 from rival_workers.definition.define import define_workflow
-from rival_workers.definition.files import References
 from rival_workers.definition.options import (
     CompositeOptions,
     DelayUnits,
@@ -23,14 +24,14 @@ from rival_workers.definition.options import (
     WaitOptions,
     WorkflowOptions,
 )
-from rival_workers.definition.registry import Registry, registry_for
+from rival_workers.definition.registry import Registry
 from rival_workers.definition.results import Results
 from rival_workers.definition.rules import PolicyRule
 from rival_workers.definition.schedules import Schedule
-from rival_workers.definition.source_lines import calling_place, in_a_notebook
 from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import OnTimeout, wait_event_step
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.definition.workflow_references import References
 from rival_workers.engine.nodes import OnFailure
 from rival_workers.predefined.delay import delay_step
 

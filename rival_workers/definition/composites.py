@@ -6,80 +6,23 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Unpack
+from collections.abc import Sequence
+from typing import Any, Unpack
 
+from rival_workers.definition.composite_specs import (
+    BranchSpec,
+    ForEachSpec,
+    Function,
+    LoopSpec,
+    ParallelSpec,
+    Steps,
+    WorkflowSpec,
+)
 from rival_workers.definition.options import CompositeOptions
-from rival_workers.definition.source_lines import caller
 from rival_workers.engine.nodes import OnFailure
-
-Function = Callable[..., Any]
-#: A list of steps, or one of them.
-Steps = Sequence[Any] | Function
 
 #: The limit of a loop that has a condition and no `max_iterations`: it then fails.
 DEFAULT_ITERATIONS = 1000
-
-
-@dataclass(frozen=True)
-class CompositeSpec:
-    #: Its type in a plan.
-    kind: ClassVar[str]
-
-    name: str
-    #: Options as of a step, for its function (`when`, `items`, `until`, `input`).
-    options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    #: Where it was written.
-    origin: str = field(default_factory=caller, kw_only=True, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class BranchSpec(CompositeSpec):
-    kind = "branch"
-
-    when: Function
-    then: Steps
-    otherwise: Steps
-
-
-@dataclass(frozen=True)
-class ParallelSpec(CompositeSpec):
-    kind = "parallel"
-
-    branches: Sequence[Any]
-    on_failure: OnFailure
-
-
-@dataclass(frozen=True)
-class ForEachSpec(CompositeSpec):
-    kind = "for_each"
-
-    items: Function
-    do: Steps
-    concurrency: int
-    on_failure: OnFailure
-    collect: bool
-
-
-@dataclass(frozen=True)
-class LoopSpec(CompositeSpec):
-    kind = "loop"
-
-    do: Steps
-    until: Function | None
-    while_: Function | None
-    max_iterations: int | None
-
-
-@dataclass(frozen=True)
-class WorkflowSpec(CompositeSpec):
-    kind = "workflow"
-
-    #: A file, a name, or the workflow itself.
-    reference: Any
-    input: Function | None
-    propagate_failure: bool
 
 
 def branch(

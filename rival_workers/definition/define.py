@@ -12,22 +12,25 @@ from pydantic import BaseModel, TypeAdapter
 
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
-from rival_client.model.limit_options import read_run_limits
+from rival_client.model.given_limits import read_run_limits
 from rival_client.model.policy_options import seconds
-from rival_client.model.queues import LEVELS, QUEUE_EXPECTED, is_queue
+from rival_client.model.priorities import LEVELS
+from rival_client.model.queues import QUEUE_EXPECTED, is_queue
+from rival_workers.definition.call_places import Place
 from rival_workers.definition.function_calls import Resolve
+from rival_workers.definition.given_rules import read_rules
+from rival_workers.definition.given_steps import checked_injection
 from rival_workers.definition.hooks import read_hooks
 from rival_workers.definition.inject import HANDLER_NAMES
 from rival_workers.definition.options import WorkflowOptions
 from rival_workers.definition.plan_builder import PlanBuilder
 from rival_workers.definition.problems import Scope
 from rival_workers.definition.results import Results, type_results
-from rival_workers.definition.rules import read_rules
 from rival_workers.definition.schedules import planned_schedule
-from rival_workers.definition.source_lines import Place, with_line
+from rival_workers.definition.source_lines import with_line
 from rival_workers.definition.step_references import Reading, check_reading
-from rival_workers.definition.steps import checked_injection
-from rival_workers.definition.workflow import WholeRun, WorkflowDefinition, validated
+from rival_workers.definition.whole_run import WholeRun
+from rival_workers.definition.workflow import WorkflowDefinition, validated
 from rival_workers.engine.nodes import Body
 from rival_workers.engine.plan import Plan
 from rival_workers.errors import DefinitionError

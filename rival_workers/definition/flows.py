@@ -7,12 +7,13 @@ from typing import Any, Generic, Unpack
 
 from typing_extensions import ParamSpec, TypeVar
 
+from rival_workers.definition.call_places import calling_place, in_a_notebook
+from rival_workers.definition.default_registry import registry_for
 from rival_workers.definition.define import define_workflow
+from rival_workers.definition.given_steps import keep_decorator_options
 from rival_workers.definition.options import WorkflowOptions
-from rival_workers.definition.registry import Registry, registry_for
+from rival_workers.definition.registry import Registry
 from rival_workers.definition.rules import PolicyRule
-from rival_workers.definition.source_lines import calling_place, in_a_notebook
-from rival_workers.definition.steps import keep_decorator_options
 from rival_workers.definition.workflow import WorkflowDefinition
 
 P = ParamSpec("P", default=...)

@@ -9,15 +9,17 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import ValidationError
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
-from rival_client.model.limit_options import LIMITS, functions_of
+from rival_client.model import amounts, arguments
+from rival_client.model.given_limits import functions_of
+from rival_client.model.limit_options import LIMITS
 from rival_client.model.matchers import Node
 from rival_client.model.policy_rules import overridden
 from rival_workers.definition.function_calls import Call
+from rival_workers.definition.given_steps import as_spec, checked_injection, is_name, name_of
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.problems import Collector, Scope
-from rival_workers.definition.returns import returns_of_model
-from rival_workers.definition.steps import StepSpec, as_spec, checked_injection, is_name, name_of
+from rival_workers.definition.return_types import returns_of_model
+from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.waits import WaitSpec, receive
 from rival_workers.engine.nodes import AnyNode, FlowNode, SleepNode, StepNode, WaitNode
 from rival_workers.engine.paths import FALLBACK, KEY
@@ -168,7 +170,7 @@ class LeafBuilder(Collector):
         checks: list[tuple[Callable[[str, object], Any], str, Any]] = [
             (arguments.name, "topic", spec.topic),
             (arguments.fields, "where", spec.where),
-            (arguments.seconds, "timeout", spec.timeout),
+            (amounts.seconds, "timeout", spec.timeout),
         ]
         if not callable(spec.key):
             checks.append((arguments.name, "key", spec.key))

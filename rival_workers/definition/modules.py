@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from rival_workers.definition.source_lines import is_users_file
+from rival_workers.definition.call_places import is_users_file
 from rival_workers.errors import DefinitionError
 
 

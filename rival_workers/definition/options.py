@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from rival_client.model.fallback_option import FallbackOption, RetryWith, Value
-from rival_client.model.idempotency import Scope
+from rival_client.model.idempotency_records import Scope
 from rival_client.model.limits import Limit
-from rival_client.model.queues import Priority
+from rival_client.model.priorities import Priority
 from rival_client.model.step_config import Backoff, ExecutionMode, FailureAction, LogLevel
 
 if TYPE_CHECKING:

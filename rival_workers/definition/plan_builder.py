@@ -8,21 +8,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rival_workers.definition.composites import (
-    DEFAULT_ITERATIONS,
+from rival_workers.definition.composite_specs import (
     BranchSpec,
     CompositeSpec,
     ForEachSpec,
     LoopSpec,
     ParallelSpec,
     WorkflowSpec,
-    workflow,
 )
+from rival_workers.definition.composites import DEFAULT_ITERATIONS, workflow
 from rival_workers.definition.function_calls import Assembled, Resolve
+from rival_workers.definition.given_steps import is_name
 from rival_workers.definition.inject import IN_ITEM, IN_LOOP
 from rival_workers.definition.leaf_nodes import LeafBuilder
 from rival_workers.definition.problems import Scope
-from rival_workers.definition.steps import is_name
 from rival_workers.engine.nodes import AnyNode, Body, BranchNode, ForEachNode, LoopNode, ParallelNode, WorkflowNode
 from rival_workers.engine.paths import HANDLER
 from rival_workers.engine.policies import PolicyDocument

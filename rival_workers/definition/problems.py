@@ -12,15 +12,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from rival_client.model.matchers import Node
-from rival_client.model.policy_options import checked_options, conflicts
+from rival_client.model.option_conflicts import conflicts
+from rival_client.model.policy_options import checked_options
 from rival_client.model.policy_rules import Layer, Rule, own_layer, resolve
 from rival_client.model.step_config import StepConfig
-from rival_workers.definition.composites import CompositeSpec
+from rival_workers.definition.composite_specs import CompositeSpec
 from rival_workers.definition.function_calls import Call
+from rival_workers.definition.given_steps import checked_injection, location, options_for
 from rival_workers.definition.inject import COMPENSATION_NAMES, HANDLER_NAMES, STEP_NAMES, Injection
-from rival_workers.definition.returns import Returns, returns_of
+from rival_workers.definition.return_types import returns_of
+from rival_workers.definition.returns import Returns
 from rival_workers.definition.rules import RuleSet
-from rival_workers.definition.steps import checked_injection, location, options_for
 from rival_workers.definition.waits import WaitSpec
 from rival_workers.engine.paths import COMPENSATION, FALLBACK, HANDLER
 

@@ -1,10 +1,8 @@
-"""The workflows of this process by name: the newest version of each, and older versions for runs in flight."""
+"""Workflows by name: the newest version of each, and older versions for runs in flight."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -98,28 +96,3 @@ def _refusal(known: WorkflowDefinition, new: WorkflowDefinition) -> str:
 
 def _file(workflow: WorkflowDefinition) -> Path | None:
     return None if workflow.source is None else Path(workflow.source).resolve()
-
-
-#: The registry of `.register()` and the file loaders, unless another one is given.
-default_registry = Registry()
-
-_instead = threading.local()
-
-
-def registry_for(given: Registry | None) -> Registry:
-    """The given registry, or the default one."""
-    if given is not None:
-        return given
-    instead: Registry = getattr(_instead, "registry", default_registry)
-    return instead
-
-
-@contextmanager
-def registering_in(registry: Registry) -> Iterator[None]:
-    """Replaces the default registry in this thread: for files that register their workflows themselves."""
-    before = getattr(_instead, "registry", default_registry)
-    _instead.registry = registry
-    try:
-        yield
-    finally:
-        _instead.registry = before

@@ -18,7 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING
 
 from rival_workers.definition.inject import Injection
-from rival_workers.definition.returns import written_function
+from rival_workers.definition.return_types import written_function
 from rival_workers.definition.source_lines import parsed
 from rival_workers.engine import paths
 from rival_workers.engine.names import NameScope

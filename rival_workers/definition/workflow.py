@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rival_client.model.cron import Planned
-from rival_client.model.limits import Limit
-from rival_client.model.queues import Priority
+from rival_workers.definition.call_places import Place
 from rival_workers.definition.function_calls import Call
 from rival_workers.definition.inject import Injection, injection
 from rival_workers.definition.returns import Returns, problems_of
-from rival_workers.definition.source_lines import Place
+from rival_workers.definition.whole_run import WholeRun
 from rival_workers.engine.nodes import Body
 from rival_workers.engine.paths import CANCEL, HANDLER, place_of, role_of
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies, PolicyDocument
-from rival_workers.engine.policy_document import OnCancel
-
-
-@dataclass(frozen=True)
-class WholeRun:
-    """What a definition says about its runs as a whole. Not part of the plan: another schedule is not another
-    version."""
-
-    #: When runs start by schedule.
-    schedule: Planned | None = None
-    #: Seconds for which ended runs are kept; 0: for ever; None: the setting of the workers.
-    retention: float | None = None
-    #: How many runs at once, and how many starts of runs per time.
-    limits: Sequence[Limit] = ()
-    #: Functions that a worker calls around attempts.
-    hooks: Mapping[str, Any] = field(default_factory=dict)
-    #: Of all steps, unless they have their own. A start can give its run another priority.
-    queue: str | None = None
-    priority: Priority | None = None
-    #: A cancelled run is undone like a failed one.
-    compensate_on_cancel: bool = False
-
-    @property
-    def on_cancel(self) -> OnCancel | None:
-        """What workers do when a run is cancelled. None: the cancel itself ends the run."""
-        if self.compensate_on_cancel:
-            return "compensate"
-        return "hooks" if "on_cancel" in self.hooks else None
-
-    @property
-    def route(self) -> dict[str, Any]:
-        """The options of its steps that follow from it. Its runs have its priority, if it is not nested."""
-        given = {"queue": self.queue, "priority": self.priority}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 def _end_cancelled() -> None:

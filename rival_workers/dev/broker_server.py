@@ -15,8 +15,9 @@ from typing import IO
 
 from rival_workers.dev.binaries import find_broker
 from rival_workers.dev.errors import StackError
-from rival_workers.dev.processes import Launch, processes_in
+from rival_workers.dev.processes import processes_in
 from rival_workers.dev.server import Server
+from rival_workers.dev.spawn import Launch
 from rival_workers.dev.stack_files import write_atomically
 from rival_workers.dev.waiting import wait_until
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from rival_workers.dev.binaries import PostgresBinaries
 from rival_workers.dev.errors import StackError
 from rival_workers.dev.private_directories import lasting_directory, private_directory
-from rival_workers.dev.processes import stay_same_user
+from rival_workers.dev.spawn import stay_same_user
 
 CLONE_NEWUSER = 0x10000000
 _libc = ctypes.CDLL(None, use_errno=True)

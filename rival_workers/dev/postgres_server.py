@@ -12,8 +12,9 @@ from urllib.parse import quote
 from rival_workers.dev.binaries import PostgresBinaries, find_postgres
 from rival_workers.dev.identity import Identity, choose_identity
 from rival_workers.dev.private_directories import SOCKET_NAME, private_directory, socket_directory
-from rival_workers.dev.processes import Launch, processes_in, spawn
+from rival_workers.dev.processes import processes_in
 from rival_workers.dev.server import Server
+from rival_workers.dev.spawn import Launch, spawn
 
 USER = "rival"
 DATABASE = "rival"

@@ -11,7 +11,8 @@ from typing import IO
 
 from rival_workers.dev.errors import StackError
 from rival_workers.dev.file_lock import FileLock
-from rival_workers.dev.processes import Launch, family_of, kill_and_wait, send, spawn
+from rival_workers.dev.processes import family_of, kill_and_wait, send
+from rival_workers.dev.spawn import Launch, spawn
 from rival_workers.dev.waiting import wait_until
 
 START_TIMEOUT = 60.0

@@ -12,7 +12,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from rival_workers.dev.errors import StackError
 from rival_workers.dev.file_lock import FileLock, is_locked
-from rival_workers.dev.stack_files import BROKER, DATABASE, Request, StackPaths, StackState, read_state, write_request
+from rival_workers.dev.stack_files import BROKER, DATABASE, Request, StackState, read_state, write_request
+from rival_workers.dev.stack_paths import StackPaths
 
 __all__ = ["Stack", "StackError", "create_database", "drop_database", "open_stack"]
 

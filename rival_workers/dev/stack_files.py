@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rival_workers.dev.stack_paths import StackPaths
+
 DATABASE = "database"
 BROKER = "broker"
 
@@ -50,43 +52,6 @@ class StackState:
 
     def has(self, names: Iterable[str]) -> bool:
         return all(name in self.servers for name in names)
-
-
-@dataclass(frozen=True)
-class StackPaths:
-    """The paths of the files of one stack."""
-
-    directory: Path
-
-    @property
-    def users_lock(self) -> Path:
-        return self.directory / "users.lock"
-
-    @property
-    def start_lock(self) -> Path:
-        return self.directory / "start.lock"
-
-    @property
-    def supervisor_lock(self) -> Path:
-        return self.directory / "supervisor.lock"
-
-    @property
-    def supervisor_log(self) -> Path:
-        return self.directory / "supervisor.log"
-
-    @property
-    def request(self) -> Path:
-        return self.directory / "request.json"
-
-    @property
-    def state(self) -> Path:
-        return self.directory / "stack.json"
-
-    def prepare(self) -> None:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ignore = self.directory / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")  # data and a password must not get into a repository
 
 
 def read_request(paths: StackPaths) -> Request | None:

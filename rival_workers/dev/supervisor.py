@@ -16,7 +16,8 @@ from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.dev.file_lock import FileLock
 from rival_workers.dev.postgres_server import PostgresServer
 from rival_workers.dev.server import Server
-from rival_workers.dev.stack_files import BROKER, DATABASE, Running, StackPaths, StackState, read_request, write_state
+from rival_workers.dev.stack_files import BROKER, DATABASE, Running, StackState, read_request, write_state
+from rival_workers.dev.stack_paths import StackPaths
 
 TICK = 0.05
 #: At most so many restarts of a server in any `WITHIN` seconds.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_workers.drawing.plan_charts import NO_OPTIONS, Options, options_of, value_text
+from rival_workers.drawing.plan_outline import NO_OPTIONS, Options, options_of, value_text
 from rival_workers.engine.nodes import BranchNode, ParallelNode
 from rival_workers.engine.paths import scope_of
 from rival_workers.engine.plan import Place, Plan

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rival_client.model import statuses
 from rival_client.model.rebuild import status_changes
-from rival_client.model.records import HistoryEntry
+from rival_client.model.run_entries import HistoryEntry
 from rival_workers.engine import paths
 from rival_workers.engine.nodes import ForEachNode
 from rival_workers.engine.plan import Plan

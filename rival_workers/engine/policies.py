@@ -14,7 +14,8 @@ from pydantic_core import to_jsonable_python
 from rival_client.model.matchers import Node
 from rival_client.model.payload import serialise
 from rival_client.model.policy_rules import DEFAULTS, Because, Layer, Resolved, Rule, own_layer, resolve
-from rival_client.model.run_policies import NO_RULES, Rulebook, RunPolicies, load_run_policies
+from rival_client.model.rulebook import NO_RULES, Rulebook
+from rival_client.model.run_policies import RunPolicies, load_run_policies
 from rival_client.model.step_config import StepConfig, Target
 from rival_workers.engine import paths
 from rival_workers.engine.effects import Advance

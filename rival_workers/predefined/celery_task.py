@@ -13,7 +13,8 @@ from typing import Any, Unpack
 from rival_workers.definition.options import TaskOptions
 from rival_workers.definition.steps import PlanStep, StepSpec
 from rival_workers.errors import StepError
-from rival_workers.predefined.templates import Constant, Part, parse, signature
+from rival_workers.predefined.template_parts import Constant, Part, signature
+from rival_workers.predefined.templates import parse
 
 
 def celery_step(

@@ -19,14 +19,16 @@ from rival_client.model.policy_options import seconds
 from rival_workers.definition.options import PredefinedOptions
 from rival_workers.definition.steps import PlanStep, StepSpec
 from rival_workers.errors import StepError
-from rival_workers.predefined.templates import Constant, Part, parse, signature
+from rival_workers.predefined.template_parts import Constant, Part, signature
+from rival_workers.predefined.templates import parse
 
 if TYPE_CHECKING:
     from rival_workers.predefined.http_exchange import HttpRequest, Limits
 from urllib.parse import unquote
 
 from rival_workers.predefined.references import Reference, as_text
-from rival_workers.predefined.templates import Text, parse_function, parse_text
+from rival_workers.predefined.template_parts import Text
+from rival_workers.predefined.templates import parse_function, parse_text
 
 RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 #: Methods that change something carry an idempotency key, so that the server can detect a repeated request.

@@ -16,7 +16,8 @@ import httpcore
 import httpx
 
 from rival_workers.errors import StepError
-from rival_workers.predefined.http_guard import Deadline, DeadlineExceeded, GuardedTransport, Refused
+from rival_workers.predefined.http_deadline import Deadline, DeadlineExceeded
+from rival_workers.predefined.http_guard import GuardedTransport, Refused
 
 MAX_REDIRECTS = 10
 #: Not stored with the result: a session cookie is equivalent to a password.

@@ -27,7 +27,8 @@ from rival_workers.definition.options import PredefinedOptions
 from rival_workers.definition.steps import PlanStep, StepSpec
 from rival_workers.errors import StepError
 from rival_workers.predefined.references import Reference
-from rival_workers.predefined.templates import Constant, Part, Text, parse, parse_function, parse_text, signature
+from rival_workers.predefined.template_parts import Constant, Part, Text, signature
+from rival_workers.predefined.templates import parse, parse_function, parse_text
 from rival_workers.settings import minimal_environment
 
 MAX_OUTPUT = 64 * 1024

@@ -1,4 +1,4 @@
-"""Values that are filled in for each attempt: `"{input.order_id}"` and functions, at any depth of lists and dicts.
+"""Parses values that each attempt fills in: `"{input.order_id}"` and functions, at any depth of lists and dicts.
 
 A template refers to values by name, attribute, key and index. It cannot call functions or compute.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from rival_workers.definition.inject import IN_ITEM, STEP_NAMES, Injection, injection
-from rival_workers.errors import StepError
-from rival_workers.predefined.references import Reference, as_text
+from rival_workers.definition.inject import IN_ITEM, STEP_NAMES, injection
+from rival_workers.predefined.references import Reference
+from rival_workers.predefined.template_parts import Computed, Constant, Listed, Mapped, Part, Text, Whole
 
 #: The names that a template may begin with: only data.
 ROOTS = ("input", "steps", "last_step", "run", "item", "index")
@@ -21,110 +20,6 @@ ROOTS = ("input", "steps", "last_step", "run", "item", "index")
 _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<inner>[^{}]*)\}|(?P<stray>[{}])")
 _REFERENCE = re.compile(r"(?P<root>[A-Za-z]\w*)(?P<accessors>(?:\.\w+|\[[^\[\]]+\])*)")
 _ACCESSOR = re.compile(r"\.(?P<name>\w+)|\[(?P<key>[^\[\]]+)\]")
-
-Encode = Callable[[str], str]
-
-
-class Part(Protocol):
-    """A parsed value."""
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of the context that it needs."""
-        ...
-
-    def fill(self, ctx: Any) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Constant:
-    value: Any
-    names: frozenset[str] = frozenset()
-
-    def fill(self, ctx: Any) -> Any:
-        return self.value
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A template that consists of one reference keeps the type of the value."""
-
-    reference: Reference
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset({self.reference.root})
-
-    def fill(self, ctx: Any) -> Any:
-        return self.reference.resolve(ctx)
-
-
-@dataclass(frozen=True)
-class Text:
-    """Text with references in it."""
-
-    pieces: tuple[str | Reference, ...]
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(piece.root for piece in self.pieces if isinstance(piece, Reference))
-
-    def fill(self, ctx: Any, encode: Encode = str) -> str:
-        return "".join(
-            piece if isinstance(piece, str) else encode(as_text(piece, piece.resolve(ctx))) for piece in self.pieces
-        )
-
-
-@dataclass(frozen=True)
-class Computed:
-    """A function with injected parameters."""
-
-    injection: Injection
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset((*self.injection.positional, *self.injection.keywords))
-
-    def fill(self, ctx: Any) -> Any:
-        value = self.injection.call(ctx)
-        if inspect.iscoroutine(value):
-            value.close()
-            raise StepError("a function for a value must not be async: make it a step")
-        return value
-
-
-@dataclass(frozen=True)
-class Listed:
-    parts: tuple[Part, ...]
-
-    @property
-    def names(self) -> frozenset[str]:
-        return named(self.parts)
-
-    def fill(self, ctx: Any) -> list[Any]:
-        return [part.fill(ctx) for part in self.parts]
-
-
-@dataclass(frozen=True)
-class Mapped:
-    parts: Mapping[Any, Part]
-
-    @property
-    def names(self) -> frozenset[str]:
-        return named(self.parts.values())
-
-    def fill(self, ctx: Any) -> dict[Any, Any]:
-        return {key: part.fill(ctx) for key, part in self.parts.items()}
-
-
-def named(parts: Iterable[Part]) -> frozenset[str]:
-    return frozenset[str]().union(*(part.names for part in parts))
-
-
-def signature(parts: Iterable[Part]) -> inspect.Signature:
-    """The signature of a function with these parts, so that registration checks its names like those of any step."""
-    names = sorted({"ctx"} | named(parts))
-    return inspect.Signature([inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names])
 
 
 # -- parsing ----------------------------------------------------------------------------------------------

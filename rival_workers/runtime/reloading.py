@@ -18,9 +18,10 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from rival_workers.definition.default_registry import registering_in
 from rival_workers.definition.files import Refused, each_once, register_each
 from rival_workers.definition.modules import python_files
-from rival_workers.definition.registry import Registry, registering_in
+from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 
 log = logging.getLogger("rival.reload")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rival_client.db.database import Clock, Database
+from rival_client.db.database import Database
+from rival_client.db.sqlite import Clock
 from rival_workers.store.interface import Store
 from rival_workers.store.postgres.store import PostgresStore
 from rival_workers.store.sql_store import SqlStore

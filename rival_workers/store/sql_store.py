@@ -8,14 +8,15 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rival_client.db.database_errors import repeating_conflicts
+from rival_client.db.conflict_retries import repeating_conflicts
 from rival_client.db.log_tables import logs
 from rival_client.db.run_tables import runs, workflows
 from rival_client.db.types import now
 from rival_client.model.limits import Limit
 from rival_client.model.payload import serialise
-from rival_client.model.queues import Priority, level_of
-from rival_client.model.records import LogEntry, WorkflowInfo
+from rival_client.model.priorities import Priority, level_of
+from rival_client.model.run_entries import LogEntry
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_client.sql.history import record
 from rival_client.sql.limit_rows import register_limit
 from rival_client.sql.workflows import workflow_version

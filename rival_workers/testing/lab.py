@@ -18,18 +18,21 @@ from pydantic import BaseModel
 from rival_client.api.async_client import AsyncRival
 from rival_client.broker.message import AnyMessage, EventMessage
 from rival_client.model.policy_options import seconds as in_seconds
-from rival_client.model.start_options import RunOptions
+from rival_client.model.run_options import RunOptions
+from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.define import define_workflow
-from rival_workers.definition.files import Loaded, References, register_paths
+from rival_workers.definition.files import register_paths
 from rival_workers.definition.flows import Flow
-from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.definition.workflow_references import Loaded, References
 from rival_workers.settings import WorkerSettings
 from rival_workers.testing.broker import LabBroker
 from rival_workers.testing.clock import Clock
 from rival_workers.testing.errors import LabError, NeverEnds
 from rival_workers.testing.run import LabRun
-from rival_workers.testing.script import Duration, StepControls, StepPattern
+from rival_workers.testing.script import Duration, StepControls
+from rival_workers.testing.step_pattern import StepPattern
 from rival_workers.testing.world import LabAsyncRival, LabRival, Stop, World, migrated
 
 #: A run that has not ended after this time, or after this many messages, counts as endless.

@@ -10,7 +10,9 @@ from typing import Any
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import ITEM
-from rival_client.model.records import Attempt, HistoryEntry, RunState, Step
+from rival_client.model.records import RunState
+from rival_client.model.run_entries import HistoryEntry
+from rival_client.model.step_records import Attempt, Step
 
 #: The maximum number of lines of each kind in a description.
 SHOWN = 100

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from rival_client.model import statuses
 from rival_client.model.kinds import RESULT_KINDS
-from rival_client.model.records import LogEntry, RunState, Step
+from rival_client.model.records import RunState
+from rival_client.model.run_entries import LogEntry
+from rival_client.model.step_records import Step
 from rival_workers.testing import report
 from rival_workers.testing.errors import LabError
 from rival_workers.testing.report import TimelineEntry
-from rival_workers.testing.script import StepPattern
+from rival_workers.testing.step_pattern import StepPattern
 
 if TYPE_CHECKING:
     from rival_workers.testing.lab import Lab

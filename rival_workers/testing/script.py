@@ -14,7 +14,6 @@ from rival_workers.definition.inject import COMPENSATION_NAMES, IN_ITEM, Injecti
 from rival_workers.definition.returns import Returns
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.decisions import Failure, Success
-from rival_workers.engine.paths import place_of
 from rival_workers.errors import StepError
 from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.context import Context
@@ -22,6 +21,7 @@ from rival_workers.runtime.attempt.invoke import call
 from rival_workers.runtime.flow.signals import Killed
 from rival_workers.testing.clock import MOMENT
 from rival_workers.testing.errors import LabError
+from rival_workers.testing.step_pattern import StepPattern
 
 if TYPE_CHECKING:
     from rival_workers.testing.world import World
@@ -36,28 +36,6 @@ CallStep = Callable[[], Any]
 
 class Crash(Killed):
     """The worker dies here: like the end of a process, it has no outcome, and nothing is committed."""
-
-
-@dataclass(frozen=True)
-class StepPattern:
-    """Matches steps: by a name (`pack`), by the end of a path (`payment/charge`), in one iteration (`lines[3]/pack`) or
-    in all (`lines[]/pack`).
-    """
-
-    step: str
-    workflow: str | None = None
-
-    def matches(self, workflow: str, path: str) -> bool:
-        its = self.workflow in (None, workflow)
-        return its and (ends_with(path, self.step) or ends_with(place_of(path), self.step))
-
-    def is_in(self, workflow: WorkflowDefinition) -> bool:
-        its = self.workflow in (None, workflow.name)
-        return its and any(ends_with(place, place_of(self.step)) for place in workflow.calls)
-
-
-def ends_with(path: str, end: str) -> bool:
-    return path == end or path.endswith(f"/{end}")
 
 
 @dataclass

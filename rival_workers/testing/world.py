@@ -18,9 +18,10 @@ from rival_client.broker.message import AnyMessage, EventMessage
 from rival_client.broker.wait_schedule import DEFAULT_POLL_INTERVAL, DEFAULT_TIMEOUT
 from rival_client.db.database import Database
 from rival_client.errors import WaitTimeout
-from rival_client.model import arguments
-from rival_client.model.inputs import InputValidator, named_run
+from rival_client.model import amounts
+from rival_client.model.inputs import InputValidator
 from rival_client.model.records import RunResult
+from rival_client.model.run_ids import named_run
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -177,7 +178,7 @@ class LabRival(Rival):
         poll_interval: float = DEFAULT_POLL_INTERVAL,
     ) -> RunResult:
         workflow, run_id = named_run(workflow, run_id)
-        timeout = arguments.timeout(timeout)
+        timeout = amounts.timeout(timeout)
         name, _ = self._status(workflow, run_id)
         if not self._wait_for(run_id, timeout):
             raise WaitTimeout(name, run_id, timeout or 0.0, self._status(name, run_id)[1])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rival_client import Rival
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_client.settings import Settings
 from rival_workers.store import open_store
 from tests.acceptance.conftest import Answer, Cli, assert_printed

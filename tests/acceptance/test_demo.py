@@ -13,7 +13,7 @@ import pytest
 
 from rival_client.model.records import RunState
 from rival_workers.cli.demo import command
-from rival_workers.cli.demo.scenario import DEMO_RUNS
+from rival_workers.cli.demo.expected_runs import DEMO_RUNS
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from tests.acceptance.conftest import Cli, processes_in

@@ -18,7 +18,7 @@ from rival_client.db.tables import metadata
 from rival_client.settings import _NAMES as ENVIRONMENT_NAMES
 from rival_workers import testing
 from rival_workers.cli.main import SUMMARIES, cli
-from rival_workers.definition.steps import OPTIONS
+from rival_workers.definition.given_steps import OPTIONS
 from rival_workers.settings import WorkerSettings
 from rival_workers.store.migrations import VERSION_TABLE
 from tests.support.documents import Page, commands, pages, reference

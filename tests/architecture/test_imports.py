@@ -33,11 +33,13 @@ KNOW_CELERY = {
     "rival_workers/dev/inproc_worker.py",
     "rival_workers/dev/inproc_transport.py",
 }
-#: Public names and commands are imported when first used; the others import users' files and optional packages.
+#: Public names and commands are imported when first used; the route table has the routes of all modules in a folder;
+#: the others import users' files and optional packages.
 IMPORT_LATE = {
     "rival_client/late_names.py",
     "rival_workers/cli/main.py",
-    "rival_workers/cli/dashboard.py",
+    "rival_workers/dashboard/routes.py",
+    "rival_workers/cli/dashboard_launch.py",
     "rival_workers/cli/flower.py",
     "rival_workers/runtime/reloading.py",
     "rival_workers/definition/modules.py",
@@ -145,7 +147,7 @@ def test_every_operator_verb_works_without_the_workers_extra(tmp_path: Path) -> 
     assert done.stdout.splitlines() == ["True True", "{'a': None, 'b': 7}", "('b',) True ('b',)", "['r']"]
 
 
-def test_nothing_is_imported_by_a_string_except_public_names_commands_and_users_files() -> None:
+def test_nothing_is_imported_by_a_string_except_public_names_commands_routes_and_users_files() -> None:
     # importlib.resources reads the package's own files; it does not import modules.
     used = {path: {one for one in imports(path) if under(one, "importlib")} for path in FILES}
     users = {name_of(path) for path, names in used.items() if names - {"importlib.resources"}}

@@ -14,7 +14,6 @@ import inspect
 import json
 import pkgutil
 import re
-import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ import pytest
 import rival_client
 import rival_workers
 from rival_client import AsyncRival, AsyncStarted, AsyncWorkflowRegistry, Rival, RivalError, Started, WorkflowRegistry
+from rival_client.api.handles import RunHandle
+from rival_client.api.instances import AsyncInstance, AsyncWorkflow, Instance, Workflow
 from rival_workers import AsyncFlowContext, Context, FlowContext, create_workflow, testing
 from tests.support.documents import Page
 from tests.support.workers import ROOT
@@ -150,14 +151,13 @@ class Documented:
         return {one for one in own if one.partition("(")[0] not in hidden}
 
 
-HANDLES = sys.modules[Started.__module__]
 BUILDER = type(create_workflow("x"))
 START = get_type_hints(FlowContext.start.fget)["return"]
 CLASSES = [
     Documented(Rival, "client.md", "`Rival`"),
     Documented(Started, "client.md", "`Started`"),
-    Documented(HANDLES.Workflow, "client.md", "`Workflow`"),
-    Documented(HANDLES.Instance, "client.md", "`Instance`", beyond=HANDLES.RunHandle),
+    Documented(Workflow, "client.md", "`Workflow`"),
+    Documented(Instance, "client.md", "`Instance`", beyond=RunHandle),
     Documented(WorkflowRegistry, "client.md", "`WorkflowRegistry`"),
     Documented(Context, "steps.md", "`Context`"),
     Documented(rival_workers.RunInfo, "steps.md", "`RunInfo`"),
@@ -181,8 +181,8 @@ CLASSES = [
 PAIRS = {
     AsyncRival: Rival,
     AsyncStarted: Started,
-    HANDLES.AsyncWorkflow: HANDLES.Workflow,
-    HANDLES.AsyncInstance: HANDLES.Instance,
+    AsyncWorkflow: Workflow,
+    AsyncInstance: Instance,
     AsyncWorkflowRegistry: WorkflowRegistry,
     AsyncFlowContext: FlowContext,
 }

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from rival_client import Rival, RunState
-from rival_client.broker.doorbell import RedisDoorbell
+from rival_client.broker.redis_doorbell import RedisDoorbell
 from tests.chaos.test_messages import TRIPLED
 from tests.support.chaos import Ledger, assert_nothing_is_stuck, mixed_fleet, start_many, thrice, wait_for_all
 from tests.support.effort import long_but_first

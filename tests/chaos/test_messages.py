@@ -15,14 +15,14 @@ import redis
 from celery import Celery
 
 from rival_client import Rival, WaitTimeout
-from rival_client.broker.doorbell import RedisDoorbell
 from rival_client.broker.message import StepMessage
+from rival_client.broker.redis_doorbell import RedisDoorbell
 from rival_client.settings import Settings
 from rival_workers import step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.registry import Registry
 from rival_workers.dev.broker_server import BrokerServer
-from rival_workers.dev.inproc_transport import broker_named
+from rival_workers.dev.inproc_broker import broker_named
 from rival_workers.library import embedded
 from tests.support.chaos import CHAIN, Ledger, assert_chain_is_right, mixed_fleet, start_many, thrice, wait_for_all
 from tests.support.hostile_messages import CONTROL, ENVELOPES, HARMLESS, NOBODY

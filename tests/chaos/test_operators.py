@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from rival_client import NotPossible, Rival
-from rival_client.db.database import libpq_url
+from rival_client.db.database_urls import libpq_url
 from rival_client.db.run_tables import steps
 from tests.support.chaos import assert_nothing_is_stuck, mixed_fleet, wait_for_all
 from tests.support.workers import Workers, wait_until

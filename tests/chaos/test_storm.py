@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rival_client.model.records import HistoryEntry
+from rival_client.model.run_entries import HistoryEntry
 from tests.chaos.storm.effects import Effects
 from tests.chaos.storm.fleet import SHAPES
 from tests.chaos.storm.ledger import Execution

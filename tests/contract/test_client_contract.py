@@ -35,8 +35,8 @@ from rival_client import (
     UnknownWorkflow,
     WaitTimeout,
 )
-from rival_client.broker.doorbell import CHANGED_CHANNEL, RedisDoorbell
-from rival_client.db.database import libpq_url, sqlalchemy_url
+from rival_client.broker.redis_doorbell import CHANGED_CHANNEL, RedisDoorbell
+from rival_client.db.database_urls import libpq_url, sqlalchemy_url
 from rival_client.settings import Settings
 from rival_workers import StepError, step
 from tests.support.inline import Inline

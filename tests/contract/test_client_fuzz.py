@@ -17,7 +17,8 @@ import pytest
 from pydantic import BaseModel
 
 from rival_client import AsyncRival, AsyncWorkflowRegistry, Rival, RivalError, WorkflowRegistry
-from rival_client.api.handles import AsyncInstance, AsyncStarted, AsyncWorkflow, Instance, Started, Workflow
+from rival_client.api.handles import AsyncStarted, Started
+from rival_client.api.instances import AsyncInstance, AsyncWorkflow, Instance, Workflow
 from rival_client.errors import DatabaseError, InvalidArgument
 from rival_workers import StepError, step
 from tests.support.hostile import HOSTILE, TIMEOUT, Call, calls_of, parameters, some_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rival_client.broker.message import StepMessage
-from rival_workers.definition.registry import default_registry
+from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from tests.support import gallery
 from tests.support.gallery import CASES, assert_as_expected

@@ -9,7 +9,7 @@ import pytest
 from httpx import Response
 from pydantic import BaseModel, SecretStr
 
-from rival_client.sql.schedules import ScheduleRecord
+from rival_client.sql.reads.schedule_reads import ScheduleRecord
 from rival_workers import step, wait_event_step
 from tests.support.dashboard import Site
 from tests.support.inline import Inline

@@ -128,7 +128,7 @@ def test_the_doctor_says_what_rival_doctor_says(site: Site) -> None:
 
 def test_one_examination_serves_all_viewers_for_a_while(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     first = site.get("doctor")["checks"]
-    monkeypatch.setattr("rival_workers.dashboard.api.fleet_status.examine", lambda settings: iter(()))
+    monkeypatch.setattr("rival_workers.dashboard.api.fleet_status._checks", lambda settings: iter(()))
     assert site.get("doctor")["checks"] == first
 
 

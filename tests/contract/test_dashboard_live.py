@@ -13,6 +13,7 @@ from rival_client.db.database import Database
 from rival_client.errors import DatabaseUnavailable
 from rival_workers import for_each, step, wait_event_step
 from rival_workers.dashboard.hub import Hub, Watch
+from rival_workers.dashboard.live_polls import Polls
 from tests.support.dashboard import Site
 from tests.support.inline import Inline
 
@@ -41,7 +42,7 @@ class HandDriven(Hub):
 
 @pytest.fixture
 def hub(site: Site) -> HandDriven:
-    made = HandDriven(site.board)
+    made = HandDriven(Polls(site.board))
     site.board.__dict__["hub"] = made
     return made
 
@@ -119,7 +120,7 @@ def test_an_entry_that_becomes_visible_late_is_not_missed(request: pytest.Fixtur
     inline = Inline(request.getfixturevalue("postgres_url"))
     inline.define("waits", wait_event_step("reply", name="b"))
     site = Site(inline)
-    hub = HandDriven(site.board)
+    hub = HandDriven(Polls(site.board))
     try:
         inline.rival.run("waits", {}, "r1")
         inline.drain()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from rival_client.db import fleet_tables
+from rival_client.db import operator_tables
 from rival_client.db.types import after
 from rival_client.sql import bulk_records
 from rival_workers import StepError, flow, for_each, loop, step, wait_event_step
@@ -173,7 +173,7 @@ def interrupted(site: Site, runs: list[str]) -> str:
     assert site.get("bulk/b1")["state"] == "running", "another process may be at it"
     with site.inline.rival.database.transaction() as connection:
         silent = {"beat_at": after(-bulk_records.SILENT - 1)}
-        connection.execute(update(fleet_tables.bulks).values(**silent))
+        connection.execute(update(operator_tables.bulks).values(**silent))
     return "b1"
 
 
@@ -217,6 +217,6 @@ def test_the_oldest_bulk_actions_go_with_their_outcomes(site: Site, monkeypatch:
         shown = ended(site, site.post("bulk", verb="cancel", runs=[run(site, "waits", {}, f"r{number}")])["id"])
         made.append(ended(site, site.post("bulk", preview=shown["id"], dry_run=False)["id"])["id"])
     with site.inline.rival.database.transaction() as connection:
-        kept = connection.execute(select(fleet_tables.bulks.c.id)).scalars().all()
-        outcomes = connection.execute(select(fleet_tables.bulk_outcomes.c.bulk_id)).scalars().all()
+        kept = connection.execute(select(operator_tables.bulks.c.id)).scalars().all()
+        outcomes = connection.execute(select(operator_tables.bulk_outcomes.c.bulk_id)).scalars().all()
     assert sorted(kept) == sorted(outcomes) == sorted(made[-2:])

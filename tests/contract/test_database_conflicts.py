@@ -14,8 +14,10 @@ import pytest
 from sqlalchemy import text
 
 from rival_client import DatabaseBusy, DatabaseRefused, DatabaseUnavailable, Rival
-from rival_client.db.database import Database, libpq_url
-from rival_client.db.prepared import PreparedPool, Statement
+from rival_client.db.database import Database
+from rival_client.db.database_urls import libpq_url
+from rival_client.db.prepared import PreparedPool
+from rival_client.db.prepared_statement import Statement
 from rival_client.errors import ConfigurationError, DatabaseError
 from rival_client.settings import Settings
 from tests.contract.stage import COMPLETES, DONE, Stage
@@ -72,7 +74,7 @@ def test_the_same_for_prepared_statements(postgres_url: str) -> None:
 
 
 def test_an_exhausted_pool_is_an_unavailable_database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rival_client.db.database.CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr("rival_client.db.database_urls.CONNECT_TIMEOUT", 0.05)
     database = Database(postgres_url, pool_size=1)
     with (
         database.autocommit(),
@@ -157,7 +159,7 @@ def test_lock_timeouts_are_repeated_until_the_lock_is_free(pg_stage: Stage, hot:
 def test_a_lock_that_stays_taken_is_a_busy_database_in_the_end(
     pg_stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rival_client.db.database_errors.CONFLICT_TRIES", 3)
+    monkeypatch.setattr("rival_client.db.conflict_retries.CONFLICT_TRIES", 3)
     tries: list[int] = []
 
     def never() -> None:

@@ -9,7 +9,8 @@ from sqlalchemy import text
 
 from rival_client.broker.doorbell import open_doorbell
 from rival_client.db.database import Database
-from rival_client.db.prepared import PreparedPool, Statement
+from rival_client.db.prepared import PreparedPool
+from rival_client.db.prepared_statement import Statement
 from rival_client.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 from tests.contract.stage import Stage
 

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from rival_client import TopicFull
 from rival_client.broker.message import EventMessage
-from rival_client.db.database import libpq_url
+from rival_client.db.database_urls import libpq_url
 from rival_client.db.event_tables import events, waits
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after

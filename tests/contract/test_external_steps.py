@@ -17,7 +17,7 @@ from rival_client.db.run_tables import steps
 from rival_client.db.types import after, now
 from rival_client.errors import RunNotFound
 from rival_client.model.completion_token import CompletionToken
-from rival_client.model.records import Step
+from rival_client.model.step_records import Step
 from rival_client.sql import external_steps
 from rival_client.sql.wake import wake_run
 from rival_workers import StepError, for_each, parallel, step

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_workers import ChildFailed, StepError, StepFailed, branch, flow, for_each, loop, parallel, step
 from rival_workers.engine import interpreter
 from rival_workers.runtime.attempt.position import Position

@@ -34,6 +34,7 @@ from rival_client.model.statuses import RUN_ACTIVE, RUN_TERMINAL, STEP_TERMINAL
 from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import EARLY
 from rival_client.model.transitions import run_sources, step_sources
+from rival_client.sql import event_inserts
 from rival_client.sql import events as event_statements
 from rival_client.sql import runs as run_statements
 from rival_client.sql.run_inserts import insert_runs
@@ -499,7 +500,7 @@ class Walk:
 
         def insert(store: SqlStore) -> None:
             with store.database.transaction() as connection:
-                event_statements.insert_event(connection, event, GRACE)
+                event_inserts.insert_event(connection, event, GRACE)
 
         self.both(insert)
         self.both(lambda s: s.deliver_event(event.id))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.step_config import FIELDS
+from rival_client.model.option_fields import FIELDS
 from rival_workers import DefinitionError, StepError, StepFailed, breaker, default, flow, rate, step, value
 from rival_workers.runtime.attempt import time_limits
 from tests.contract.test_flows import define, start

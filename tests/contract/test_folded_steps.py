@@ -13,7 +13,7 @@ from rival_client.db.database import Database
 from rival_client.db.run_tables import attempts, runs, steps
 from rival_client.model.kinds import COMPOSITE_KINDS, CompositeKind
 from rival_client.model.records import RunState
-from rival_client.sql.run_reads import read_state
+from rival_client.sql.reads.state_reads import read_state
 
 NOW = dt.datetime.now(dt.UTC)
 

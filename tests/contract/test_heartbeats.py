@@ -13,8 +13,8 @@ from sqlalchemy import event, update
 from rival_client import InvalidPayload
 from rival_client.db.run_tables import steps
 from rival_client.db.types import after
-from rival_client.model.records import Step
 from rival_client.model.step_config import StepConfig
+from rival_client.model.step_records import Step
 from rival_workers import StepError, StepFailed, StepMovedOn, flow, step
 from rival_workers.store.claim_records import Claim, Claimed
 from rival_workers.testing import Lab

@@ -10,7 +10,7 @@ from rival_client.db.database import Database
 from rival_client.db.run_tables import steps
 from rival_client.model.payload import Json
 from rival_client.model.rebuild import rebuild
-from rival_client.model.records import HistoryEntry
+from rival_client.model.run_entries import HistoryEntry
 from rival_workers import StepError, flow, for_each, parallel, step, wait_event_step
 from rival_workers.drawing import run_charts
 from rival_workers.engine.replay import CheckpointRef, CheckpointWrite

@@ -18,18 +18,32 @@ from starlette.testclient import TestClient
 
 from rival_client import Rival
 from rival_client.db.database import Database
-from rival_client.db.prepared import Statement
-from rival_client.model.idempotency import KeyName
-from rival_client.model.records import LogEntry
+from rival_client.db.prepared_statement import Statement
+from rival_client.model.idempotency_records import KeyName
+from rival_client.model.run_entries import LogEntry
 from rival_client.model.statuses import RUN_ACTIVE
-from rival_client.sql import fleet_reads, live_reads, run_counts, run_rows, step_pages, workflow_reads
-from rival_client.sql.events import INSERT_EVENT, list_events
-from rival_client.sql.history import read_history, read_newest
-from rival_client.sql.idempotency import drop_key, list_keys, waited_for
+from rival_client.sql.event_inserts import INSERT_EVENT
+from rival_client.sql.idempotency import drop_key
+from rival_client.sql.reads import (
+    fleet_reads,
+    history_changes,
+    open_step_rows,
+    queue_reads,
+    run_counts,
+    run_family,
+    run_rows,
+    step_pages,
+    workflow_reads,
+)
+from rival_client.sql.reads.event_reads import list_events
+from rival_client.sql.reads.history_reads import read_history, read_newest
+from rival_client.sql.reads.idempotency_reads import list_keys, waited_for
+from rival_client.sql.reads.run_cursor import Cursor
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_reads import READ_RESULT, READ_STATUS
+from rival_client.sql.reads.run_search import list_runs, run_ids
+from rival_client.sql.reads.why_reads import read_facts
 from rival_client.sql.run_inserts import INSERT_RUN, INSERT_RUNS
-from rival_client.sql.run_reads import READ_RESULT, READ_STATUS
-from rival_client.sql.run_search import Cursor, RunFilter, list_runs, run_ids
-from rival_client.sql.why_reads import read_facts
 from rival_workers.dashboard.api import live, run_list
 from rival_workers.dashboard.asgi import application
 from rival_workers.dashboard.board import Board, Options
@@ -360,22 +374,22 @@ def test_what_the_dashboard_reads_goes_through_an_index(crowded: Stage) -> None:
             run_counts.count_newer(connection, chosen, now, "x")
         run_rows.rows_beginning(connection, "old-1", 50)
         run_rows.rows_by_id(connection, ["old-1", "old-2"])
-        run_rows.open_steps(connection, ["old-1", "old-2"])
-        run_rows.children_of(connection, "old-1")
+        open_step_rows.open_steps(connection, ["old-1", "old-2"])
+        run_family.children_of(connection, "old-1")
         step_pages.items(connection, "old-1", "a", 0, 50)
         step_pages.checkpoints(connection, "old-1", "a", None, 0, 50)
         read_newest(connection, "old-1", limit=50)
         read_history(connection, "old-1", limit=50, slim=True)
-        live_reads.entries_since(connection, {"old-1": 0, "old-2": 0})
-        live_reads.history_floor(connection, now)
-        live_reads.progress_of(connection, ["old-1"], 50)
+        history_changes.entries_since(connection, {"old-1": 0, "old-2": 0})
+        history_changes.history_floor(connection, now)
+        step_pages.progress_of(connection, ["old-1"], 50)
         read_facts(connection, "old-1")
         fleet_reads.parked_runs(connection)
         fleet_reads.overdue(connection)
         fleet_reads.running_attempts(connection)
         fleet_reads.running_attempts(connection, of_oldest=True)
-        fleet_reads.waiting_by_queue(connection)
-        fleet_reads.waiting_at_limits(connection)
+        queue_reads.waiting_by_queue(connection)
+        queue_reads.waiting_at_limits(connection)
         list_events(connection, limit=50)
         workflow_reads.ended_runs(connection, "w", 50)
         list(workflow_reads.step_times(connection, ["old-1", "old-2"]))

@@ -15,11 +15,11 @@ import psycopg
 import pytest
 from sqlalchemy import select, text
 
-from rival_client.db.database import libpq_url
+from rival_client.db.database_urls import libpq_url
 from rival_client.db.idempotency_tables import keys
 from rival_client.db.run_tables import steps
 from rival_client.errors import RivalError
-from rival_client.model.idempotency import KeyName
+from rival_client.model.idempotency_records import KeyName
 from rival_client.model.payload import Json
 from rival_workers import step
 from rival_workers.engine import interpreter

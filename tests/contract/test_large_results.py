@@ -9,7 +9,8 @@ from sqlalchemy import select
 
 from rival_client.db.log_tables import history
 from rival_client.model.rebuild import rebuild
-from rival_client.sql.history import NAMED_ABOVE, read_entry
+from rival_client.sql.history import NAMED_ABOVE
+from rival_client.sql.reads.history_reads import read_entry
 from rival_workers import for_each, step
 from tests.support.histories import assert_histories_are_complete
 from tests.support.inline import Inline

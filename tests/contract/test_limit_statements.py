@@ -13,8 +13,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from rival_client.db.database import Database, libpq_url
-from rival_client.db.prepared import Statement
+from rival_client.db.database import Database
+from rival_client.db.database_urls import libpq_url
+from rival_client.db.prepared_statement import Statement
 from rival_client.model.payload import Json
 from rival_client.model.step_config import StepConfig
 from rival_workers import limit
@@ -213,7 +214,8 @@ GROUPED_ROWS = (
     """INSERT INTO rival_runs (id, workflow, version, status, token, input, created_at, started_at)
        SELECT kind || n, 'queue', 'v', CASE kind WHEN 'begins' THEN 'pending' ELSE 'running' END,
               (kind <> 'begins')::int,
-              json_build_object('key', CASE kind WHEN 'waited' THEN 'k' WHEN 'begins' THEN 'k' || n ELSE 'k' || 10 + n END),
+              json_build_object('key', CASE kind WHEN 'waited' THEN 'k' WHEN 'begins' THEN 'k' || n
+                                                 ELSE 'k' || 10 + n END),
               now(), CASE WHEN kind <> 'begins' THEN now() END
        FROM generate_series(1, 2) n, unnest('{begins,runs,waited}'::text[]) kind""",
     """INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,

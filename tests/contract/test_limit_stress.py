@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from sqlalchemy import select, text
 
-from rival_client.db.database import libpq_url
+from rival_client.db.database_urls import libpq_url
 from rival_client.db.run_tables import runs, steps
 from rival_client.errors import RivalError
 from rival_client.model.payload import Json

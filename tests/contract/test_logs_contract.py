@@ -13,7 +13,7 @@ import pytest
 
 from rival_client import AsyncRival, LogEntry, Rival, RivalError, RunNotFound
 from rival_client.settings import Settings
-from rival_client.sql.logs import read_logs
+from rival_client.sql.reads.logs import read_logs
 from rival_workers import StepError, StepLog, branch, for_each, step
 from rival_workers.store.sql_store import append_to_log
 from tests.contract.stage import Stage

@@ -20,7 +20,7 @@ from sqlalchemy import select
 
 from rival_client import NotPossible
 from rival_client.broker.message import StepMessage
-from rival_client.db.database import libpq_url
+from rival_client.db.database_urls import libpq_url
 from rival_client.db.run_tables import runs, steps
 from rival_client.errors import RunNotFound
 from rival_client.model.completion_token import CompletionToken

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from rival_client import Rival, RunConflict, Started
-from rival_client.db.database import libpq_url
+from rival_client.db.database_urls import libpq_url
 from rival_client.db.locks import SHARED_RUN_LOCK_SQL
 from rival_client.model.statuses import STEP_TERMINAL
 from rival_client.settings import Settings

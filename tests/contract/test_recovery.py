@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from rival_client.errors import DatabaseUnavailable
+from rival_client.model.recovery import Recovery
 from rival_client.model.timers import NEVER_PUBLISHED
-from rival_client.sql.recovery import Recovery, recover
+from rival_client.sql.recovery import recover
 from rival_workers import flow, step, wait_event_step
 from rival_workers.engine.decisions import Retry
 from rival_workers.store.sweep_records import SweepOptions

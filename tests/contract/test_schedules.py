@@ -16,10 +16,12 @@ from rival_client.db.database import Database
 from rival_client.db.fleet_tables import schedules
 from rival_client.db.run_tables import runs
 from rival_client.db.types import after, now
-from rival_client.model.cron import CatchUp, Planned, Rule
+from rival_client.model.cron import Rule
 from rival_client.model.payload import NULL, Json
+from rival_client.model.planned_schedules import CatchUp, Planned
 from rival_client.settings import Settings
-from rival_client.sql.schedules import list_schedules, put_schedule
+from rival_client.sql.reads.schedule_reads import list_schedules
+from rival_client.sql.schedules import put_schedule
 from rival_workers.store.postgres.store import PostgresStore
 from rival_workers.store.sql import schedules as scheduling
 from tests.contract.stage import PLAN, Stage

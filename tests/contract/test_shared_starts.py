@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from rival_client import InvalidArgument, NotPossible, Rival
-from rival_client.db.database import libpq_url
+from rival_client.db.database_urls import libpq_url
 from rival_client.settings import Settings
 from rival_workers import delay_step, step
 from tests.contract.test_run_times import go_on, pass_time, recorded, status

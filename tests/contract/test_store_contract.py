@@ -10,17 +10,17 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from rival_client.errors import DatabaseError
-from rival_client.model.idempotency import KeyName
+from rival_client.model.idempotency_records import KeyName
 from rival_client.model.limit_options import limit
 from rival_client.model.payload import Json
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_client.model.statuses import STEP_STATUSES, STEP_TERMINAL
 from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import NEVER_PUBLISHED
 from rival_client.model.transitions import STEP_TRANSITIONS
-from rival_client.sql import run_reads
-from rival_client.sql.history import read_history
-from rival_client.sql.logs import read_logs
+from rival_client.sql.reads import state_reads
+from rival_client.sql.reads.history_reads import read_history
+from rival_client.sql.reads.logs import read_logs
 from rival_client.sql.workflows import current_workflow
 from rival_workers.engine.decisions import End, FallBack, Retry
 from rival_workers.engine.effects import Advance, EndRun, FailRun, OpenRow
@@ -334,7 +334,7 @@ def test_only_attempts_that_did_not_simply_succeed_first_time_are_listed(stage: 
 
 def _attempts(stage: Stage, run_id: str = "r") -> list[Any]:
     with stage.database.transaction() as connection:
-        return run_reads.read_state(connection, run_id).attempts
+        return state_reads.read_state(connection, run_id).attempts
 
 
 # -- retrying, releasing, parking -------------------------------------------------------------------------

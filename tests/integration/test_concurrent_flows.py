@@ -12,7 +12,8 @@ import pytest
 
 from rival_client import Rival
 from rival_workers import embedded, flow
-from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.default_registry import default_registry
+from rival_workers.definition.registry import Registry
 from rival_workers.testing import Lab
 from tests.support import flow_gallery
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all

@@ -6,7 +6,7 @@ import pytest
 
 from rival_client import Rival
 from rival_workers import embedded
-from rival_workers.definition.registry import default_registry
+from rival_workers.definition.default_registry import default_registry
 from tests.support import gallery
 from tests.support.chaos import assert_nothing_is_stuck, wait_for_all
 from tests.support.effort import long_but_first

@@ -22,13 +22,14 @@ import psycopg
 import pytest
 import redis
 
-from rival_workers.dev import binaries, identity, private_directories, processes
+from rival_workers.dev import binaries, identity, private_directories, spawn
 from rival_workers.dev.binaries import PostgresBinaries, find_broker, find_postgres
 from rival_workers.dev.broker_server import BrokerServer
 from rival_workers.dev.errors import StackError
 from rival_workers.dev.postgres_server import PostgresServer
 from rival_workers.dev.stack import create_database, drop_database, open_stack
-from rival_workers.dev.stack_files import StackPaths, read_state
+from rival_workers.dev.stack_files import read_state
+from rival_workers.dev.stack_paths import StackPaths
 from rival_workers.dev.supervisor import ATTEMPTS, WITHIN, RestartBudget
 
 ROOT = Path(__file__).parents[2]
@@ -481,7 +482,7 @@ def test_a_server_outlives_the_thread_that_started_it(directory: Path) -> None:
 def test_the_watcher_kills_a_child_whose_parent_has_gone() -> None:
     """What stands in for the kernel's death signal on macOS."""
     parent, child = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
-    processes.watch_parent(parent.pid, child.pid)
+    spawn.watch_parent(parent.pid, child.pid)
     assert child.poll() is None
     parent.kill()
     parent.wait()

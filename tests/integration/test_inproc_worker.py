@@ -19,7 +19,7 @@ from celery.result import assert_will_not_block
 from celery.worker import state
 from kombu import Connection, Exchange, Queue
 
-from rival_workers.dev import inproc_transport
+from rival_workers.dev import inproc_broker, inproc_transport
 from rival_workers.dev.inproc_worker import InprocWorker
 
 SETTINGS = {
@@ -42,7 +42,7 @@ class Stage:
         self.name = f"test-{uuid4().hex}"
         self.app = Celery(self.name, broker=f"rival-inproc://{self.name}/", set_as_current=False)
         self.app.conf.update(SETTINGS)
-        self.broker = inproc_transport.broker_named(self.name)
+        self.broker = inproc_broker.broker_named(self.name)
         self.seen: list[tuple[Any, float]] = []
         self.begun, self.release = threading.Event(), threading.Event()
         self.note = self._task("note", self._note)
@@ -78,7 +78,7 @@ def stage() -> Iterator[Stage]:
     stage = Stage()
     yield stage
     stage.release.set()
-    inproc_transport.drop_namespace(stage.name)
+    inproc_broker.drop_namespace(stage.name)
 
 
 @pytest.fixture(params=["threads", "solo"])
@@ -355,7 +355,7 @@ def test_namespaces_do_not_see_each_others_messages(stage: Stage) -> None:
         time.sleep(0.05)
     assert other.seen == []
     assert other.waiting() == 1
-    inproc_transport.drop_namespace(other.name)
+    inproc_broker.drop_namespace(other.name)
 
 
 def test_queues_can_be_counted_and_purged(stage: Stage) -> None:

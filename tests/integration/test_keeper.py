@@ -15,9 +15,10 @@ import redis
 from sqlalchemy import func, select, text
 
 from rival_client import DatabaseUnavailable, Rival
-from rival_client.broker.doorbell import EPOCH_KEY, open_doorbell
+from rival_client.broker.doorbell import open_doorbell
 from rival_client.broker.message import StepMessage
 from rival_client.broker.outages import Missed
+from rival_client.broker.redis_doorbell import EPOCH_KEY
 from rival_client.db.log_tables import history, logs
 from rival_client.db.run_tables import runs, steps
 from rival_client.model.statuses import RUN_TERMINAL

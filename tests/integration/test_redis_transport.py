@@ -12,8 +12,8 @@ import kombu
 import pytest
 import redis
 
-from rival_client.broker.doorbell import RedisDoorbell
 from rival_client.broker.message import RUN_TASK, AnyMessage, StepMessage
+from rival_client.broker.redis_doorbell import RedisDoorbell
 from rival_workers.runtime.celery.redis_transport import ValidatingTransport
 from rival_workers.runtime.celery.run_intake import MOST_AT_ONCE, RunIntake
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from rival_client.broker.doorbell import RedisDoorbell
 from rival_client.broker.message import StepMessage
+from rival_client.broker.redis_doorbell import RedisDoorbell
 from rival_client.broker.run_end import RedisRunEndNotifier
 from rival_workers.dev.stack import Stack
 

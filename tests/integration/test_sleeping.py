@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rival_client import Rival
-from rival_client.model.records import Step
+from rival_client.model.step_records import Step
 from tests.support.workers import Workers, wait_until
 
 FLOWS = """

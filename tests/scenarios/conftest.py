@@ -15,7 +15,7 @@ import pytest
 from rival_client import Rival, RunResult
 from rival_client.settings import Settings
 from rival_workers import embedded
-from rival_workers.definition.registry import default_registry
+from rival_workers.definition.default_registry import default_registry
 from rival_workers.dev.stack import Stack, create_database, drop_database
 from tests.scenarios import concurrent_flows, other_workflows
 from tests.support.workers import Workers, worker_env

@@ -12,8 +12,10 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, se
 from rival_client.db.database import Database
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import runs, steps
-from rival_client.model.rebuild import RebuiltRun, rebuild
-from rival_client.sql.history import as_entry, whole_entries
+from rival_client.model.rebuild import rebuild
+from rival_client.model.rebuilt_records import RebuiltRun
+from rival_client.sql.reads.history_columns import as_entry
+from rival_client.sql.reads.history_reads import whole_entries
 
 RUN_FIELDS = ("status", "result", "error", "failed_step")
 #: What the first entry of a run has: until the run begins, its row alone has it.

@@ -14,7 +14,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, StepMessage, redis_envelope
+from rival_client.broker.celery_format import redis_envelope
+from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, StepMessage
 
 #: What `make(message)` is given: a message of Rival's for a run that does not exist, or for one that does.
 Make = Callable[[StepMessage], bytes]

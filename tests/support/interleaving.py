@@ -15,7 +15,8 @@ from typing import Any
 import psycopg
 from sqlalchemy import event
 
-from rival_client.db.database import Database, libpq_url
+from rival_client.db.database import Database
+from rival_client.db.database_urls import libpq_url
 from tests.support.locks import BLOCKED
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 from sqlalchemy import Connection, select
 
-from rival_client.db.database import Database, libpq_url
+from rival_client.db.database import Database
+from rival_client.db.database_urls import libpq_url
 from rival_client.db.limit_tables import gates, limits, tickets
 from rival_client.db.run_tables import runs, steps
 from rival_client.model.payload import Json

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rival_client import Rival
-from rival_client.db.database import Clock, Database
+from rival_client.db.database import Database
 from rival_client.db.prepared import PreparedPool
+from rival_client.db.sqlite import Clock
 from rival_workers.store import DEFAULT_POOL, Store, open_store
 from rival_workers.store.postgres.groups import GROUP_SETTINGS
 from rival_workers.store.postgres.store import PostgresStore

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.model.cron import (
+from rival_client.model.cron import Rule, checked_rule
+from rival_client.model.planned_schedules import (
     MAX_NAME,
     MOST_MISSED,
-    Rule,
     checked_catch_up,
     checked_name,
-    checked_rule,
     run_id_at,
     ticks_to_run,
 )

@@ -15,8 +15,9 @@ from kombu.message import Message
 from kombu.transport.virtual import Channel
 from kombu.transport.virtual import Message as VirtualMessage
 
+from rival_client.broker.celery_format import celery_body, celery_headers, redis_envelope
 from rival_client.broker.doorbell import SilentDoorbell, open_doorbell
-from rival_client.broker.message import StepMessage, attempt_id, celery_body, celery_headers, redis_envelope, step_label
+from rival_client.broker.message import StepMessage, attempt_id, step_label
 from rival_client.broker.outages import Cooldown
 from rival_client.broker.redis_connection import is_redis
 from rival_workers.runtime.celery.app import Tasks, make_app

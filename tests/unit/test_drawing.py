@@ -15,7 +15,8 @@ from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.drawing import differences as differing
 from rival_workers.drawing import plan_charts as trees
 from rival_workers.drawing.differences import Changed, Moved, differences
-from rival_workers.drawing.plan_charts import escaped, mermaid, outline
+from rival_workers.drawing.plan_charts import escaped, mermaid
+from rival_workers.drawing.plan_outline import outline
 from rival_workers.drawing.run_charts import RunTree
 from rival_workers.engine.nodes import BranchNode, ForEachNode, ParallelNode, StepNode
 from rival_workers.engine.plan import Plan

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rival_client.errors import InvalidArgument, listed
-from rival_client.model import arguments
+from rival_client.model import amounts
 from rival_workers.runtime.flow.calls import sleep_length
 from rival_workers.runtime.logs.failure_log import log_failed_run
 
@@ -21,7 +21,7 @@ def test_a_sleep_that_is_not_a_duration_is_refused_and_a_negative_one_ends_at_on
 @pytest.mark.parametrize("given", [0, -1, "7", True, float("nan")])
 def test_a_wrong_rate_is_refused_as_a_rate(given: Any) -> None:
     with pytest.raises(InvalidArgument, match="is not a rate: give a number of runs per second, of "):
-        arguments.rate("rate", given, "runs")
+        amounts.rate("rate", given, "runs")
 
 
 def test_a_run_that_failed_at_no_step_is_logged_without_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rival_workers import DefinitionError, flow, register_workflow_file, register_workflows_from_directory
+from rival_workers.definition.default_registry import registering_in
 from rival_workers.definition.files import register_paths
-from rival_workers.definition.registry import Registry, registering_in
+from rival_workers.definition.registry import Registry
 
 PLAIN = "def one(): return 1\nsteps = [one]\n"
 
@@ -109,7 +110,7 @@ def test_a_file_without_steps_is_reported_with_what_is_missing(tmp_path: Path) -
 
 
 def test_a_file_that_registers_by_itself_needs_no_steps_list(tmp_path: Path) -> None:
-    from rival_workers.definition.registry import default_registry
+    from rival_workers.definition.default_registry import default_registry
 
     text = """
 from rival_workers import create_workflow

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rival_client.sql.run_search import RunFilter
-from rival_workers.cli.selection import as_arguments, filter_options
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_workers.cli.options.filter_options import as_arguments, filter_options
 
 heard: list[RunFilter] = []
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rival_client.errors import DatabaseUnavailable
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_workers.runtime.logs.redaction import DEFAULT
 from rival_workers.runtime.logs.step_log import StepLog
 from rival_workers.runtime.logs.stream import BATCH, LogStream

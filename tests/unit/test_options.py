@@ -11,10 +11,11 @@ import pytest
 from rival_client.model.fallback_option import FallbackOption
 from rival_client.model.limit_options import LIMITS
 from rival_client.model.limits import Limit
-from rival_client.model.step_config import DURATIONS, StepConfig
+from rival_client.model.option_fields import DURATIONS
+from rival_client.model.step_config import StepConfig
 from rival_workers import celery_step, create_workflow, delay_step, http_step, shell_step, wait_event_step
 from rival_workers.definition import composites, options
-from rival_workers.definition.steps import OPTIONS, options_for
+from rival_workers.definition.given_steps import OPTIONS, options_for
 
 ALL = set(OPTIONS)
 REACTIONS = {"on_error", "compensate"}

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from rival_workers.cli.tracebacks import readable
+from rival_workers.cli.display.tracebacks import readable
 from rival_workers.runtime.logs.tracebacks import traceback_text
 
 LIBRARY = "/opt/app/.venv/lib/python3.12/site-packages/httpx/_client.py"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rival_workers.cli.worker import FleetOptions, with_fleet_options
+from rival_workers.cli.options.fleet_options import FleetOptions, with_fleet_options
 from rival_workers.definition.files import register_paths
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -123,7 +123,7 @@ def test_another_input_is_announced_though_the_version_is_the_same(followed: Fol
 
 
 def test_a_file_that_registers_by_itself_is_followed_too(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rival_workers.definition.registry.default_registry", followed.registry)
+    monkeypatch.setattr("rival_workers.definition.default_registry.default_registry", followed.registry)
     builder = "from rival_workers import create_workflow\ndef one(): return 1\ndef two(): return 2\n"
     followed.write("built.py", builder + "create_workflow('built').step(one).register()\n")
     followed.follow()

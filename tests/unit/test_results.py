@@ -24,7 +24,8 @@ from rival_workers import (
     step,
     workflow,
 )
-from rival_workers.definition.returns import Returns, returns_of
+from rival_workers.definition.return_types import returns_of
+from rival_workers.definition.returns import Returns
 from tests.support.inline import Inline, opened
 
 if TYPE_CHECKING:

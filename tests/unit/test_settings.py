@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rival_client import ConfigurationError, InvalidSetting, Rival
-from rival_client.db.database import libpq_url, sqlalchemy_url
+from rival_client.db.database_urls import libpq_url, sqlalchemy_url
 from rival_client.settings import Settings, masked
 from rival_workers.settings import WorkerSettings
 

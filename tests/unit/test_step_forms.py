@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rival_workers import DefinitionError, create_workflow, for_each, loop, step
-from rival_workers.definition.steps import location
+from rival_workers.definition.given_steps import location
 from tests.support.inline import Inline, opened
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from rival_client.errors import DatabaseUnavailable
 from rival_client.model.payload import dump
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_workers.runtime.logs import step_log
 from rival_workers.runtime.logs.process_log import JsonLines
 from rival_workers.runtime.logs.step_log import MAX_FIELDS, MAX_MESSAGE, StepLog

@@ -12,10 +12,10 @@ import pytest
 from rival_client.model.step_config import StepConfig
 from rival_workers import step
 from rival_workers.definition.define import only_itself
+from rival_workers.definition.given_steps import OPTIONS, as_spec, name_of
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.plan_builder import PlanBuilder
 from rival_workers.definition.problems import Scope
-from rival_workers.definition.steps import OPTIONS, as_spec, name_of
 from rival_workers.engine.nodes import StepNode
 
 

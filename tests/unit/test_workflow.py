@@ -10,9 +10,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from rival_workers import DefinitionError, create_workflow, step
+from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.files import register_paths
-from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.registry import Registry
 
 
 class Tree(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rival_workers import DefinitionError, Registry, create_workflow, flow, register_workflow_file
-from rival_workers.definition.workflow import WholeRun
+from rival_workers.definition.whole_run import WholeRun
 
 
 def clean() -> None: ...

@@ -18,14 +18,16 @@ import click
 from rival_client.api.client import Rival
 from rival_client.errors import RivalError
 from rival_client.model.records import RunState
-from rival_workers.cli.dashboard import beside, is_installed
-from rival_workers.cli.demo.scenario import DEMO_RUNS, DemoRun, Scenario, States, problems
+from rival_workers.cli.dashboard_launch import beside, is_installed
+from rival_workers.cli.demo.expected_runs import DEMO_RUNS, DemoRun, problems
+from rival_workers.cli.demo.scenario import Scenario, States
 from rival_workers.cli.demo.view import RunSteps, open_view
-from rival_workers.cli.output import console, json_option, print_json, seconds_text, status_text, table, took
-from rival_workers.cli.show import step_names
+from rival_workers.cli.display.formats import seconds_text, status_text, took
+from rival_workers.cli.display.output import console, json_option, print_json, table
+from rival_workers.cli.display.run_text import step_names
 from rival_workers.dev.file_lock import is_locked
 from rival_workers.dev.stack import Stack, create_database, drop_database, open_stack
-from rival_workers.dev.stack_files import StackPaths
+from rival_workers.dev.stack_paths import StackPaths
 from rival_workers.dev.waiting import wait_until
 from rival_workers.runtime.fleet import die_with_parent
 from rival_workers.runtime.host import host_name

@@ -10,9 +10,11 @@ from rich.text import Text
 from rival_client.errors import ConfigurationError
 from rival_client.settings import Settings
 from rival_workers.cli.connection import resolved
+from rival_workers.cli.display.formats import printable, status_text
+from rival_workers.cli.display.output import console, json_option, print_json
+from rival_workers.cli.doctor.broker_checks import check_broker
 from rival_workers.cli.doctor.checks import Check, check_as_json, check_settings
-from rival_workers.cli.doctor.examination import examine
-from rival_workers.cli.output import console, json_option, print_json, printable, status_text
+from rival_workers.cli.doctor.database_checks import check_database
 from rival_workers.settings import WorkerSettings
 
 
@@ -32,7 +34,8 @@ def doctor(as_json: bool) -> int:
 def _examined() -> Iterator[Check]:
     settings = yield from _settings()
     if settings is not None:
-        yield from examine(settings)
+        yield from check_broker(settings)
+        yield from check_database(settings)
 
 
 def _settings() -> Generator[Check, None, WorkerSettings | None]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from rival_client.api.bulk import LIMIT, Bulk, BulkOutcome
 from rival_client.sql.audit import write_audit
 from rival_client.sql.bulk_records import KEPT
-from rival_client.sql.run_search import RunFilter
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.api.session import ADMINS_BULK, OPERATORS_BULK
 from rival_workers.dashboard.api.verbs import NEED_REASON, VERBS

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rival_client.model.records import RunState, Step
-from rival_client.sql.run_reads import read_state
-from rival_client.sql.run_rows import rows_by_id
+from rival_client.model.records import RunState
+from rival_client.model.step_records import Step
+from rival_client.sql.reads.run_rows import rows_by_id
+from rival_client.sql.reads.state_reads import read_state
 from rival_workers.dashboard.api.run_list import views_of
 from rival_workers.dashboard.api.workflows import plan_difference
 from rival_workers.dashboard.route import Call, Route

@@ -12,9 +12,10 @@ from typing import Any, Literal
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from rival_client.sql import run_rows
-from rival_client.sql.run_counts import count_chosen
-from rival_client.sql.run_search import Cursor, RunFilter
+from rival_client.sql.reads import run_rows
+from rival_client.sql.reads.run_counts import count_chosen
+from rival_client.sql.reads.run_cursor import Cursor
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.api.run_list import views_of
 from rival_workers.dashboard.board import Board

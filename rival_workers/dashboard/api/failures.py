@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import Field
 
 from rival_client.model.breakers import BreakerRecord
+from rival_client.model.dead_letters import DeadLetter, DeadLetterFilter
 from rival_client.sql.audit import write_audit
-from rival_client.sql.dead_letters import DeadLetter, DeadLetterFilter
-from rival_client.sql.limit_reads import LimitUse, list_limits
 from rival_client.sql.limit_records import read_limit
+from rival_client.sql.reads.limit_reads import LimitUse, list_limits
 from rival_workers.dashboard.api.filters import moment_of
 from rival_workers.dashboard.commands import call_text, commands, each_line, shell_text
 from rival_workers.dashboard.ids import in_path

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from rival_client.errors import InvalidArgument
-from rival_client.sql.run_search import RunFilter
+from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.roles import Identity

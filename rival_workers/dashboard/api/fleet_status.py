@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rival_client.sql import fleet_reads
-from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.run_counts import Count
+from rival_client.sql.reads import fleet_reads, queue_reads
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_workers.cli.doctor.broker_checks import check_broker
 from rival_workers.cli.doctor.checks import Check, check_settings
-from rival_workers.cli.doctor.examination import examine
+from rival_workers.cli.doctor.database_checks import check_database
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.commands import call_text, commands, shell_text
 from rival_workers.dashboard.route import Call, Confirmed, Route
 from rival_workers.dashboard.values import fields, moment, moments
 from rival_workers.dashboard.views import count_view
+from rival_workers.settings import WorkerSettings
 
 #: Attempts of an executor that an answer names.
 _SHOWN = 20
@@ -32,7 +34,7 @@ def read_fleet(board: Board) -> dict[str, Any]:
         executors = list_executors(connection)
         latency = time.perf_counter() - began
         running = _by_executor(fleet_reads.running_attempts(connection))
-        waiting, oldest = fleet_reads.waiting_for_worker(connection)
+        waiting, oldest = queue_reads.waiting_for_worker(connection)
         late = fleet_reads.overdue(connection)
         parked = fleet_reads.parked_runs(connection)
         taken_over = fleet_reads.takeovers(connection, clock - dt.timedelta(hours=1))
@@ -80,8 +82,12 @@ _STATES = {"ok": "ok", "warn": "warning", "fail": "failed"}
 def doctor(call: Call) -> dict[str, Any]:
     """Settings are checked as the dashboard has them; those of workers can differ."""
     settings = call.board.settings
-    found = call.board.checks.get(lambda: [_check(one) for one in (*check_settings(settings), *examine(settings))])
-    return {"checks": found}
+    return {"checks": call.board.checks.get(lambda: [_check(one) for one in _checks(settings)])}
+
+
+def _checks(settings: WorkerSettings) -> Iterator[Check]:
+    for check in (check_settings, check_broker, check_database):
+        yield from check(settings)
 
 
 def _check(one: Check) -> dict[str, Any]:

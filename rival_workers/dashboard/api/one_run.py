@@ -12,14 +12,15 @@ from rival_client.db.locks import newest_entry
 from rival_client.db.log_tables import history, logs
 from rival_client.model.history_entries import REQUESTED
 from rival_client.model.kinds import BRANCH
-from rival_client.model.records import HistoryEntry, RunState
-from rival_client.sql import run_reads
-from rival_client.sql.executors import workers_of
-from rival_client.sql.history import newest_ids, read_history
-from rival_client.sql.run_counts import count_of_run
-from rival_client.sql.run_family import RunNode, read_tree
-from rival_client.sql.run_rows import children_of
-from rival_client.sql.waits import waits_of
+from rival_client.model.records import RunState
+from rival_client.model.run_entries import HistoryEntry
+from rival_client.model.run_node import RunNode
+from rival_client.sql.reads import run_reads, state_reads
+from rival_client.sql.reads.capped_counts import count_of_run
+from rival_client.sql.reads.executors import workers_of
+from rival_client.sql.reads.history_reads import newest_ids, read_history
+from rival_client.sql.reads.run_family import children_of, read_tree
+from rival_client.sql.reads.waits import waits_of
 from rival_client.sql.workflows import current_workflow
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.graph import graph, taken
@@ -45,7 +46,7 @@ def read_run(call: Call) -> Answer:
     with call.board.database.snapshot() as connection:
         if call.query.unless is not None and call.query.unless == _mark(connection, run_id):
             return Answer(None, 204)
-        state = run_reads.read_state(connection, run_id, call.query.fold)
+        state = state_reads.read_state(connection, run_id, call.query.fold)
         found = whole_run(call.board, connection, state)
     return Answer(found, headers={"etag": f'"{found["history_id"]}"'})
 

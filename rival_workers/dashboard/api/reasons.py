@@ -6,7 +6,7 @@ from typing import Any
 
 from rival_client.model.explain import explain
 from rival_client.model.why_records import Reason, Why
-from rival_client.sql.why_reads import read_facts
+from rival_client.sql.reads.why_reads import read_facts
 from rival_workers.dashboard.route import Call, Route
 from rival_workers.dashboard.values import Veil, moment
 

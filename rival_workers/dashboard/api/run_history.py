@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.model.records import HistoryEntry
-from rival_client.sql import run_reads
-from rival_client.sql.history import read_entry, read_history, read_newest
-from rival_client.sql.logs import read_last_logs, read_logs
+from rival_client.model.run_entries import HistoryEntry
+from rival_client.sql.reads import run_reads
+from rival_client.sql.reads.history_reads import read_entry, read_history, read_newest
+from rival_client.sql.reads.logs import read_last_logs, read_logs
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route
 from rival_workers.dashboard.values import Veil, moment

@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from rival_client.model import arguments
-from rival_client.sql import run_rows
-from rival_client.sql.run_counts import count_newer, count_runs
-from rival_client.sql.run_rows import RunRow
-from rival_client.sql.run_search import WINDOW, Cursor, RunFilter, window_start
+from rival_client.sql.reads import open_step_rows, run_rows
+from rival_client.sql.reads.run_counts import count_newer, count_runs
+from rival_client.sql.reads.run_cursor import Cursor
+from rival_client.sql.reads.run_filter import RunFilter
+from rival_client.sql.reads.run_rows import RunRow
+from rival_client.sql.reads.run_search import WINDOW, window_start
 from rival_workers.dashboard.api.filters import RunListQuery
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.route import Call, NoQuery, Route
@@ -50,7 +52,7 @@ def _page(items: list[dict[str, Any]], following: str | None, **more: Any) -> di
 
 def views_of(board: Board, connection: Any, found: Sequence[RunRow]) -> list[dict[str, Any]]:
     """Rows with what the open ones stand at."""
-    open_steps = run_rows.open_steps(connection, [row.id for row in found if row.is_open])
+    open_steps = open_step_rows.open_steps(connection, [row.id for row in found if row.is_open])
     usual = {name: usual_seconds(board, connection, name) for name in {row.workflow for row in found}}
     return [
         row_view(row, board.veil_of(row.workflow, row.version), open_steps.get(row.id, ()))

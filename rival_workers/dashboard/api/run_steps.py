@@ -9,15 +9,16 @@ from typing import Any
 from pydantic import Field
 
 from rival_client.model.kinds import FLOW, FOR_EACH, ITEM, LOOP
-from rival_client.model.records import Run, Step
+from rival_client.model.records import Run
 from rival_client.model.statuses import StepStatus
-from rival_client.sql import step_pages
-from rival_client.sql.executors import workers_of
-from rival_client.sql.logs import read_last_logs
-from rival_client.sql.run_reads import read_attempts, read_run_head, read_step
-from rival_client.sql.run_rows import children_started_by
-from rival_client.sql.step_pages import BEGINNING, StepLine
-from rival_client.sql.waits import waits_of
+from rival_client.model.step_records import Step
+from rival_client.sql.reads import step_pages
+from rival_client.sql.reads.executors import workers_of
+from rival_client.sql.reads.logs import read_last_logs
+from rival_client.sql.reads.run_family import children_started_by
+from rival_client.sql.reads.run_reads import read_attempts, read_run_head, read_step
+from rival_client.sql.reads.step_pages import BEGINNING, StepLine
+from rival_client.sql.reads.waits import waits_of
 from rival_workers.dashboard.api.run_history import log_view
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rival_client.errors import UnknownSchedule
-from rival_client.model.cron import checked_rule, run_id_at
+from rival_client.model.cron import checked_rule
+from rival_client.model.planned_schedules import run_id_at
 from rival_client.sql.audit import write_audit
-from rival_client.sql.schedules import ScheduleRecord, find_schedule, list_schedules
+from rival_client.sql.reads.schedule_reads import ScheduleRecord, find_schedule, list_schedules
 from rival_workers.dashboard.api.filters import moment_of
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text

@@ -9,10 +9,11 @@ from pydantic import Field
 
 from rival_client.model.explain import explain
 from rival_client.sql.audit import write_audit
-from rival_client.sql.history import read_history
-from rival_client.sql.run_reads import read_run, read_run_head, read_state
-from rival_client.sql.step_pages import step_results
-from rival_client.sql.why_reads import read_facts
+from rival_client.sql.reads.history_reads import read_history
+from rival_client.sql.reads.run_reads import read_run, read_run_head
+from rival_client.sql.reads.state_reads import read_state
+from rival_client.sql.reads.step_pages import step_results
+from rival_client.sql.reads.why_reads import read_facts
 from rival_workers.dashboard.api.one_run import value_of, whole_run
 from rival_workers.dashboard.api.reasons import why_view
 from rival_workers.dashboard.api.run_history import entry_view

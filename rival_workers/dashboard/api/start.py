@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.api.client import start_of
+from rival_client.api.start_checks import start_of
 from rival_client.db import caller_tx
 from rival_client.errors import InvalidInput, InvalidPayload
-from rival_client.model.inputs import given_or_new_id
+from rival_client.model.run_ids import given_or_new_id
 from rival_client.model.start_options import StartOptions
 from rival_client.sql.history import record_requests
-from rival_client.sql.run_reads import read_run, read_run_head
-from rival_client.sql.run_rows import last_inputs
+from rival_client.sql.reads.run_reads import read_run, read_run_head
+from rival_client.sql.reads.run_rows import last_inputs
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path
 from rival_workers.dashboard.problem_json import Refused

@@ -13,11 +13,14 @@ from pydantic import Field
 
 from rival_client.model.history_entries import FANNED_OUT, REOPENINGS
 from rival_client.model.kinds import FLOW, ITEM, STEP
-from rival_client.model.rebuild import RebuiltStep, rebuild
-from rival_client.model.records import HistoryEntry
+from rival_client.model.rebuild import rebuild
+from rival_client.model.rebuilt_records import RebuiltStep
+from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.statuses import COMPLETED, FAILED
-from rival_client.sql.history import ITEM_COUNT, read_changes, read_history
-from rival_client.sql.run_reads import read_run_head
+from rival_client.sql.reads.history_changes import read_changes
+from rival_client.sql.reads.history_columns import ITEM_COUNT
+from rival_client.sql.reads.history_reads import read_history
+from rival_client.sql.reads.run_reads import read_run_head
 from rival_workers.dashboard.graph import addressed
 from rival_workers.dashboard.live_polls import changed_statuses
 from rival_workers.dashboard.problem_json import Refused

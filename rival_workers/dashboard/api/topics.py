@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.model import arguments
+from rival_client.model import amounts, arguments
+from rival_client.model.argument_errors import invalid
 from rival_client.sql.audit import write_audit
-from rival_client.sql.events import EventRecord, TopicCount, count_by_topic, find_event, list_events
-from rival_client.sql.run_counts import Count
-from rival_client.sql.waits import NearMiss, WaitRecord, count_waits, kept_events, list_deliveries, list_waits, nearest
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.event_reads import EventRecord, TopicCount, count_by_topic, find_event, list_events
+from rival_client.sql.reads.near_misses import NearMiss, kept_events, nearest
+from rival_client.sql.reads.waits import WaitRecord, count_waits, list_deliveries, list_waits
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Confirmed, Form, Route
@@ -88,9 +90,9 @@ def _behind(cursor: str | None) -> tuple[dt.datetime, str] | None:
         return None
     try:
         at, event_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        return arguments.moment("after", dt.datetime.fromisoformat(at)), arguments.text("after", event_id)
+        return amounts.moment("after", dt.datetime.fromisoformat(at)), arguments.text("after", event_id)
     except (ValueError, TypeError, RecursionError):
-        raise arguments.invalid("after", cursor, "a cursor: give the `next` of the page before") from None
+        raise invalid("after", cursor, "a cursor: give the `next` of the page before") from None
 
 
 def event_view(event: EventRecord, veil: Veil) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.api.bulk import why_unchanged
+from rival_client.api.bulk_runner import why_unchanged
 from rival_client.db.locks import lock_run, newest_entry
 from rival_client.errors import NotPossible
 from rival_client.model.records import Reopened
-from rival_client.sql.run_reads import read_run_head
-from rival_client.sql.run_rows import rows_by_id
+from rival_client.sql.reads.run_reads import read_run_head
+from rival_client.sql.reads.run_rows import rows_by_id
 from rival_workers.dashboard.api.run_list import views_of
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path

@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from rival_client.errors import UnknownWorkflow
-from rival_client.model.records import WorkflowInfo
-from rival_client.sql.executors import ExecutorRecord, list_executors
-from rival_client.sql.run_counts import Count
-from rival_client.sql.schedules import list_schedules
-from rival_client.sql.workflow_reads import VersionHead, count_since, failed_since, list_versions_of, open_by_version
+from rival_client.model.workflow_info import WorkflowInfo
+from rival_client.sql.reads.capped_counts import Count
+from rival_client.sql.reads.executors import ExecutorRecord, list_executors
+from rival_client.sql.reads.schedule_reads import list_schedules
+from rival_client.sql.reads.workflow_reads import (
+    VersionHead,
+    count_since,
+    failed_since,
+    list_versions_of,
+    open_by_version,
+)
 from rival_client.sql.workflows import workflow_names, workflow_version
 from rival_workers.dashboard.graph import graph
 from rival_workers.dashboard.problem_json import Refused
@@ -20,7 +26,8 @@ from rival_workers.dashboard.usual import usual
 from rival_workers.dashboard.values import moment
 from rival_workers.dashboard.views import count_view
 from rival_workers.drawing import differences as differing
-from rival_workers.drawing.plan_charts import lines, outline
+from rival_workers.drawing.plan_charts import lines
+from rival_workers.drawing.plan_outline import outline
 from rival_workers.engine.policies import Policies, load_policies
 
 DAY = dt.timedelta(days=1)

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import Any, Literal
 
 from rival_client.model.record import record
-from rival_client.model.run_policies import Rulebook
+from rival_client.model.rulebook import Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.decisions import End, Failure, FallBack

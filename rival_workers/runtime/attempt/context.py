@@ -14,8 +14,8 @@ from rival_client.model.completion_token import CompletionToken
 from rival_client.model.lazy import lazy
 from rival_client.model.payload import Json, load
 from rival_client.model.record import record
-from rival_client.model.records import Step
 from rival_client.model.statuses import StepStatus
+from rival_client.model.step_records import Step
 from rival_workers.definition.inject import Injection
 from rival_workers.definition.results import Results, StepView
 from rival_workers.definition.returns import Returns

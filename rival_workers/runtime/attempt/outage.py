@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from rival_client.errors import DatabaseError, DatabaseRefused
 from rival_client.model import statuses
-from rival_client.model.records import Step
+from rival_client.model.step_records import Step
 from rival_workers.runtime.attempt.runs_in_hand import Commits
 from rival_workers.runtime.executor import Executor
 from rival_workers.runtime.flow.signals import OutOfReach

@@ -13,7 +13,7 @@ from rival_client.model.kinds import STEP
 from rival_client.model.lazy import lazy
 from rival_client.model.queues import USUAL_ROUTE, Route, ServedQueues
 from rival_client.model.record import record
-from rival_client.model.run_policies import NO_RULES, Rulebook
+from rival_client.model.rulebook import NO_RULES, Rulebook
 from rival_client.model.step_config import StepConfig
 from rival_workers.definition.registry import Registry
 from rival_workers.engine import interpreter, paths

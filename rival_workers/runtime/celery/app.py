@@ -8,8 +8,8 @@ from typing import Any
 from celery import Celery
 from celery.exceptions import Ignore, Retry
 
-from rival_client.broker.doorbell import LIST_NUMBERS
 from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyMessage, EventMessage, StepMessage
+from rival_client.broker.redis_doorbell import LIST_NUMBERS
 from rival_client.errors import RivalError
 from rival_workers.runtime.attempt.coordinator import Coordinator, Verdict
 from rival_workers.runtime.attempt.telemetry import counters

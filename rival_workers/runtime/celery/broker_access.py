@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import redis
 
-from rival_client.broker.doorbell import CHANGED_CHANNEL, EPOCH_KEY
 from rival_client.broker.redis_connection import REDIS_BOUNDS, is_redis
+from rival_client.broker.redis_doorbell import CHANGED_CHANNEL, EPOCH_KEY
 from rival_client.errors import ConfigurationError
 from rival_client.settings import masked
 from rival_workers.settings import WorkerSettings

@@ -14,17 +14,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rival_client.broker.message import (
-    ATTEMPT_TASK,
-    EVENT_TASK,
-    RUN_TASK,
-    AnyMessage,
-    EventMessage,
-    StepMessage,
-    celery_body,
-    celery_headers,
-)
-from rival_client.model.queues import LEVELS, Route, is_queue
+from rival_client.broker.celery_format import celery_body, celery_headers
+from rival_client.broker.message import ATTEMPT_TASK, EVENT_TASK, RUN_TASK, AnyMessage, EventMessage, StepMessage
+from rival_client.model.priorities import LEVELS
+from rival_client.model.queues import Route, is_queue
 from rival_workers.runtime.attempt.telemetry import counters
 
 log = logging.getLogger("rival.celery")

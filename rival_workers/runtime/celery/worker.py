@@ -20,8 +20,9 @@ from celery.platforms import SecurityWarning
 from celery.worker import state
 
 from rival_client.errors import InvalidSetting, RivalError
+from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.files import register_paths
-from rival_workers.definition.registry import Registry, default_registry
+from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.attempt.step_scheduler import StepScheduler
 from rival_workers.runtime.celery.app import make_app

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from pydantic import BaseModel
 
 from rival_client.errors import InvalidArgument
-from rival_client.model import arguments
+from rival_client.model import amounts, argument_errors, arguments
 from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
 from rival_client.model.labels import merged
 from rival_client.model.payload import Json, dump
-from rival_client.model.start_options import RunOptions, StartOptions
+from rival_client.model.run_options import RunOptions
+from rival_client.model.start_options import StartOptions
 from rival_client.model.step_config import StepConfig
 from rival_client.model.topics import topic_of
+from rival_workers.definition.given_steps import name_of
 from rival_workers.definition.options import Duration, SleepUnits
-from rival_workers.definition.returns import Returns, returns_of_model
-from rival_workers.definition.steps import StepSpec, name_of
+from rival_workers.definition.return_types import returns_of_model
+from rival_workers.definition.returns import Returns
+from rival_workers.definition.steps import StepSpec
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.engine.effects import WaitFor
 from rival_workers.engine.replay import CheckpointRef
@@ -149,9 +152,9 @@ class FlowCalls:
         return SleepOperation(self.scheduler, self.scheduler.come_to("sleep", SLEEP), length)
 
     def sleep_until(self, when: dt.datetime) -> SleepOperation:
-        left = arguments.moment("when", when) - dt.datetime.now(dt.UTC)
-        if left.total_seconds() > arguments.MAX_SECONDS:
-            raise arguments.invalid("when", when, "a time within the next hundred years")
+        left = amounts.moment("when", when) - dt.datetime.now(dt.UTC)
+        if left.total_seconds() > amounts.MAX_SECONDS:
+            raise argument_errors.invalid("when", when, "a time within the next hundred years")
         return self.sleep(max(0.0, left.total_seconds()))
 
     def await_event(
@@ -169,7 +172,7 @@ class FlowCalls:
         wanted = arguments.optional(arguments.fields, "where", where)
         its_key = None if key is None else arguments.key(key)
         waits = [WaitFor(one, its_key, wanted) for one in dict.fromkeys(topics)]
-        limit = None if timeout is None else arguments.seconds("timeout", timeout)
+        limit = None if timeout is None else amounts.seconds("timeout", timeout)
         ref = self.scheduler.come_to(bounded(f"event:{'|'.join(topics)}", MAX_CHECKPOINT), FLOW_WAIT)
         return EventOperation(self.scheduler, ref, waits, limit, functools.partial(_read_event, models, several))
 
@@ -242,14 +245,14 @@ def _not_a_call(argument: str, value: object) -> InvalidArgument:
         if isinstance(value, Coroutine):
             value.close()
         return InvalidArgument(argument, f"a coroutine is not a call. Await it, or use asyncio.gather. {_TAKEN}")
-    return InvalidArgument(argument, f"{arguments.shown(value)} is not a call. {_TAKEN}")
+    return InvalidArgument(argument, f"{argument_errors.shown(value)} is not a call. {_TAKEN}")
 
 
 def _step_name(given: Any) -> str:
     """Paths use the other characters: with them a step could have the path of another checkpoint."""
     checked = arguments.name("name", given)
     if any(sign in checked for sign in _SIGNS_OF_PATHS):
-        raise arguments.invalid("name", given, f"a name without any of {' '.join(_SIGNS_OF_PATHS)}")
+        raise argument_errors.invalid("name", given, f"a name without any of {' '.join(_SIGNS_OF_PATHS)}")
     return checked
 
 
@@ -259,7 +262,7 @@ def _belongs_to(function: Any, context: object) -> bool:
 
 def _topics(topics: Sequence[Any]) -> list[str]:
     if not topics:
-        raise arguments.invalid("topic", topics, "a topic: give one, or several")
+        raise argument_errors.invalid("topic", topics, "a topic: give one, or several")
     return [arguments.name("topic", topic_of(one) if isinstance(one, type) else one) for one in topics]
 
 
@@ -275,8 +278,8 @@ def sleep_length(duration: Duration, units: SleepUnits) -> float:
         raise InvalidArgument(
             ", ".join(units), f"give numbers of weeks, days, hours, minutes, seconds ({error})."
         ) from None
-    least = -arguments.MAX_SECONDS
-    return arguments.seconds("duration", arguments.seconds("duration", duration, least=least) + more, least=least)
+    least = -amounts.MAX_SECONDS
+    return amounts.seconds("duration", amounts.seconds("duration", duration, least=least) + more, least=least)
 
 
 def bounded(text: str, most: int) -> str:

@@ -13,8 +13,8 @@ from rival_client.model import statuses
 from rival_client.model.payload import dump
 from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import is_due
-from rival_workers.definition.returns import known_returns_of
-from rival_workers.definition.steps import name_of
+from rival_workers.definition.given_steps import name_of
+from rival_workers.definition.return_types import known_returns_of
 from rival_workers.engine.decisions import Failure, FallBack, Retry, Success, decide, timed_out
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.errors import StepFailed

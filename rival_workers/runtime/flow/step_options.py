@@ -9,22 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rival_client.model import arguments
+from rival_client.model import argument_errors
 from rival_client.model.matchers import Node
+from rival_client.model.option_conflicts import conflicts
 from rival_client.model.policy_options import checked_options as checked_fields
-from rival_client.model.policy_options import conflicts
 from rival_client.model.policy_rules import DEFAULTS, overridden
 from rival_client.model.step_config import StepConfig
+from rival_workers.definition.given_steps import OPTIONS, decorator_options, flattened, location, name_of, options_for
 from rival_workers.definition.rules import Predicate, RuleSet
-from rival_workers.definition.steps import (
-    OPTIONS,
-    StepSpec,
-    decorator_options,
-    flattened,
-    location,
-    name_of,
-    options_for,
-)
+from rival_workers.definition.steps import StepSpec
 from rival_workers.engine.policies import Policies
 
 #: Options of a step that is part of a plan, where None means none.
@@ -94,7 +87,7 @@ def step_call(
     """`given`: a function or `step(function, …)`. `gathered`: the options of `ctx.gather` or `ctx.first`."""
     spec = _spec(given)
     if not callable(spec.function):
-        raise arguments.invalid("function", spec.function, "a function that ctx.step can call")
+        raise argument_errors.invalid("function", spec.function, "a function that ctx.step can call")
     if isinstance(given, StepSpec):
         options = options or {}  # so that the keywords are the function's
     chosen, its_own = split_keywords(spec.function, args, keywords, options)

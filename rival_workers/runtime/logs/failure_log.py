@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rival_client.model import history_entries as entries
 from rival_client.model import statuses
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_client.model.step_config import StepConfig
 from rival_workers.engine import paths
 from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from rival_client.model.payload import dump, load
-from rival_client.model.records import LogEntry
+from rival_client.model.run_entries import LogEntry
 from rival_workers.runtime.logs.redaction import DEFAULT, Redaction
 
 logger = logging.getLogger("rival.steps")

@@ -15,7 +15,7 @@ from typing import Any
 import rival_client
 import rival_workers
 from rival_client.model.masking import storable_error
-from rival_workers.definition.returns import written_function
+from rival_workers.definition.return_types import written_function
 
 MAX_TRACEBACK = 16_000
 #: Characters of one part: the frames of one exception, or its message.

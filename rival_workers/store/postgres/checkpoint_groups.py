@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.db.prepared import GroupValue, PreparedPool
+from rival_client.db.prepared import PreparedPool
+from rival_client.db.prepared_statement import GroupValue
 from rival_client.errors import DatabaseBusy, DatabaseRefused
 from rival_client.model.payload import Json, serialise
 from rival_client.sql.history import as_json

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rival_client.db.prepared import Row, Value
+from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.limits import Limit
 from rival_client.model.payload import load
 from rival_client.model.queues import USUAL_ROUTE, Route

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rival_client.db.prepared import Row, Value
+from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.kinds import WAIT
 from rival_client.model.payload import load
 from rival_client.sql.wake import ReadyStep

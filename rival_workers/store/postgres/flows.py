@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rival_client.db.prepared import PreparedPool, Row, Value
+from rival_client.db.prepared import PreparedPool
+from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.payload import Json, load, serialise
 from rival_client.sql.history import as_json
 from rival_workers.engine.replay import Checkpoint, CheckpointWrite

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rival_client.db.prepared import GroupValue, PreparedPool, Row, Statement
+from rival_client.db.prepared import PreparedPool
+from rival_client.db.prepared_statement import GroupValue, Row, Statement
 from rival_client.errors import DatabaseBusy, DatabaseRefused
 from rival_client.model.payload import load
 from rival_client.sql.history import result_details

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rival_client.db.prepared import Row, Value
+from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.limits import Limit
 from rival_client.model.payload import load
 from rival_workers.store.claim_records import BeginResult, FinishResult, WorkflowVersion

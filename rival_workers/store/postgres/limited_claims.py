@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rival_client.db.prepared import Row, Value
+from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.kinds import WITH_LANES
 from rival_client.model.limits import Limit
 from rival_client.sql.gates import Grant

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rival_client.db.prepared import Row, Value
-from rival_client.model.limits import Limit, home_shard
+from rival_client.db.prepared_statement import Row, Value
+from rival_client.model.limit_shards import home_shard
+from rival_client.model.limits import Limit
 from rival_client.model.queues import Route
 from rival_client.sql.gates import Grant
 from rival_workers.engine.effects import OpenRow

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rival_client.db.prepared import GroupValue
+from rival_client.db.prepared_statement import GroupValue
 from rival_client.model.limits import Limit
 from rival_workers.engine.effects import OpenRow
 from rival_workers.store.group_commits import BeginRun, Commit, FinishStep

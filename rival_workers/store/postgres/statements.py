@@ -14,7 +14,8 @@ from enum import Enum, auto
 from importlib.resources import files
 from typing import Final, Generic, Literal, TypeVar
 
-from rival_client.db.prepared import PreparedPool, Row, Statement, Value
+from rival_client.db.prepared import PreparedPool
+from rival_client.db.prepared_statement import Row, Statement, Value
 from rival_client.model.queues import ServedQueues
 
 Call = TypeVar("Call")

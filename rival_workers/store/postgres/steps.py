@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rival_client.db.prepared import Row, Value
+from rival_client.db.prepared_statement import Row, Value
 from rival_client.model.limits import Limit
 from rival_client.model.payload import load
 from rival_client.sql.history import result_details

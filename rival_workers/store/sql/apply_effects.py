@@ -19,9 +19,10 @@ from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import CANCEL, ITEM
 from rival_client.model.payload import NULL, Json
+from rival_client.sql.checkpoint_ends import wake_parent
 from rival_client.sql.dead_letters import add_dead_letter
 from rival_client.sql.orphans import leave_awaited
-from rival_client.sql.wake import ReadyStep, wake_parent
+from rival_client.sql.wake import ReadyStep
 from rival_workers.engine import effects as fx
 from rival_workers.engine.effects import Effect, OpenRow
 from rival_workers.store.claim_records import FinishResult

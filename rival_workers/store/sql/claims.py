@@ -20,11 +20,11 @@ from rival_client.model.kinds import WAIT
 from rival_client.model.limits import Limit
 from rival_client.model.payload import Json
 from rival_client.model.queues import Route
-from rival_client.model.records import Step
+from rival_client.model.step_records import Step
 from rival_client.model.timers import EARLY
-from rival_client.sql import run_reads
-from rival_client.sql.gates import unqueue
 from rival_client.sql.history import record
+from rival_client.sql.reads import run_reads
+from rival_client.sql.tickets import unqueue
 from rival_client.sql.wake import wake_run
 from rival_workers.store.claim_records import Claim, Claimed, NotYet, Queued, RunFacts, WorkflowVersion
 from rival_workers.store.sql.guards import (

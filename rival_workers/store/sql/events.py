@@ -17,8 +17,9 @@ from rival_client.db.run_tables import steps
 from rival_client.db.types import now
 from rival_client.model.json_match import contains
 from rival_client.model.kinds import FLOW_WAIT
+from rival_client.sql.checkpoint_ends import Arrival, end_checkpoint
 from rival_client.sql.history import HistoryWriter
-from rival_client.sql.wake import Arrival, ReadyStep, end_checkpoint, wake_step
+from rival_client.sql.wake import ReadyStep, wake_step
 from rival_workers.engine.effects import WaitFor
 from rival_workers.store.claim_records import ClaimBy, Delivered
 from rival_workers.store.sql.event_waits import Waiting, by_event, fitting_events, hand_over, sending_order

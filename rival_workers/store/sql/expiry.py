@@ -13,8 +13,8 @@ from rival_client.model import history_entries as entries
 from rival_client.model import statuses
 from rival_client.model.kinds import LEAVES
 from rival_client.model.timers import EARLY
-from rival_client.sql.gates import withdraw
 from rival_client.sql.orphans import leave_awaited
+from rival_client.sql.tickets import withdraw
 from rival_workers.engine.effects import Advance
 from rival_workers.store.claim_records import FinishResult
 from rival_workers.store.sql.composite_results import failed_with

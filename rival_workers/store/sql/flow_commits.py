@@ -30,8 +30,8 @@ from rival_client.model.kinds import CHILD, FLOW_WAIT, SLEEP
 from rival_client.model.payload import Json, load, serialise
 from rival_client.model.statuses import RUN_TERMINAL, STEP_TERMINAL
 from rival_client.model.timers import is_due
+from rival_client.sql.checkpoint_ends import child_error
 from rival_client.sql.orphans import leave_awaited
-from rival_client.sql.wake import child_error
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.flow_records import ChildStart, ChildWait, EventWait, FlowCommit, FlowPaused, FlowProgress

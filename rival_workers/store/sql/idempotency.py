@@ -21,16 +21,9 @@ from rival_client.model.limits import rank_of
 from rival_client.model.payload import Json, serialise
 from rival_client.sql.gates import Grant
 from rival_client.sql.history import record
-from rival_client.sql.idempotency import (
-    delete_expired_keys,
-    end_ownership,
-    gate_of,
-    grant_waiting,
-    is_named,
-    is_owned,
-    lock_key,
-)
+from rival_client.sql.idempotency import delete_expired_keys, end_ownership, gate_of, grant_waiting, is_owned, lock_key
 from rival_client.sql.limit_rows import dialect_of
+from rival_client.sql.reads.idempotency_reads import is_named
 from rival_client.sql.wake import suspend_run
 from rival_workers.store.call_records import KeyAnswer, KeyClaim
 from rival_workers.store.claim_records import Claim

@@ -24,9 +24,9 @@ from rival_client.model import statuses
 from rival_client.model.queues import Route
 from rival_client.model.transitions import run_sources
 from rival_client.sql.dead_letters import remove_redriven
-from rival_client.sql.gates import slots_of, withdraw
 from rival_client.sql.history import HistoryWriter, record
 from rival_client.sql.orphans import leave_started_by
+from rival_client.sql.tickets import slots_of, withdraw
 from rival_workers.engine.effects import OpenRow
 from rival_workers.engine.plan import Plan
 from rival_workers.engine.policies import Policies

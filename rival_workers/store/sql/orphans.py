@@ -13,7 +13,8 @@ from rival_client.model import statuses
 from rival_client.model.queues import Route
 from rival_client.sql import orphans as orphan_statements
 from rival_client.sql import runs as run_statements
-from rival_client.sql.wake import ReadyStep, wake_parent
+from rival_client.sql.checkpoint_ends import wake_parent
+from rival_client.sql.wake import ReadyStep
 from rival_workers.store.claim_records import Claim
 from rival_workers.store.sql.guards import NAMED
 from rival_workers.store.sql.part import StorePart

@@ -14,8 +14,9 @@ from rival_client.db.database_errors import translated
 from rival_client.db.fleet_tables import schedules
 from rival_client.db.types import now
 from rival_client.errors import DatabaseBusy, DatabaseUnavailable
-from rival_client.model.cron import Planned, Rule, run_id_at, ticks_to_run
+from rival_client.model.cron import Rule
 from rival_client.model.payload import dump, load
+from rival_client.model.planned_schedules import Planned, run_id_at, ticks_to_run
 from rival_client.model.start_options import StartOptions
 from rival_client.model.starts import Start
 from rival_client.sql.run_inserts import insert_runs

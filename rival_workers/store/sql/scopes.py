@@ -9,7 +9,7 @@ from rival_client.db.guards import step_can
 from rival_client.db.run_tables import steps
 from rival_client.db.types import now
 from rival_client.model import statuses
-from rival_client.sql.gates import slots_of, withdraw
+from rival_client.sql.tickets import slots_of, withdraw
 
 
 def begins(begin: str, table: Table = steps) -> ColumnElement[bool]:

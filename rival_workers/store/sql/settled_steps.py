@@ -17,9 +17,9 @@ from rival_client.errors import NotPossible
 from rival_client.model import statuses
 from rival_client.model.kinds import FLOW, SETTLEABLE
 from rival_client.model.transitions import run_sources, step_sources
-from rival_client.sql.gates import withdraw
 from rival_client.sql.history import HistoryWriter
 from rival_client.sql.orphans import leave_awaited
+from rival_client.sql.tickets import withdraw
 from rival_client.sql.wake import wake_run
 from rival_workers.engine.decisions import End
 from rival_workers.engine.effects import Advance

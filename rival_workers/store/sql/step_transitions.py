@@ -20,10 +20,11 @@ from rival_client.model import statuses
 from rival_client.model.kinds import FLOW
 from rival_client.model.limits import Limit
 from rival_client.model.payload import NULL
-from rival_client.model.queues import given_priority
+from rival_client.model.priorities import given_priority
 from rival_client.model.timers import look_at
-from rival_client.sql.gates import Grant, withdraw
+from rival_client.sql.gates import Grant
 from rival_client.sql.history import HistoryWriter, record
+from rival_client.sql.tickets import withdraw
 from rival_client.sql.wake import wake_run
 from rival_workers.engine.decisions import End, FallBack, Retry
 from rival_workers.engine.effects import Advance

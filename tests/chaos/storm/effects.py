@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rival_client.model.records import HistoryEntry
+from rival_client.model.run_entries import HistoryEntry
 from tests.chaos.storm.ledger import Execution
 
 #: Entries that put a step back to its beginning, and what they mean.

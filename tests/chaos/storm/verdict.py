@@ -20,9 +20,10 @@ from rival_client.db.fleet_tables import executors
 from rival_client.db.log_tables import history
 from rival_client.db.run_tables import attempts, orphans, runs, steps
 from rival_client.db.types import now
-from rival_client.model.records import HistoryEntry
+from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_client.sql.history import as_entry, whole_entries
+from rival_client.sql.reads.history_columns import as_entry
+from rival_client.sql.reads.history_reads import whole_entries
 from tests.chaos.storm.cases import CASES, CHILDREN, Expected, undone_steps
 from tests.chaos.storm.effects import OF_THE_RUN, Effects
 from tests.chaos.storm.ledger import Execution, Ledger

@@ -1,0 +1,38 @@
+"""Checks of starts that both clients share: one run, many at once, and in the transaction of the caller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rival_client.errors import InvalidArgument
+from rival_client.model.inputs import InputValidator
+from rival_client.model.run_ids import given_or_new_id
+from rival_client.model.start_options import StartOptions
+from rival_client.model.starts import Start
+
+CHUNK = 1000
+
+
+def start_of(validator: InputValidator, input: Any, run_id: str | None, how: StartOptions) -> Start:
+    """One run. A run that collects inputs has a list of them as its input."""
+    collects = how.gathering is not None and how.gathering.collects
+    if how.gathering is not None and run_id is not None:
+        raise InvalidArgument("run_id", "several starts share the run: leave it out, and give `key`.")
+    how.check_steps(validator.workflow)
+    return Start(validator.workflow, {given_or_new_id(run_id): validator.validate([input] if collects else input)}, how)
+
+
+def check_many(how: StartOptions, validator: InputValidator) -> None:
+    """Of `run_many`."""
+    how.check_steps(validator.workflow)
+    how.refuse_gathering("of run_many: start each with `run`")
+    if how.singleton is not None:
+        raise InvalidArgument("singleton", "only one of many runs could have it: start each with `run`.")
+
+
+def refuse_cancel_in(connection: Any) -> None:
+    if connection is not None:
+        raise InvalidArgument(
+            "on_conflict",
+            '"cancel" is not possible in your own transaction: cancel the run first, or leave connection out.',
+        )

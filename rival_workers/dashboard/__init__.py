@@ -8,7 +8,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rival_client.api.client import Rival
 from rival_workers.dashboard.asgi import application
-from rival_workers.dashboard.board import Board, Options
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Authorize, Sessions

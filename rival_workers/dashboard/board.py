@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -15,11 +14,11 @@ from rival_client.api.client import Rival
 from rival_client.db.read_only import ReadOnlyDatabase
 from rival_client.errors import UnknownWorkflow
 from rival_client.sql.workflows import list_workflows, workflow_version
+from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.bulks import Bulks
-from rival_workers.dashboard.forwarded import Forwarded
 from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.sessions import Sessions
-from rival_workers.dashboard.values import Veil, secret_names
+from rival_workers.dashboard.veil import Veil, secret_names
 from rival_workers.engine.policies import Policies, load_policies
 from rival_workers.settings import WorkerSettings
 
@@ -27,30 +26,9 @@ if TYPE_CHECKING:
     from rival_workers.dashboard.hub import Hub
 
 T = TypeVar("T")
-Live = Literal["sse", "poll"]
 
 #: Seconds after which the options of a version are read again.
 REREAD_AFTER = 10.0
-
-
-@dataclass(frozen=True)
-class Options:
-    """`hosts`: names under which it may be asked for; None: any, because the application around it checks them."""
-
-    hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]")
-    read_only: bool = False
-    live: Live = "sse"
-    #: Further parts of names whose values are hidden.
-    redact: tuple[str, ...] = ()
-    #: Links to other tools: name -> template with {run_id}, {workflow}, {trace_id}.
-    links: Mapping[str, str] = field(default_factory=dict)
-    flower: str | None = None
-    #: What the doctor checks; None: the client's.
-    settings: WorkerSettings | None = None
-    #: The proxy before it, whose word on host, scheme and path is believed.
-    forwarded: Forwarded | None = None
-    #: The database that is read; None: the same as the client's.
-    database_url: str | None = None
 
 
 class Cached:
@@ -100,8 +78,9 @@ class Board:
     def hub(self) -> Hub:
         # Imported when first used: what it polls is what the handlers answer, and they import this module.
         from rival_workers.dashboard.hub import Hub
+        from rival_workers.dashboard.live_polls import Polls
 
-        return Hub(self)
+        return Hub(Polls(self))
 
     def may(self, who: Identity | None, demand: Literal["viewer", "operator", "admin"], writes: bool = True) -> bool:
         return who is not None and who.may(demand) and not (writes and self.options.read_only)

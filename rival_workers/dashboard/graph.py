@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rival_client.model.step_records import Step
+from rival_workers.drawing import differences as differing
 from rival_workers.engine.nodes import AnyNode, Body, BranchNode, ForEachNode, LoopNode, WorkflowNode, bodies, repeats
 from rival_workers.engine.paths import place_of, role_of
 from rival_workers.engine.policies import Policies
@@ -75,3 +76,15 @@ def taken(steps: Iterable[Step], branch: str, then: set[str]) -> str | None:
     if not names:
         return None
     return "then" if names & then else "otherwise"
+
+
+def plan_difference(before: Policies, after: Policies) -> dict[str, Any]:
+    found = differing.differences(before.plan, after.plan, before.shown(), after.shown())
+    return {
+        "same": not found,
+        "added": found.added,
+        "removed": found.removed,
+        "moved": [{"path": one.path, "before": one.before, "how": one.how} for one in found.moved],
+        "changed": [{"path": one.path, "options": one.options} for one in found.changed],
+        "changes": differing.lines(found),
+    }

@@ -13,13 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.db.read_only import Cost, counted
 from rival_client.errors import RivalError
-from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.live_polls import Polls
+from rival_workers.dashboard.live_watch import Event, Watch
 from rival_workers.dashboard.values import moment
 
 log = logging.getLogger("rival.dashboard")
@@ -38,55 +37,9 @@ _REGULAR = ("fleet", "counts")
 MANY = 200
 
 
-@dataclass(frozen=True)
-class Watch:
-    """What a viewer looks at."""
-
-    runs: frozenset[str] = frozenset()
-    rows: frozenset[str] = frozenset()
-    logs: frozenset[str] = frozenset()
-    lists: frozenset[str] = frozenset()
-    bulks: frozenset[str] = frozenset()
-    counts: bool = False
-    fleet: bool = False
-
-    def topics(self) -> set[tuple[str, str]]:
-        """What the hub has to poll: (kind, which)."""
-        several = {"run": self.runs, "row": self.rows, "log": self.logs, "list": self.lists, "bulk": self.bulks}
-        flags = {"counts": self.counts, "fleet": self.fleet}
-        found = {(kind, one) for kind, names in several.items() for one in names}
-        return found | {(kind, "") for kind, is_wanted in flags.items() if is_wanted}
-
-    def wants(self, event: Event) -> bool:
-        match event.kind:
-            case "steps" | "progress" | "reset":
-                return event.about in self.runs
-            case "run":
-                return event.about in self.runs or event.about in self.rows
-            case "logs":
-                return event.about in self.logs
-            case "list":
-                return event.about in self.lists
-            case "bulk":
-                return event.about in self.bulks
-            case "counts":
-                return self.counts
-            case "fleet":
-                return self.fleet
-        return True
-
-
-@dataclass(frozen=True)
-class Event:
-    number: int
-    kind: str
-    about: str
-    data: dict[str, Any] = field(compare=False)
-
-
 class Hub:
-    def __init__(self, board: Board) -> None:
-        self._polls = Polls(board)
+    def __init__(self, polls: Polls) -> None:
+        self._polls = polls
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None

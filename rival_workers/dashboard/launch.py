@@ -19,7 +19,8 @@ from starlette.types import ASGIApp
 from rival_client.api.client import Rival
 from rival_client.errors import ConfigurationError
 from rival_workers.dashboard.asgi import application
-from rival_workers.dashboard.board import Board, Options
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.forwarded import Forwarded
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Proxy, Sessions, new_token

@@ -5,24 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic import ValidationError
 
 from rival_client.errors import RivalError
-from rival_client.model.rebuild import status_changes
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.sql.reads import history_changes, logs, run_search, step_pages
-from rival_client.sql.reads.history_columns import ITEM_COUNT
 from rival_client.sql.reads.run_rows import rows_by_id
 from rival_workers.dashboard.api.filters import RunQuery
-from rival_workers.dashboard.api.fleet_status import read_fleet
-from rival_workers.dashboard.api.run_history import log_view
-from rival_workers.dashboard.api.run_list import read_counts, views_of
 from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.values import milliseconds, moment
+from rival_workers.dashboard.entry_views import log_view
+from rival_workers.dashboard.overview import read_counts, read_fleet
+from rival_workers.dashboard.row_views import views_of
+from rival_workers.dashboard.status_changes import change_rows
+from rival_workers.dashboard.values import moment
 
 Topics = set[tuple[str, str]]
 Found = Iterator[tuple[str, str, dict[str, Any]]]
@@ -32,8 +30,6 @@ LATE = dt.timedelta(seconds=10)
 #: Seconds between two rounds of the slower polls.
 _EVERY = {"late": 2.0, "progress": 2.0, "counts": 5.0, "fleet": 2.0, "list": 1.0}
 _ROWS, _LOGS, _PROGRESS, _NEWEST = 1000, 1000, 200, 51
-#: Fields of a detail that a change has.
-_SMALL = ("attempt", "delay", "kind", "seconds", "topic", "key", "run_id", "workflow", "error", "reason", ITEM_COUNT)
 
 
 class Polls:
@@ -170,19 +166,3 @@ class Polls:
         found = self._board.bulks.progress(bulk_id)
         if found is not None:
             yield from ((kind, bulk_id, data) for kind, _, data in self._if_new(f"bulk {bulk_id}", found))
-
-
-def change_rows(entry: HistoryEntry, hide: Callable[[Any], Any]) -> Iterator[list[Any]]:
-    """[id, milliseconds, step, entry, status of the step after it, detail] for each step that the entry changes."""
-    detail = {name: entry.detail[name] for name in _SMALL if name in entry.detail}
-    head = (entry.id, milliseconds(entry.at))
-    changed: Sequence[tuple[str | None, str | None]] = changed_statuses(entry) or [(entry.path, None)]
-    for path, status in changed:
-        yield [*head, path, entry.what, status, hide(detail)]
-
-
-def changed_statuses(entry: HistoryEntry) -> list[tuple[str, str]]:
-    """Of an entry without its values: the items are known by their number."""
-    if ITEM_COUNT in entry.detail:
-        entry = replace(entry, detail={**entry.detail, "items": range(entry.detail[ITEM_COUNT])})
-    return status_changes(entry)

@@ -15,6 +15,25 @@ log = logging.getLogger("rival.dashboard")
 
 DOCS = "https://github.com/rival-workflows/rival/blob/main/docs/reference/errors.md"
 Problems = list[dict[str, str]]
+PROBLEM = {
+    "type": "object",
+    "required": ["type", "code", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "code": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["pointer", "message"],
+                "properties": {"pointer": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
 
 
 class Refused(Exception):

@@ -10,6 +10,8 @@ Role = Literal["viewer", "operator", "admin"]
 Demand = Literal["none", "viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 _RANK: dict[str, int] = {"none": 0, "viewer": 1, "operator": 2, "admin": 3}
+#: Runs that an operator may change at once; an admin may change more.
+OPERATORS_BULK, ADMINS_BULK = 100, 10_000
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from rival_client.errors import InvalidSetting
 from rival_workers import step
 from rival_workers.dashboard.api import export
-from rival_workers.dashboard.board import Options
+from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.launch import Address, Launch
 from rival_workers.settings import WorkerSettings
 from tests.support.dashboard import Site

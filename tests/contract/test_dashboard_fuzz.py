@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from starlette.testclient import TestClient
 
 from rival_workers import StepError, limit, step, wait_event_step
+from rival_workers.dashboard.api.openapi import description
 from rival_workers.dashboard.ids import in_path
-from rival_workers.dashboard.openapi import description
 from rival_workers.dashboard.roles import ROLES
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.users import Users

@@ -12,8 +12,9 @@ from sqlalchemy import event, text
 from rival_client.db.database import Database
 from rival_client.errors import DatabaseUnavailable
 from rival_workers import for_each, step, wait_event_step
-from rival_workers.dashboard.hub import Hub, Watch
+from rival_workers.dashboard.hub import Hub
 from rival_workers.dashboard.live_polls import Polls
+from rival_workers.dashboard.live_watch import Watch
 from tests.support.dashboard import Site
 from tests.support.inline import Inline
 

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from rival_client.errors import ConfigurationError
 from rival_workers import StepError, step, wait_event_step
-from rival_workers.dashboard.board import Options
+from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.ids import from_path, in_path
 from rival_workers.dashboard.launch import Launch, private_key
 from rival_workers.dashboard.roles import ROLES, Identity

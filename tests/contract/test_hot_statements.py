@@ -46,7 +46,8 @@ from rival_client.sql.reads.why_reads import read_facts
 from rival_client.sql.run_inserts import INSERT_RUN, INSERT_RUNS
 from rival_workers.dashboard.api import live, run_list
 from rival_workers.dashboard.asgi import application
-from rival_workers.dashboard.board import Board, Options
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.roles import Identity
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Sessions

@@ -8,7 +8,8 @@ import httpx
 from starlette.testclient import TestClient
 
 from rival_workers.dashboard.asgi import application
-from rival_workers.dashboard.board import Board, Options
+from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.board_options import Options
 from rival_workers.dashboard.routes import TABLE
 from rival_workers.dashboard.sessions import Sessions
 from rival_workers.dashboard.users import Users

@@ -1,4 +1,4 @@
-"""The route of the audit: what people have done that belongs to no run."""
+"""The route of the audit log: what people have done that belongs to no run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AuditQuery(Form):
     limit: int = Field(default=100, ge=1, le=500)
 
 
-def audit(call: Call) -> dict[str, Any]:
+def list_audit(call: Call) -> dict[str, Any]:
     with call.board.database.snapshot() as connection:
         found = read_audit(connection, before=call.query.before, limit=call.query.limit)
     items = [
@@ -27,5 +27,5 @@ def audit(call: Call) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route("GET", "/audit", "admin", audit, "List what people have done that belongs to no run", query=AuditQuery),
+    Route("GET", "/audit", "admin", list_audit, "List what people have done that belongs to no run", query=AuditQuery),
 )

@@ -13,12 +13,13 @@ from rival_client.sql.audit import write_audit
 from rival_client.sql.bulk_records import KEPT
 from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
-from rival_workers.dashboard.api.session import ADMINS_BULK, OPERATORS_BULK
-from rival_workers.dashboard.api.verbs import NEED_REASON, VERBS
-from rival_workers.dashboard.bulks import BulkAction, new_id
+from rival_workers.dashboard.bulk_action import BulkAction
+from rival_workers.dashboard.bulks import new_id
 from rival_workers.dashboard.commands import as_json, call_text, commands, each_line, shell_text
 from rival_workers.dashboard.problem_json import Refused
+from rival_workers.dashboard.roles import ADMINS_BULK, OPERATORS_BULK
 from rival_workers.dashboard.route import Answer, Call, Form, Route
+from rival_workers.dashboard.verb_names import NEED_REASON, VERBS
 
 _BY_PATH = {path: verb for verb, path in VERBS.items()}
 

@@ -9,9 +9,9 @@ from rival_client.model.records import RunState
 from rival_client.model.step_records import Step
 from rival_client.sql.reads.run_rows import rows_by_id
 from rival_client.sql.reads.state_reads import read_state
-from rival_workers.dashboard.api.run_list import views_of
-from rival_workers.dashboard.api.workflows import plan_difference
+from rival_workers.dashboard.graph import plan_difference
 from rival_workers.dashboard.route import Call, Route
+from rival_workers.dashboard.row_views import views_of
 from rival_workers.dashboard.values import fields
 
 #: Differences and steps that an answer has.

@@ -17,10 +17,10 @@ from rival_client.sql.reads.run_counts import count_chosen
 from rival_client.sql.reads.run_cursor import Cursor
 from rival_client.sql.reads.run_filter import RunFilter
 from rival_workers.dashboard.api.filters import RunQuery
-from rival_workers.dashboard.api.run_list import views_of
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Route
+from rival_workers.dashboard.row_views import views_of
 
 #: Runs of a file, and of one read.
 MOST, _PAGE = 10_000, 200

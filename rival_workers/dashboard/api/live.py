@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_workers.dashboard.hub import BUSY, Event, Hub, Watch
+from rival_workers.dashboard.hub import BUSY, Hub
 from rival_workers.dashboard.ids import from_path
+from rival_workers.dashboard.live_watch import Event, Watch
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Form, Route
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from rival_client.model.rulebook import FleetRule
 from rival_client.model.run_policies import one_rule
-from rival_client.sql.audit import write_audit
 from rival_workers.dashboard.api.filters import moment_of
+from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.commands import as_json, call_text, commands, shell_text
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Confirmed, Form, Route
@@ -46,7 +46,7 @@ def set_rule(call: Call) -> dict[str, Any]:
         return {"rule": None, "commands": texts}
     about: dict[str, Any] = {"workflow": given.workflow, "reason": given.reason, "until": until, "by": call.by}
     made = call.board.rival.set_policy(given.match, given.options, **about)
-    _audit(call, "set_policy", made.id, match=str(made.rule.match), options=given.options)
+    audit(call, "set_policy", f"rule:{made.id}", match=str(made.rule.match), options=given.options)
     return {"rule": rule_view(made), "commands": texts}
 
 
@@ -87,13 +87,8 @@ def remove_rule(call: Call) -> dict[str, Any]:
     if call.body.dry_run:
         return {"removed": False, "commands": texts}
     removed = call.board.rival.remove_policy(number)
-    _audit(call, "remove_policy", number)
+    audit(call, "remove_policy", f"rule:{number}")
     return {"removed": removed, "commands": texts}
-
-
-def _audit(call: Call, what: str, rule: int, **detail: Any) -> None:
-    with call.board.rival.database.transaction() as connection:
-        write_audit(connection, call.by, what, f"rule:{rule}", **detail)
 
 
 class ExplainQuery(Form):

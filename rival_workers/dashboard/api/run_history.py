@@ -1,4 +1,4 @@
-"""Routes of what has happened to one run: its history, and what its steps have logged."""
+"""Routes of the history of one run, and of what its steps have logged."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.model.run_entries import HistoryEntry
 from rival_client.sql.reads import run_reads
 from rival_client.sql.reads.history_reads import read_entry, read_history, read_newest
 from rival_client.sql.reads.logs import read_last_logs, read_logs
+from rival_workers.dashboard.entry_views import entry_view, log_view
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route
-from rival_workers.dashboard.values import Veil, moment
 
 
 class HistoryQuery(Form):
@@ -34,17 +33,6 @@ def history(call: Call) -> dict[str, Any]:
     veil = call.board.veil_of(run.workflow, run.version)
     following = entries[-1].id if len(entries) == query.limit else None
     return {"items": [entry_view(entry, veil) for entry in entries], "next": following}
-
-
-def entry_view(entry: HistoryEntry, veil: Veil) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "at": moment(entry.at),
-        "what": entry.what,
-        "step": entry.path,
-        "by": entry.by,
-        "detail": veil.hidden(entry.detail),
-    }
 
 
 def one_entry(call: Call) -> dict[str, Any]:
@@ -77,19 +65,6 @@ def logs(call: Call) -> dict[str, Any]:
             found = read_logs(connection, run_id, **about)
     following = found[-1].id if len(found) == query.limit else None
     return {"items": [log_view(line, call.board.veil) for line in found], "next": following}
-
-
-def log_view(line: Any, veil: Veil) -> dict[str, Any]:
-    """Workers have hidden secrets before they stored it; words that were added since are hidden here."""
-    return {
-        "id": line.id,
-        "at": moment(line.at),
-        "level": line.level,
-        "step": line.path,
-        "attempt": line.attempt,
-        "message": veil.text(line.message),
-        "fields": veil.hidden(line.fields),
-    }
 
 
 ROUTES = (

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from rival_client.model import arguments
-from rival_client.sql.reads import open_step_rows, run_rows
-from rival_client.sql.reads.run_counts import count_newer, count_runs
+from rival_client.sql.reads import run_rows
+from rival_client.sql.reads.run_counts import count_newer
 from rival_client.sql.reads.run_cursor import Cursor
 from rival_client.sql.reads.run_filter import RunFilter
 from rival_client.sql.reads.run_rows import RunRow
 from rival_client.sql.reads.run_search import WINDOW, window_start
 from rival_workers.dashboard.api.filters import RunListQuery
 from rival_workers.dashboard.board import Board
+from rival_workers.dashboard.overview import read_counts
 from rival_workers.dashboard.route import Call, NoQuery, Route
-from rival_workers.dashboard.usual import usual_seconds
+from rival_workers.dashboard.row_views import views_of
 from rival_workers.dashboard.values import moment
-from rival_workers.dashboard.views import count_view, row_view
+from rival_workers.dashboard.views import count_view
 
 #: Seconds of one request for a search that has no index.
 SEARCH_SECONDS = 2.0
@@ -48,17 +48,6 @@ def list_runs(call: Call) -> dict[str, Any]:
 
 def _page(items: list[dict[str, Any]], following: str | None, **more: Any) -> dict[str, Any]:
     return {"items": items, "next": following, "searched_to": None, "newer": None, "open": None, **more}
-
-
-def views_of(board: Board, connection: Any, found: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """Rows with what the open ones stand at."""
-    open_steps = open_step_rows.open_steps(connection, [row.id for row in found if row.is_open])
-    usual = {name: usual_seconds(board, connection, name) for name in {row.workflow for row in found}}
-    return [
-        row_view(row, board.veil_of(row.workflow, row.version), open_steps.get(row.id, ()))
-        | {"usual": usual[row.workflow]}
-        for row in found
-    ]
 
 
 # -- search -----------------------------------------------------------------------------------------------
@@ -109,18 +98,6 @@ def _searched(
 
 def counts(call: Call) -> dict[str, Any]:
     return call.board.counts.get(lambda: read_counts(call.board))
-
-
-def read_counts(board: Board) -> dict[str, Any]:
-    with board.database.snapshot() as connection:
-        found = count_runs(connection, dt.datetime.now(dt.UTC) - dt.timedelta(days=1))
-    return {
-        "open": count_view(found.open),
-        **{status: count_view(count) for status, count in found.by_status.items()},
-        "paused": count_view(found.paused),
-        "failed_24h": count_view(found.failed),
-        "all": {"count": found.all.count, "estimate": found.all.more},
-    }
 
 
 ROUTES = (

@@ -1,4 +1,4 @@
-"""Routes of the steps of one run: pages of items, iterations and checkpoints, and one step with its attempts."""
+"""The route of the steps of one run: pages of items, iterations and checkpoints."""
 
 from __future__ import annotations
 
@@ -14,22 +14,16 @@ from rival_client.model.statuses import StepStatus
 from rival_client.model.step_records import Step
 from rival_client.sql.reads import step_pages
 from rival_client.sql.reads.executors import workers_of
-from rival_client.sql.reads.logs import read_last_logs
-from rival_client.sql.reads.run_family import children_started_by
-from rival_client.sql.reads.run_reads import read_attempts, read_run_head, read_step
+from rival_client.sql.reads.run_reads import read_run_head
 from rival_client.sql.reads.step_pages import BEGINNING, StepLine
-from rival_client.sql.reads.waits import waits_of
-from rival_workers.dashboard.api.run_history import log_view
 from rival_workers.dashboard.board import Board
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route
-from rival_workers.dashboard.usual import usual, usual_place
-from rival_workers.dashboard.values import Veil
-from rival_workers.dashboard.views import attempt_view, step_view
-from rival_workers.engine.paths import place_of, role_of
+from rival_workers.dashboard.run_parts import reached_step
+from rival_workers.dashboard.veil import Veil
+from rival_workers.dashboard.views import step_view
 
 _NUMBERED = re.compile(r".*\[\d+\]", re.DOTALL)
-_ATTEMPTS, _LOGS, _CHILDREN = 200, 20, 50
 
 
 class StepsQuery(Form):
@@ -53,7 +47,7 @@ def list_steps(call: Call) -> dict[str, Any]:
         run = read_run_head(connection, run_id)
         if _NUMBERED.fullmatch(query.under):
             return _inside(call.board, connection, run, query)
-        step = _read(connection, run, query.under)
+        step = reached_step(connection, run, query.under)
         match step.kind:
             case _ if step.kind == FOR_EACH:
                 return _items(call.board, connection, run, step, query)
@@ -62,13 +56,6 @@ def list_steps(call: Call) -> dict[str, Any]:
             case _ if step.kind == FLOW:
                 return _checkpoints(call.board, connection, run, step, query)
         return _inside(call.board, connection, run, query)
-
-
-def _read(connection: Any, run: Run, path: str) -> Step:
-    step = read_step(connection, run.run_id, path)
-    if step is None:
-        raise Refused(404, "NotFound", f"Run {run.run_id!r} has not reached a step {path!r}.")
-    return step
 
 
 def _items(board: Board, connection: Any, run: Run, step: Step, query: StepsQuery) -> dict[str, Any]:
@@ -144,52 +131,4 @@ def _index(path: str) -> int:
 # -- one step ---------------------------------------------------------------------------------------------
 
 
-class StepQuery(Form):
-    step: str = Field(min_length=1)
-
-
-def one_step(call: Call) -> dict[str, Any]:
-    run_id, path, board = call.names["run_id"], call.query.step, call.board
-    with board.database.snapshot() as connection:
-        run = read_run_head(connection, run_id)
-        step = _read(connection, run, path)
-        tried = read_attempts(connection, run_id, path, _ATTEMPTS)
-        lines = read_last_logs(connection, run_id, step=path, limit=_LOGS)
-        children = children_started_by(connection, run_id, path, _CHILDREN)
-        workers = workers_of(connection, {one for one in (step.executor, *(a.executor for a in tried)) if one})
-        wait = waits_of(connection, run_id).get(path)
-    veil = board.veil_of(run.workflow, run.version)
-    view = step_view(step, veil, workers)
-    if wait is not None:
-        view["wait"] = {"topic": wait.topic, "key": wait.key, "filter": veil.hidden(wait.filter)}
-    return {
-        "step": view,
-        "attempts": [attempt_view(one, run_id, veil, traceback=True) for one in tried],
-        "result": None if step.completed_at is None else veil.value(step.result),
-        "item": None if step.item is None else veil.value(step.item),
-        "state": veil.value(step.state) if step.state else None,
-        "logs": [log_view(line, veil) for line in lines],
-        "options": _options(board, run, path),
-        "usual": usual(board, run.workflow)["steps"].get(usual_place(path)),
-        "children": list(children),
-    }
-
-
-def _options(board: Board, run: Run, path: str) -> dict[str, Any]:
-    policies = board.policies_of(run.workflow, run.version)
-    place = place_of(role_of(path)[0]).removesuffix("[]")
-    return {} if policies is None else dict(policies.shown().get(place, {}))
-
-
-ROUTES = (
-    Route("GET", "/runs/{run_id}/steps", "viewer", list_steps, "Read items or checkpoints", query=StepsQuery),
-    Route(
-        "GET",
-        "/runs/{run_id}/step",
-        "viewer",
-        one_step,
-        "Read one step with its attempts",
-        query=StepQuery,
-        does="dlq show",
-    ),
-)
+ROUTES = (Route("GET", "/runs/{run_id}/steps", "viewer", list_steps, "Read items or checkpoints", query=StepsQuery),)

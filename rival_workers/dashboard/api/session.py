@@ -7,12 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from rival_workers.dashboard.problem_json import Refused
-from rival_workers.dashboard.roles import Identity
+from rival_workers.dashboard.roles import ADMINS_BULK, OPERATORS_BULK, Identity
 from rival_workers.dashboard.route import Answer, Call, Form, Route
 from rival_workers.dashboard.sessions import LIFETIME
-
-#: Runs that an operator may change at once; an admin may change more.
-OPERATORS_BULK, ADMINS_BULK = 100, 10_000
 
 
 class Login(Form):

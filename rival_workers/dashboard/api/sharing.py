@@ -1,4 +1,4 @@
-"""Routes that show a run to others: a value that was hidden, a link that expires, one file, a test."""
+"""Routes that show a run to others: a value that was hidden, a link that expires."""
 
 from __future__ import annotations
 
@@ -7,29 +7,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rival_client.model.explain import explain
-from rival_client.sql.audit import write_audit
-from rival_client.sql.reads.history_reads import read_history
 from rival_client.sql.reads.run_reads import read_run, read_run_head
-from rival_client.sql.reads.state_reads import read_state
-from rival_client.sql.reads.step_pages import step_results
-from rival_client.sql.reads.why_reads import read_facts
-from rival_workers.dashboard.api.one_run import value_of, whole_run
-from rival_workers.dashboard.api.reasons import why_view
-from rival_workers.dashboard.api.run_history import entry_view
-from rival_workers.dashboard.board import Board
-from rival_workers.dashboard.documents import as_page, as_test
+from rival_workers.dashboard.audit import audit
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Answer, Call, Form, Route
-from rival_workers.dashboard.values import at_pointer
+from rival_workers.dashboard.run_parts import everything, value_of
+from rival_workers.dashboard.veil import at_pointer
 
 #: The longest time that a shared link is valid, in hours.
 _LONGEST = 24 * 30
-#: Entries of the history that a shared run has.
-_HISTORY = 500
-_FOLD = 20
-#: Results of steps that a test has.
-_RESULTS = 200
 
 
 class Reveal(Form):
@@ -50,13 +36,8 @@ def reveal(call: Call) -> dict[str, Any]:
     except (LookupError, ValueError, TypeError):
         raise Refused(404, "NotFound", f"{given.pointer!r} does not point to a value.") from None
     what = {"of": given.of, "step": given.step, "pointer": given.pointer, "reason": given.reason}
-    _audit(call, "reveal", run_id, **what)
+    audit(call, "reveal", f"run:{run_id}", **what)
     return {"value": found}
-
-
-def _audit(call: Call, what: str, run_id: str, **detail: Any) -> None:
-    with call.board.rival.database.transaction() as connection:
-        write_audit(connection, call.by, what, f"run:{run_id}", **detail)
 
 
 # -- links ------------------------------------------------------------------------------------------------
@@ -73,7 +54,7 @@ def share(call: Call) -> Answer:
         read_run_head(connection, given.run)
     expires = time.time() + given.hours * 3600
     token = call.board.sessions.signed({"share": given.run, "expires": expires})
-    _audit(call, "share", given.run, hours=given.hours)
+    audit(call, "share", f"run:{given.run}", hours=given.hours)
     return Answer({"url": f"share/{token}", "expires_at": _moment(expires)}, 201)
 
 
@@ -90,38 +71,11 @@ def shared(call: Call) -> dict[str, Any]:
     return {**found, "expires_at": _moment(content["expires"])}
 
 
-def everything(board: Board, run_id: str) -> dict[str, Any]:
-    with board.database.snapshot() as connection:
-        run = whole_run(board, connection, read_state(connection, run_id, _FOLD))
-        entries = read_history(connection, run_id, limit=_HISTORY, slim=True)
-        facts = read_facts(connection, run_id)
-    veil = board.veil_of(facts.workflow, facts.version)
-    history = [entry_view(entry, veil) for entry in entries]
-    return {"run": run, "history": history, "why": why_view(explain(facts), veil)}
-
-
 # -- files ------------------------------------------------------------------------------------------------
-
-
-def export(call: Call) -> Answer:
-    page = as_page(everything(call.board, call.names["run_id"]))
-    headers = {"content-disposition": 'attachment; filename="run.html"'}
-    return Answer(page.encode(), headers=headers, media_type="text/html; charset=utf-8")
-
-
-def test(call: Call) -> dict[str, Any]:
-    """The run as a test for the testing kit, with what its steps have returned. Secrets are hidden."""
-    run_id = call.names["run_id"]
-    with call.board.database.snapshot() as connection:
-        state = read_state(connection, run_id, _FOLD)
-        results = step_results(connection, run_id, _RESULTS)
-    return as_test(state, results, call.board.veil_of(state.workflow, state.version))
 
 
 ROUTES = (
     Route("POST", "/runs/{run_id}/reveal", "admin", reveal, "Show a value that is hidden", body=Reveal),
     Route("POST", "/shares", "admin", share, "Make a link to a run that expires", body=Share, status=201),
     Route("GET", "/shares/{token}", "none", shared, "Read a shared run"),
-    Route("GET", "/runs/{run_id}/export", "viewer", export, "Download a run as one page", answers=None),
-    Route("GET", "/runs/{run_id}/test", "viewer", test, "Write a run as a test for the testing kit"),
 )

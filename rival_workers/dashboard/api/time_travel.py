@@ -1,4 +1,4 @@
-"""Routes of the past of a run: all changes of statuses in columns, and the run as it was at an entry of its history."""
+"""The route of the past of a run: the run as it was at an entry of its history."""
 
 from __future__ import annotations
 
@@ -11,70 +11,25 @@ from typing import Any
 
 from pydantic import Field
 
-from rival_client.model.history_entries import FANNED_OUT, REOPENINGS
-from rival_client.model.kinds import FLOW, ITEM, STEP
+from rival_client.model.kinds import FLOW
 from rival_client.model.rebuild import rebuild
 from rival_client.model.rebuilt_records import RebuiltStep
 from rival_client.model.run_entries import HistoryEntry
 from rival_client.model.statuses import COMPLETED, FAILED
-from rival_client.sql.reads.history_changes import read_changes
 from rival_client.sql.reads.history_columns import ITEM_COUNT
 from rival_client.sql.reads.history_reads import read_history
 from rival_client.sql.reads.run_reads import read_run_head
 from rival_workers.dashboard.graph import addressed
-from rival_workers.dashboard.live_polls import changed_statuses
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route
-from rival_workers.dashboard.values import Veil, fields, milliseconds, moment, moments
+from rival_workers.dashboard.status_changes import MOST
+from rival_workers.dashboard.values import fields, moment, moments
+from rival_workers.dashboard.veil import Veil
 from rival_workers.dashboard.views import error_view
 
-#: Entries of steps that a timeline marks.
-_MARKED = (*REOPENINGS, "taken_over", "handed_back", "skip", "set_result", "timed_out", "revoked", "lost")
 #: Of many iterations, so many of the first, of the last and of the failed ones are shown.
 _SHOWN = 10
 _INDEX = re.compile(r"\[\d+\]")
-#: Entries of a history that are read at once.
-MOST = 50_000
-
-
-def changes(call: Call) -> dict[str, Any]:
-    run_id = call.names["run_id"]
-    with call.board.database.snapshot() as connection:
-        run = read_run_head(connection, run_id)
-        entries = read_changes(connection, run_id, MOST + 1)
-    return as_columns(entries[:MOST], milliseconds(run.created_at)) | {"more": len(entries) > MOST}
-
-
-def as_columns(entries: Sequence[HistoryEntry], start: int) -> dict[str, Any]:
-    """Paths and statuses by number: a change is four small numbers."""
-    paths: dict[str, int] = {}
-    statuses: dict[str, int] = {}
-    kinds: dict[int, str] = {}
-    rows, marks = [], []
-    for entry in entries:
-        after = milliseconds(entry.at) - start
-        changed = changed_statuses(entry)
-        for path, status in changed:
-            where = paths.setdefault(path, len(paths))
-            rows.append([entry.id, after, where, statuses.setdefault(status, len(statuses))])
-            kinds.setdefault(where, _kind(entry))
-        if entry.path is None or not changed or entry.what in _MARKED:
-            where = -1 if entry.path is None else paths.setdefault(entry.path, len(paths))
-            marks.append([entry.id, after, entry.what, where, entry.by])
-    return {
-        "start": start,
-        "paths": list(paths),
-        "kinds": [kinds.get(number, STEP) for number in range(len(paths))],
-        "statuses": list(statuses),
-        "rows": rows,
-        "marks": marks,
-        "end": rows[-1][1] if rows else 0,
-        "at": entries[-1].id if entries else 0,
-    }
-
-
-def _kind(entry: HistoryEntry) -> str:
-    return ITEM if entry.what == FANNED_OUT else str(entry.detail.get("kind", STEP))
 
 
 def as_it_was(entries: Sequence[HistoryEntry], veil: Veil) -> dict[str, Any]:
@@ -154,7 +109,4 @@ def past(call: Call) -> dict[str, Any]:
     return {**found, "as_of": {"id": until[-1].id, "at": moment(until[-1].at)}}
 
 
-ROUTES = (
-    Route("GET", "/runs/{run_id}/changes", "viewer", changes, "Read all changes of statuses, in columns"),
-    Route("GET", "/runs/{run_id}/past", "viewer", past, "Read the run as it was at an entry", query=PastQuery),
-)
+ROUTES = (Route("GET", "/runs/{run_id}/past", "viewer", past, "Read the run as it was at an entry", query=PastQuery),)

@@ -12,24 +12,12 @@ from rival_client.errors import NotPossible
 from rival_client.model.records import Reopened
 from rival_client.sql.reads.run_reads import read_run_head
 from rival_client.sql.reads.run_rows import rows_by_id
-from rival_workers.dashboard.api.run_list import views_of
 from rival_workers.dashboard.commands import Commands, as_json, call_text, commands, shell_text
 from rival_workers.dashboard.ids import in_path
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Confirmed, Handler, Route
-
-#: Verb of the client -> its name in paths and commands.
-VERBS = {
-    "retry": "retry",
-    "rewind": "rewind",
-    "skip": "skip",
-    "set_result": "set-result",
-    "pause": "pause",
-    "resume": "resume",
-    "cancel": "cancel",
-}
-NEED_STEP = ("rewind", "skip", "set_result")
-NEED_REASON = ("skip", "set_result")
+from rival_workers.dashboard.row_views import views_of
+from rival_workers.dashboard.verb_names import NEED_REASON, NEED_STEP, VERBS
 
 
 class Order(Confirmed):

@@ -19,16 +19,15 @@ from rival_client.sql.reads.workflow_reads import (
     open_by_version,
 )
 from rival_client.sql.workflows import workflow_names, workflow_version
-from rival_workers.dashboard.graph import graph
+from rival_workers.dashboard.graph import graph, plan_difference
 from rival_workers.dashboard.problem_json import Refused
 from rival_workers.dashboard.route import Call, Form, Route
 from rival_workers.dashboard.usual import usual
 from rival_workers.dashboard.values import moment
 from rival_workers.dashboard.views import count_view
-from rival_workers.drawing import differences as differing
 from rival_workers.drawing.plan_charts import lines
 from rival_workers.drawing.plan_outline import outline
-from rival_workers.engine.policies import Policies, load_policies
+from rival_workers.engine.policies import load_policies
 
 DAY = dt.timedelta(days=1)
 
@@ -129,18 +128,6 @@ def diff(call: Call) -> dict[str, Any]:
         found = [_version(connection, name, version) for version in (old, new)]
     before, after = (load_policies(info.name, info.plan, info.policies) for info in found)
     return {"from": old, "to": new, **plan_difference(before, after)}
-
-
-def plan_difference(before: Policies, after: Policies) -> dict[str, Any]:
-    found = differing.differences(before.plan, after.plan, before.shown(), after.shown())
-    return {
-        "same": not found,
-        "added": found.added,
-        "removed": found.removed,
-        "moved": [{"path": one.path, "before": one.before, "how": one.how} for one in found.moved],
-        "changed": [{"path": one.path, "options": one.options} for one in found.changed],
-        "changes": differing.lines(found),
-    }
 
 
 def stats(call: Call) -> dict[str, Any]:

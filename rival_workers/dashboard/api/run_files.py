@@ -1,4 +1,4 @@
-"""A run as a document: one HTML page that needs no server, or a test for the testing kit. Pure."""
+"""Routes that write a run as a file: one page that needs no server, or a test for the testing kit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from typing import Any
 
 from rival_client.model.records import RunState
 from rival_client.model.statuses import COMPLETED
-from rival_workers.dashboard.values import Veil
+from rival_client.sql.reads.state_reads import read_state
+from rival_client.sql.reads.step_pages import step_results
+from rival_workers.dashboard.route import Answer, Call, Route
+from rival_workers.dashboard.run_parts import FOLD, everything
+from rival_workers.dashboard.veil import Veil
 
+#: Results of steps that a test has.
+_RESULTS = 200
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -28,6 +34,21 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
 <h2>History</h2><table><tr><th>time<th>step<th>what<th>by</tr>{history}</table>
 </body></html>
 """
+
+
+def export(call: Call) -> Answer:
+    page = as_page(everything(call.board, call.names["run_id"]))
+    headers = {"content-disposition": 'attachment; filename="run.html"'}
+    return Answer(page.encode(), headers=headers, media_type="text/html; charset=utf-8")
+
+
+def test(call: Call) -> dict[str, Any]:
+    """The run as a test for the testing kit, with what its steps have returned. Secrets are hidden."""
+    run_id = call.names["run_id"]
+    with call.board.database.snapshot() as connection:
+        state = read_state(connection, run_id, FOLD)
+        results = step_results(connection, run_id, _RESULTS)
+    return as_test(state, results, call.board.veil_of(state.workflow, state.version))
 
 
 def as_page(found: dict[str, Any]) -> str:
@@ -59,9 +80,6 @@ def _row(cells: list[Any]) -> str:
     return "<tr>" + "".join(f"<td>{escape('' if cell is None else str(cell))}" for cell in cells) + "</tr>"
 
 
-# -- a test -----------------------------------------------------------------------------------------------
-
-
 def as_test(state: RunState, results: Mapping[str, Any], veil: Veil) -> dict[str, Any]:
     """A test that replaces each step by what it has returned, so that it runs without what the steps call."""
     name = re.sub(r"\W+", "_", state.run_id.lower(), flags=re.ASCII).strip("_")[:60] or "run"
@@ -82,3 +100,9 @@ def as_test(state: RunState, results: Mapping[str, Any], veil: Veil) -> dict[str
 
 def _one_line(text: str) -> str:
     return json.dumps(text)[1:-1].replace('"', "'")
+
+
+ROUTES = (
+    Route("GET", "/runs/{run_id}/export", "viewer", export, "Download a run as one page", answers=None),
+    Route("GET", "/runs/{run_id}/test", "viewer", test, "Write a run as a test for the testing kit"),
+)

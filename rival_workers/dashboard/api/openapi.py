@@ -1,4 +1,4 @@
-"""The description of the API, from the route table."""
+"""The route that describes the API, from the route table."""
 
 from __future__ import annotations
 
@@ -9,28 +9,16 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rival_client import __version__
-from rival_workers.dashboard.route import Route
+from rival_workers.dashboard.problem_json import PROBLEM
+from rival_workers.dashboard.route import Call, Route
 
 _REFERENCES = "#/components/schemas/{model}"
-PROBLEM = {
-    "type": "object",
-    "required": ["type", "code", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "code": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["pointer", "message"],
-                "properties": {"pointer": {"type": "string"}, "message": {"type": "string"}},
-            },
-        },
-    },
-}
+
+
+def describe(call: Call) -> dict[str, Any]:
+    from rival_workers.dashboard.routes import TABLE  # which has this route, too
+
+    return description(TABLE, call.base + "api/v1")
 
 
 def description(table: Sequence[Route], base: str) -> dict[str, Any]:
@@ -102,3 +90,6 @@ def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
 def _problem() -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Problem"}
     return {"description": "Refused", "content": {"application/problem+json": {"schema": schema}}}
+
+
+ROUTES = (Route("GET", "/openapi.json", "viewer", describe, "Describe the API"),)

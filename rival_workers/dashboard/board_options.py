@@ -1,0 +1,32 @@
+"""The options of a dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rival_workers.dashboard.forwarded import Forwarded
+from rival_workers.settings import WorkerSettings
+
+Live = Literal["sse", "poll"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """`hosts`: names under which it may be asked for; None: any, because the application around it checks them."""
+
+    hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]")
+    read_only: bool = False
+    live: Live = "sse"
+    #: Further parts of names whose values are hidden.
+    redact: tuple[str, ...] = ()
+    #: Links to other tools: name -> template with {run_id}, {workflow}, {trace_id}.
+    links: Mapping[str, str] = field(default_factory=dict)
+    flower: str | None = None
+    #: What the doctor checks; None: the client's.
+    settings: WorkerSettings | None = None
+    #: The proxy before it, whose word on host, scheme and path is believed.
+    forwarded: Forwarded | None = None
+    #: The database that is read; None: the same as the client's.
+    database_url: str | None = None

@@ -214,8 +214,7 @@ GROUPED_ROWS = (
     """INSERT INTO rival_runs (id, workflow, version, status, token, input, created_at, started_at)
        SELECT kind || n, 'queue', 'v', CASE kind WHEN 'begins' THEN 'pending' ELSE 'running' END,
               (kind <> 'begins')::int,
-              json_build_object('key', CASE kind WHEN 'waited' THEN 'k' WHEN 'begins' THEN 'k' || n
-                                                 ELSE 'k' || 10 + n END),
+              json_build_object('key', CASE kind WHEN 'waited' THEN 'k' WHEN 'runs' THEN 'k1' || n ELSE 'k' || n END),
               now(), CASE WHEN kind <> 'begins' THEN now() END
        FROM generate_series(1, 2) n, unnest('{begins,runs,waited}'::text[]) kind""",
     """INSERT INTO rival_steps (run_id, path, kind, status, attempts, execution_token, timeout_token, executor_id,

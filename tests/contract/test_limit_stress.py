@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -96,7 +97,8 @@ class Load:
     def finish_together(self, run_id: str) -> None:
         found = (self.row(f"r{number}") for number in self.random.sample(range(RUNS), 12))
         held = [Claim(row.run_id, "work", row.execution_token) for row in found if row.status == "running"]
-        self.commit([self.slots.finishing(claim) for claim in held])
+        after = self.random.choice([None, self.slots.successor()])
+        self.commit([replace(self.slots.finishing(claim), successor=after) for claim in held])
         for claim in held:
             with suppress(RivalError):
                 self.slots.inline.rival.rewind(claim.run_id, "work")

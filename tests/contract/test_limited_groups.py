@@ -113,6 +113,28 @@ def test_as_many_start_as_there_are_slots(slots: Slots) -> None:
     assert not slots.store.can_group(begin(slots, "e"))
 
 
+def test_a_run_whose_message_came_twice_begins_once(slots: Slots) -> None:
+    define(slots, X)
+    new = begin(slots, "a")
+    assert sorted(answer is ALONE for answer in together(slots, new, new)) == [False, True]
+    assert (slots.status("a", "one"), slots.used) == ("running", {"x": 1})
+
+
+def test_a_limit_whose_gate_others_use_all_the_time_is_left_to_single_commits(
+    slots: Slots, other: OtherTransaction
+) -> None:
+    define(slots, X)
+    started(slots, "a", "b")
+    commits = [finish(slots, "a"), finish(slots, "b")]
+    other.connection.execute("SELECT 1 FROM rival_gates FOR SHARE")
+    while all(slots.store.can_group(commit) for commit in commits):
+        assert slots.store.commit_group(commits) == [ALONE, ALONE]
+    other.rollback()
+    while not all(slots.store.can_group(commit) for commit in commits):
+        pass
+    assert ALONE not in slots.store.commit_group(commits)
+
+
 def test_slots_that_others_wait_for_are_handed_on_alone(slots: Slots) -> None:
     define(slots, X, X)
     started(slots, "a", "b")

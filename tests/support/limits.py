@@ -89,12 +89,13 @@ class Slots:
         of = WorkflowVersion(workflow, definition.version)
         return BeginRun(run_id, 0, first, self.inline.process.executor.id, of)
 
-    def successor(self, path: str = "work", workflow: str = "w") -> Successor:
-        """How this process starts the step that gets the slot."""
+    def successor(self, path: str = "work", workflow: str = "w") -> Successor | None:
+        """How this process starts the step that gets the slot; None: the step has several limits."""
         definition = self._definition(workflow)
         config = definition.policies.at(path)
-        of, [its_limit] = WorkflowVersion(workflow, definition.version), limits_at(workflow, path, config)
-        return Successor(self.inline.process.executor.id, of, its_limit, config.limit)
+        of, its_limits = WorkflowVersion(workflow, definition.version), limits_at(workflow, path, config)
+        executor = self.inline.process.executor.id
+        return Successor(executor, of, its_limits[0], config.limit) if len(its_limits) == 1 else None
 
     def _definition(self, workflow: str) -> Any:
         return next(one for one in self.inline.registry if one.name == workflow)

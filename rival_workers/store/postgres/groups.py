@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rival_client.db.prepared import PreparedPool
-from rival_client.db.prepared_statement import GroupValue, Row, Statement
+from rival_client.db.prepared_statement import Row, Statement
 from rival_client.errors import DatabaseBusy, DatabaseRefused
 from rival_client.model.payload import load
-from rival_client.sql.history import result_details
 from rival_workers.engine.decisions import End
-from rival_workers.engine.effects import OpenRow
 from rival_workers.store.claim_records import BeginResult, FinishResult
 from rival_workers.store.group_commits import ALONE, BeginRun, Commit, FinishStep
 from rival_workers.store.postgres import limited_groups
 from rival_workers.store.postgres.claims import facts_of
-from rival_workers.store.postgres.endings import at_once, has_succeeded
+from rival_workers.store.postgres.endings import has_succeeded
+from rival_workers.store.postgres.lane_groups import FINISH_LANES, Columns, Lane, ended_columns
 from rival_workers.store.postgres.limited_begins import BeginGate
-from rival_workers.store.postgres.limited_groups import BEGIN_LIMITED_RUNS, FINISH_LIMITED_STEPS
+from rival_workers.store.postgres.limited_groups import BEGIN_LIMITED_RUNS, FINISH_LIMITED_STEPS, Contention
 from rival_workers.store.postgres.statements import load_statements
 from rival_workers.store.postgres.steps import PostgresSteps
 from rival_workers.store.sql.sweeps import SweepsSql
@@ -29,9 +28,6 @@ from rival_workers.store.sql.sweeps import SweepsSql
 STATEMENTS = load_statements("groups.sql")
 GROUP_SETTINGS = STATEMENTS["rival_group_settings"].sql
 BEGIN_RUNS, FINISH_STEPS = STATEMENTS["rival_begin_runs"], STATEMENTS["rival_finish_steps"]
-FINISH_LANES = STATEMENTS["rival_finish_lanes"]
-
-Columns = dict[str, GroupValue]
 
 
 class PostgresGroups(PostgresSteps, SweepsSql):
@@ -39,6 +35,7 @@ class PostgresGroups(PostgresSteps, SweepsSql):
     _groups: PreparedPool
     #: Limits at which the last start had to wait.
     _full_limits: set[BeginGate]
+    _contention: Contention
 
     def can_group(self, commit: Commit) -> bool:
         advance = commit.advance
@@ -49,20 +46,22 @@ class PostgresGroups(PostgresSteps, SweepsSql):
         if not isinstance(commit.end, End) or not has_succeeded(commit.claim, commit.end):
             return False
         if limited_groups.is_limited(commit):
-            return limited_groups.can_finish(commit)
+            return limited_groups.can_finish(commit) and self._contention.allows(limited_groups.names_of(commit))
         return advance.claims_next or advance.completes_run or Lane.of(commit) is not None
 
     def _can_begin_limited(self, commit: BeginRun) -> bool:
         """A run that begins at a full gate waits, which the single path does in one commit."""
-        return limited_groups.can_begin(commit) and limited_groups.gate_of_first(commit) not in self._full_limits
+        if not limited_groups.can_begin(commit) or limited_groups.gate_of_first(commit) in self._full_limits:
+            return False
+        return self._contention.allows(limited_groups.names_of(commit))
 
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
         """Only commits that `can_group` has accepted."""
         executor = commits[0].claim_for
-        own = [number for number, commit in enumerate(commits) if commit.claim_for == executor]
-        own.sort(key=lambda number: _place_of(commits[number]))
+        # Of two commits of one step, the second is made alone: it is stale.
+        own = {_place_of(commit): number for number, commit in enumerate(commits) if commit.claim_for == executor}
         answers: list[Any] = [ALONE] * len(commits)
-        parts = [part for part in _parts(commits, own) if part.numbers]
+        parts = [part for part in _parts(commits, [own[place] for place in sorted(own)]) if part.numbers]
         try:
             results = self._groups.fetch_groups([part.call(commits, executor) for part in parts])
         except (DatabaseBusy, DatabaseRefused):
@@ -75,6 +74,8 @@ class PostgresGroups(PostgresSteps, SweepsSql):
                 answers[number] = part.answer(commits[number], row)
                 if part.frees and row[2] is not None:
                     freed[int(row[2])] = number
+        for number in own.values():
+            self._contention.add(limited_groups.names_of(commits[number]), was_made=answers[number] is not ALONE)
         self._look_again(freed, answers)
         return answers
 
@@ -134,56 +135,6 @@ def _place_of(commit: Commit) -> tuple[str, str]:
     return (commit.run_id, "") if isinstance(commit, BeginRun) else commit.claim.where
 
 
-@dataclass(frozen=True)
-class Lane:
-    """The `for_each` that a lane belongs to, and the step that opens for its next item."""
-
-    run_id: str
-    join: str
-    opening: OpenRow
-    timeout: float | None
-    policy: str | None
-
-    @classmethod
-    def of(cls, commit: FinishStep) -> Lane | None:
-        """None: the step is not the last one of its lane, or what follows needs more than one statement."""
-        found, advance = commit.advance.lane, commit.advance
-        if found is None or not at_once(advance, found[2]):
-            return None
-        _, join, opening = found
-        config, policy = advance.config_of(opening.path), advance.policy_of(opening.path)
-        return cls(commit.claim.run_id, join, opening, config.limit, policy)
-
-    def columns(self, commits: Sequence[FinishStep]) -> Columns:
-        details = [
-            result_details(one.claim.path, one.claim.token + 1, one.end.result, one.end.state)  # type: ignore[union-attr]
-            for one in commits
-        ]
-        return {
-            **_ended_columns(commits),
-            "run_id": self.run_id,
-            "join": self.join,
-            "items": [_item_of(one) for one in commits],
-            "own_details": [own for own, _ in details],
-            "upper_details": [upper for _, upper in details],
-            "next_path": self.opening.path.removeprefix(f"{self.join}["),
-            "next_kind": self.opening.kind,
-            "timeout": self.timeout,
-            "policy": self.policy,
-        }
-
-    def answer(self, commit: FinishStep, row: Row) -> FinishResult:
-        if row[1] is None:
-            return FinishResult()
-        return FinishResult(claimed=self.opening.at_item(self.join, int(row[1])), token=int(row[2] or 0))
-
-
-def _item_of(commit: FinishStep) -> str:
-    lane = commit.advance.lane
-    assert lane is not None
-    return lane[0]
-
-
 def _begin_columns(commits: Sequence[BeginRun]) -> Columns:
     return {
         "run_ids": [commit.run_id for commit in commits],
@@ -197,7 +148,7 @@ def _begin_columns(commits: Sequence[BeginRun]) -> Columns:
 
 def _finish_columns(commits: Sequence[Any]) -> Columns:
     run_ids = [commit.claim.run_id for commit in commits]
-    return {"run_ids": run_ids, **_ended_columns(commits), **_next_columns(commits)}
+    return {"run_ids": run_ids, **ended_columns(commits), **_next_columns(commits)}
 
 
 def _limited_begin_columns(commits: Sequence[Any]) -> Columns:
@@ -206,18 +157,6 @@ def _limited_begin_columns(commits: Sequence[Any]) -> Columns:
 
 def _limited_finish_columns(commits: Sequence[Any]) -> Columns:
     return _finish_columns(commits) | limited_groups.gate_columns(commits)
-
-
-def _ended_columns(commits: Sequence[Any]) -> Columns:
-    claims, ends = [commit.claim for commit in commits], [commit.end for commit in commits]
-    return {
-        "paths": [claim.path for claim in claims],
-        "tokens": [claim.token for claim in claims],
-        "statuses": [end.status for end in ends],
-        "results": [end.result for end in ends],
-        "states": [end.state for end in ends],
-        "outcomes": [end.outcome for end in ends],
-    }
 
 
 def _next_columns(commits: Sequence[Commit]) -> Columns:

@@ -4,7 +4,7 @@ the limits. The statements are in `limit_groups.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rival_client.db.prepared_statement import GroupValue
 from rival_client.model.limits import Limit
@@ -34,6 +34,35 @@ def is_limited(commit: Commit) -> bool:
     if leaf is not None and advance.limits_of(leaf):
         return True
     return isinstance(commit, FinishStep) and bool(advance.config_of(commit.claim.path).limits)
+
+
+def names_of(commit: Commit) -> tuple[str, ...]:
+    """What the limits of a commit are remembered by: their names, or the paths of steps whose limit has none."""
+    leaf, advance = commit.advance.next_leaf, commit.advance
+    paths = () if leaf is None else (leaf.path,)
+    paths = paths if isinstance(commit, BeginRun) else (*paths, commit.claim.path)
+    return tuple(limit.name or path for path in paths for limit in advance.config_of(path).limits)
+
+
+class Contention:
+    """Which limits had gates that others used at the same moment, so that the commits of a group were made alone after
+    all. They are made alone at once then, and now and then in a group again."""
+
+    def __init__(self) -> None:
+        #: The share of the last commits that groups have made, by the name of the limit.
+        self._made: dict[str, float] = {}
+        self._asked = 0
+
+    def add(self, names: Iterable[str], *, was_made: bool) -> None:
+        for name in names:
+            made = self._made.get(name, 1.0)
+            self._made[name] = made + 0.1 * (was_made - made)
+
+    def allows(self, names: Iterable[str]) -> bool:
+        if all(self._made.get(name, 1.0) >= 0.5 for name in names):
+            return True
+        self._asked += 1
+        return self._asked // 8 % 8 == 0
 
 
 def can_begin(commit: BeginRun) -> bool:

@@ -18,6 +18,7 @@ from rival_workers.store.postgres.flows import (
 from rival_workers.store.postgres.groups import GROUP_SETTINGS, PostgresGroups
 from rival_workers.store.postgres.limited_claims import LIMITED, PostgresLimits
 from rival_workers.store.postgres.limited_finishes import FINISH_LIMITED, LOOK_AGAIN
+from rival_workers.store.postgres.limited_groups import Contention
 from rival_workers.store.postgres.statements import FastPath, array_of
 from rival_workers.store.postgres.steps import BEGIN_RUN, FINISH_STEP
 from rival_workers.store.sql_store import SqlStore
@@ -45,7 +46,7 @@ class PostgresStore(PostgresLimits, PostgresGroups, PostgresFlows, PostgresEvent
         self._prepared = PreparedPool(database.url)
         self._groups = PreparedPool(database.url, GROUP_SETTINGS)
         self._queues = array_of(self.served.names)
-        self._found_full, self._full_limits = {}, set()
+        self._found_full, self._full_limits, self._contention = {}, set(), Contention()
 
     def close(self) -> None:
         self._prepared.close()

@@ -59,6 +59,8 @@ def test_a_list_is_downloaded_as_csv(site: Site) -> None:
     assert (bad["failed_step"], bad["error_type"]) == ("explode", "ValueError")
     assert bad["error"] == 'a "quoted", text\nand a line'
     assert [row["run"] for row in rows(site, status="failed")] == ["b-1"]
+    assert [row["run"] for row in rows(site, status="failed,cancelled")] == ["b-1"]
+    assert [row["run"] for row in rows(site, error="ValueError")] == ["b-1"]
     assert [row["run"] for row in rows(site, q="g-")] == ["g-1"]
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
@@ -391,3 +392,12 @@ def test_the_commands_of_an_action_on_many_runs_show_no_secret(site: Site) -> No
     found = site.ask("GET", "bulk").text
     assert "hunter2" not in found
     assert "card" in found
+
+
+def test_a_stream_follows_no_list_that_is_found_by_what_is_hidden(site: Site, cookies: dict[str, str]) -> None:
+    viewer = logged_in(site, "viewer", cookies)
+    wanted = {"list": urlencode({"input": json.dumps({"password": "hunter2"})})}
+    assert viewer.get("/api/v1/updates", params=wanted).status_code == 200
+    assert not [kind for kind, _ in site.board.hub._interest if kind == "list"]
+    assert site.ask("GET", "updates", params=wanted).status_code == 200
+    assert [kind for kind, _ in site.board.hub._interest if kind == "list"]

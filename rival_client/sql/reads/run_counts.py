@@ -61,7 +61,7 @@ def _estimate(connection: Connection) -> int:
 
 def count_chosen(connection: Connection, chosen: RunFilter, cap: int) -> Count:
     """Runs that a filter chooses, up to a cap."""
-    some = newest_runs(connection, (runs.c.id,), chosen, None, cap + 1).subquery()
+    some = newest_runs(connection, (runs.c.id, runs.c.created_at), chosen, None, cap + 1).subquery()
     found = connection.scalar(select(func.count()).select_from(some)) or 0
     return Count(min(found, cap), found > cap)
 

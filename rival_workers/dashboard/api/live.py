@@ -7,9 +7,12 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from rival_client.errors import RivalError
+from rival_workers.dashboard.api.filters import RunQuery
 from rival_workers.dashboard.hub import BUSY, Hub
 from rival_workers.dashboard.ids import from_path
 from rival_workers.dashboard.live_watch import Event, Watch
@@ -36,18 +39,28 @@ class LiveQuery(Form):
     fleet: bool = False
     after: str | None = None
 
-    def watch(self) -> Watch:
+    def watch(self, call: Call) -> Watch:
         rows = frozenset(from_path(one) or one for several in self.rows for one in several.split(",") if one)
         if len(rows) > _MOST:
             raise Refused(422, "InvalidArgument", f"A stream can look at {_MOST} rows at most.")
-        kinds = (self.run, self.logs, self.lists, self.bulk)
+        followed = [one for one in self.lists if _may_follow(one, call)]
+        kinds = (self.run, self.logs, followed, self.bulk)
         runs, logs, lists, bulks = (frozenset(names) for names in kinds)
         return Watch(runs, rows, logs, lists, bulks, self.counts, self.fleet)
 
 
+def _may_follow(text: str, call: Call) -> bool:
+    """Not a list of runs that are found by a value that is hidden. One that cannot be read is never anything new."""
+    try:
+        RunQuery.model_validate(dict(parse_qsl(text))).refuse_hidden(call.board, call.who)
+    except (ValidationError, RivalError, Refused):
+        return False
+    return True
+
+
 def updates(call: Call) -> dict[str, Any]:
     """What is new since the cursor; without one, only where to begin."""
-    hub, watch = call.board.hub, call.query.watch()
+    hub, watch = call.board.hub, call.query.watch(call)
     ready = hub.look(watch)
     if call.query.after is None:
         _wait_for(hub, ready)
@@ -82,7 +95,7 @@ def _reset() -> dict[str, Any]:
 
 
 def stream(call: Call) -> Answer:
-    hub, watch = call.board.hub, call.query.watch()
+    hub, watch = call.board.hub, call.query.watch(call)
     if hub.viewers >= MAX_STREAMS:
         detail = f"There are {MAX_STREAMS} viewers already: ask for updates instead."
         raise Refused(503, "TooManyStreams", detail, headers={"retry-after": "30"})

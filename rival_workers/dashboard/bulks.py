@@ -58,6 +58,8 @@ class BulkAction:
     started_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     ended_at: dt.datetime | None = None
     is_stopping: bool = False
+    #: Of a preview: an action has been begun with it.
+    is_confirmed: bool = False
 
     def view(self, *, outcomes: bool) -> dict[str, Any]:
         total = self.total if self.total is not None else self.ended
@@ -76,6 +78,7 @@ class BulkAction:
             "started_at": moment(self.started_at),
             "ended_at": moment(self.ended_at),
             "preview": self.preview,
+            "confirmed": self.is_confirmed,
             "commands": self.commands,
         }
         return {**found, "outcomes": [_outcome_view(one) for one in self.outcomes[:SHOWN]]} if outcomes else found
@@ -127,6 +130,12 @@ class Bulks:
     def own(self, action_id: str) -> BulkAction | None:
         """One of this process."""
         return self._actions.get(action_id)
+
+    def confirm(self, preview: BulkAction) -> bool:
+        """False if it was confirmed before: a button that is pressed twice is meant once."""
+        with self._lock:
+            is_first, preview.is_confirmed = not preview.is_confirmed, True
+        return is_first
 
     def get(self, action_id: str) -> BulkAction | None:
         """One of this process, or one that is kept, with its first outcomes."""

@@ -43,6 +43,8 @@ class BulkAction:
     started_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     ended_at: dt.datetime | None = None
     is_stopping: bool = False
+    #: Of a preview: an action has been begun with it.
+    is_confirmed: bool = False
 
     def view(self, *, outcomes: bool) -> dict[str, Any]:
         total = self.total if self.total is not None else self.ended
@@ -61,6 +63,7 @@ class BulkAction:
             "started_at": moment(self.started_at),
             "ended_at": moment(self.ended_at),
             "preview": self.preview,
+            "confirmed": self.is_confirmed,
             "commands": self.commands,
         }
         return {**found, "outcomes": [_outcome_view(one) for one in self.outcomes[:SHOWN]]} if outcomes else found

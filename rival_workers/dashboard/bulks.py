@@ -36,6 +36,12 @@ class Bulks:
         """One of this process."""
         return self._actions.get(action_id)
 
+    def confirm(self, preview: BulkAction) -> bool:
+        """False if it was confirmed before: a button that is pressed twice is meant once."""
+        with self._lock:
+            is_first, preview.is_confirmed = not preview.is_confirmed, True
+        return is_first
+
     def get(self, action_id: str) -> BulkAction | None:
         """One of this process, or one that is kept, with its first outcomes."""
         own = self.own(action_id)

@@ -91,6 +91,17 @@ def test_a_run_like_another_has_its_secrets_and_the_changes(open_page: OpenPage,
     assert shown["customer"]["name"] == "Somebody else"
 
 
+def test_a_button_that_is_pressed_twice_starts_one_run(open_page: OpenPage, site: Site) -> None:
+    page = open_page("workflows/slow_steps/start")
+    filler = form(page)
+    filler.fill({"seconds": 0})
+    expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
+    before = len(site.get("runs", workflow="slow_steps", limit=200)["items"])
+    filler.form.get_by_role("button", name="Start run").dblclick()
+    expect(page.get_by_role("tree")).to_be_visible()
+    assert len(site.get("runs", workflow="slow_steps", limit=200)["items"]) == before + 1
+
+
 def test_a_long_number_stays_as_it_is(open_page: OpenPage, site: Site) -> None:
     """A number of a browser holds 53 bits."""
     given = {"id": 2**60 + 1, "amounts": [2**63 - 1], "free": {"a": -(2**60) - 1}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -152,6 +153,27 @@ def test_a_bulk_action_does_exactly_what_its_preview_has_shown(site: Site) -> No
     assert (entry["what"], entry["about"]) == ("bulk", f"bulk:{done['id']}")
     kept = {name: entry["detail"][name] for name in ("verb", "changed", "refused", "of")}
     assert kept == {"verb": "cancel", "changed": 2, "refused": 1, "of": 3}
+
+
+def test_a_preview_is_confirmed_once(site: Site) -> None:
+    """A rewind that is confirmed twice would run its steps twice."""
+    site.inline.define("one", step(lambda: 1, name="a"))
+    run_id = run(site, "one", {}, "r")
+    shown = ended(site, site.post("bulk", verb="rewind", runs=[run_id], step="a")["id"])
+    with ThreadPoolExecutor(4) as threads:
+        order = {"preview": shown["id"], "dry_run": False}
+        answers = list(threads.map(lambda _: site.ask("POST", "bulk", json=order), range(4)))
+    assert sorted(one.status_code for one in answers) == [202, 409, 409, 409]
+    [done] = [one.json() for one in answers if one.status_code == 202]
+    assert ended(site, done["id"])["refused"] == 0
+    assert site.get(f"bulk/{shown['id']}")["confirmed"] is True
+    site.inline.drain()
+    rewound = [one for one in site.get("runs/r/history")["items"] if one["what"] == "rewind_run"]
+    assert len(rewound) == 1
+    failed = ended(site, site.post("bulk", verb="rewind", runs=[run_id])["id"])
+    assert failed["state"] == "failed"
+    again = site.ask("POST", "bulk", json={"preview": failed["id"], "dry_run": False})
+    assert again.status_code == 422
 
 
 def interrupted(site: Site, runs: list[str]) -> str:

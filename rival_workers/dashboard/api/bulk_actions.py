@@ -44,10 +44,10 @@ def begin(call: Call) -> Answer:
     order: BulkOrder = call.body
     if order.preview is not None:
         shown = _found(call, order.preview)
-        if order.dry_run or not shown.dry_run or shown.state == "running":
+        if order.dry_run or not shown.dry_run or shown.state not in ("done", "stopped"):
             raise Refused(422, "InvalidArgument", "Give the id of a preview that has ended, and `dry_run: false`.")
         action = _action(call, shown.verb, shown.order, dry_run=False, preview=shown.id)
-        return _begun(call, action, shown.run_ids)
+        return _begun(call, action, shown.run_ids, shown)
     if order.rest_of is not None:
         return _rest(call, _found(call, order.rest_of))
     if not order.dry_run:
@@ -116,10 +116,14 @@ def _options(chosen: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _begun(call: Call, action: BulkAction, chosen: RunFilter | Sequence[str]) -> Answer:
+def _begun(
+    call: Call, action: BulkAction, chosen: RunFilter | Sequence[str], preview: BulkAction | None = None
+) -> Answer:
     size = action.order["limit"] if isinstance(chosen, RunFilter) else len(chosen)
     if size > OPERATORS_BULK and not call.board.may(call.who, "admin"):
         raise Refused(403, "Forbidden", f"More than {OPERATORS_BULK} runs at once need the role admin.")
+    if preview is not None and not call.board.bulks.confirm(preview):
+        raise Refused(409, "NotPossible", "This preview has been confirmed already: look at a new one.")
     action.total = None if isinstance(chosen, RunFilter) else size
     action.runs = None if isinstance(chosen, RunFilter) else list(chosen)
 

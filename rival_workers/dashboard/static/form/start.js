@@ -66,12 +66,16 @@ export function StartForm({ workflow, prefill, likeId }) {
   useEffect(() => { get(idPath`workflows/${workflow.name}/inputs`).then((answer) => setRecent(answer.items), () => {}); }, [workflow.name]);
   useEffect(() => { if (likeId) get(idPath`runs/${likeId}`).then((answer) => fillLike(likeId, answer.run.input), setProblem); }, [likeId]);
   const take = useAnswers([]);
+  // A button that is pressed twice starts one run.
+  const busy = useRef(false);
   const submit = (event) => {
     event?.preventDefault();
     setTried(true);
+    if (busy.current) return;
     if (checked && !checked.ok && errors.length) { focusOn(errors[0]); return; }
+    busy.current = true;
     take(post("runs", { workflow: workflow.name, ...bodyOf(value, like), ...named(runId) }), (made) => { if (made.status !== "started") say(`${made.run} exists already, with this input: this is that run`); go(to.run(made.run)); },
-      (caught) => { setProblem(caught); if (caught.errors?.length) focusOn(near(caught.errors)[0]); });
+      (caught) => { busy.current = false; setProblem(caught); if (caught.errors?.length) focusOn(near(caught.errors)[0]); });
   };
   const focusOn = (error) => {
     for (let pointer = error.pointer; ; pointer = pointer.slice(0, pointer.lastIndexOf("/"))) {

@@ -5,7 +5,9 @@ A slot is in use while the row of a running step (or of a run) names its gate, o
 ends that gives the slot to the next ticket in the same transaction (`leave`), or lowers the count of the gate.
 
 **Lock order** (see `rival_client.db.locks`): after all rows of runs and steps, the tickets of the own run, then gates
-by ascending id, then tickets of others with SKIP LOCKED only. No row of a run or a step is locked after a gate.
+by ascending id, then tickets of others with SKIP LOCKED only. No row of a run or a step is waited for after a gate. On
+Postgres, what starts the step that gets the slot takes the rows of its run with try-locks, and what commits for many
+runs takes gates with SKIP LOCKED.
 
 **No waiting ticket is overlooked**: a ticket is entered by a transaction that has locked its gate, and a slot is freed
 by one that has locked it, too. Whichever is second sees what the first has done. (A ticket that is locked by a

@@ -3,7 +3,8 @@
 -- The protocol is that of rival_client/sql/gates.py; what is different here is which rows are locked. A finish that
 -- hands its slot to a ticket does not lock the gate, and steps that come to a full gate share its row (FOR SHARE), so a gate
 -- at which many wait is not a queue of transactions. What frees a slot updates the gate, so it waits for those that are
--- just entering a ticket, but does not see their tickets: it LOOKs AGAIN after its commit (rival_look_again).
+-- just entering a ticket, but does not see their tickets: if the gate was full, it LOOKs AGAIN after its commit
+-- (rival_look_again). Otherwise the one that has freed the first slot does so.
 --
 -- Locks: the step, its composites, the run, the own ticket, then gates, then tickets of others with SKIP LOCKED. The
 -- parts of a statement have no order of their own; each takes a value from the part that must come before it. A finish

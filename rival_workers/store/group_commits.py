@@ -66,6 +66,10 @@ class GroupCommits:
         """Whether `commit_group` can take it."""
         return False
 
+    def may_wait(self, commit: Commit) -> bool:
+        """Made alone, it may wait for another transaction, which a group never does."""
+        return False
+
     def commit_group(self, commits: Sequence[Commit]) -> list[Any]:
         """The answer to each, or ALONE. A DatabaseError leaves open whether the group was committed."""
         return [ALONE] * len(commits)

@@ -247,7 +247,11 @@ class StepScheduler:
     def _commit_group(self, group: list[RunInHand]) -> None:
         commits = [run.commit for run in group if run.commit is not None]
         try:
-            answers = [commits[0].apply(self._store)] if len(group) == 1 else self._store.commit_group(commits)
+            # The other runs wait for this commit, so it must not wait for another transaction.
+            if len(group) == 1 and not self._store.may_wait(commits[0]):
+                answers = [commits[0].apply(self._store)]
+            else:
+                answers = self._store.commit_group(commits)
         except BaseException as error:
             # Each run finds out by its token whether its own commit was made.
             for run in group:

@@ -49,6 +49,9 @@ class PostgresGroups(PostgresSteps, SweepsSql):
             return limited_groups.can_finish(commit) and self._contention.allows(limited_groups.names_of(commit))
         return advance.claims_next or advance.completes_run or Lane.of(commit) is not None
 
+    def may_wait(self, commit: Commit) -> bool:
+        return limited_groups.is_limited(commit)
+
     def _can_begin_limited(self, commit: BeginRun) -> bool:
         """A run that begins at a full gate waits, which the single path does in one commit."""
         if not limited_groups.can_begin(commit) or limited_groups.gate_of_first(commit) in self._full_limits:

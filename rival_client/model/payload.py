@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rival_client.errors import InvalidPayload
+from rival_client.model.masked_values import refuse_masked
 
 DEFAULT_LIMIT = 1024 * 1024
 #: Levels of lists and objects within one another. Python reads JSON recursively, and a worker reads it deep within its
@@ -43,13 +44,19 @@ NULL = Json("null")
 _encode_plain = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+def _of_model(model: BaseModel) -> Any:
+    stored = model.model_dump(mode="json")
+    refuse_masked(stored, model.model_dump)
+    return stored
+
+
 def _encode(value: Any) -> Any:
     if isinstance(value, CoroutineType):
         raise TypeError(f"it holds the coroutine {value.__name__}(…): is an await missing?")
     if reason := getattr(type(value), "_why_not_json", None):
         raise TypeError(reason)
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return _of_model(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, dt.datetime | dt.date | dt.time):

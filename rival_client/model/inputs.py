@@ -34,7 +34,7 @@ class InputValidator:
 
     def validate(self, value: Any, *, quote: bool = True) -> Json:
         """The input as JSON text; InvalidInput with every problem otherwise. `quote`: problems may quote the input."""
-        text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit)
+        text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit, is_input=True)
         validator = self._validator if quote else self._discreet_validator
         if validator is not None:
             problems = [_problem(error) for error in validator.iter_errors(load(text))]

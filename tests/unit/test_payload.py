@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Secret, SecretBytes, SecretStr, field_serializer
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    field_serializer,
+)
 
 from rival_client import InvalidPayload
 from rival_client.model.payload import NULL, Json, dump, load, serialise
@@ -163,6 +173,30 @@ def test_a_secret_that_is_stored_as_it_is_passes() -> None:
     assert load(dump(Revealed(password=SecretStr("a***")), what="it"))["password"] == "a***"
     assert load(dump(Login(password=SecretStr("")), what="it"))["password"] == ""
     assert load(dump(Login(password=SecretStr("*" * 10)), what="it"))["password"] == "*" * 10
+
+
+class Line(BaseModel):
+    line_no: int = Field(alias="lineNo")
+    note: str = Field(default="", validation_alias=AliasChoices("remark", "note"), serialization_alias="shownNote")
+
+
+class Cart(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, extra="allow", serialize_by_alias=True)
+
+    cart_id: int = Field(alias="cartId")
+    lines: list[Line] = []
+    by_name: dict[str, Line] = Field(default={}, alias="byName")
+    pair: RootModel[tuple[Line, int]] | None = None
+
+
+def test_a_model_as_an_input_has_the_names_by_which_its_schema_reads_it() -> None:
+    line = Line.model_validate({"lineNo": 1, "remark": "soft"})
+    cart = Cart(cart_id=4, lines=[line], by_name={"line_no": line}, pair=RootModel((line, 2)), more="x")  # type: ignore[call-arg]
+    stored = load(dump([cart], what="it", is_input=True))
+    aliased = {"lineNo": 1, "remark": "soft"}
+    expected = {"cartId": 4, "lines": [aliased], "byName": {"line_no": aliased}, "pair": [aliased, 2], "more": "x"}
+    assert stored == [expected]
+    assert Cart.model_validate(stored[0]) == cart
 
 
 def test_nothing_is_null_and_null_is_text() -> None:

@@ -184,7 +184,7 @@ class BaseFlowContext(Context):
 
     def _continue_as(self, input: Any) -> NoReturn:
         self.scheduler.check()
-        payload = dump(input, what="the input to continue with", limit=self.commits.max_payload)
+        payload = dump(input, what="the input to continue with", limit=self.commits.max_payload, is_input=True)
         self.scheduler.guarded(lambda: self.commits.continue_as(payload))
         raise AssertionError("continue_as does not return")
 

@@ -33,7 +33,10 @@ from rival_workers.definition.whole_run import WholeRun
 from rival_workers.definition.workflow import WorkflowDefinition, validated
 from rival_workers.engine.nodes import Body
 from rival_workers.engine.plan import Plan
-from rival_workers.errors import DefinitionError
+from rival_workers.errors import DefinitionError, InvalidResult
+
+#: The parameters of a workflow in code beside `WorkflowOptions`.
+_OWN_OPTIONS = ("input", "description", "on_error", "policies")
 
 
 def _reader_of(input: Any) -> Callable[[Any], Any] | None:
@@ -158,9 +161,20 @@ def _is_duration(value: Any) -> bool:
 def _body(builder: PlanBuilder, steps: Any) -> Body:
     if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
         builder.incomplete = True
+    builder.problems += _unfit_fallbacks(builder)
         builder.problems.append("a workflow needs at least one step: steps = [first, second, …]")
         return ()
     return builder.body(steps, Scope(), "steps")
+
+
+def _unfit_fallbacks(builder: PlanBuilder) -> Iterator[str]:
+    """A fallback's value takes the place of the result, so it has the type of the result."""
+    for place, value in builder.fallback_values.items():
+        try:
+            if place in builder.returns:
+                builder.returns[place].stored(value, f"value(…), the fallback of step {place!r},")
+        except InvalidResult as error:
+            yield f"option fallback: {error}"
 
 
 def _is_type(value: Any) -> bool:

@@ -155,6 +155,9 @@ class Collector:
         return config
 
     def _tags(self, node: Node, given: Any, problems: list[str]) -> tuple[str, ...]:
+        if not isinstance(given, str | list | tuple | set | frozenset):
+            problems.append(f"option tags: give a text or a list of texts, not {given!r}")
+            return ()
         tags = (given,) if isinstance(given, str) else tuple(given)
         problems += [f"option tags: give texts, not {one!r}" for one in tags if not isinstance(one, str) or not one]
         try:

@@ -121,12 +121,18 @@ class InputProblem:
 class InvalidInput(RivalError):
     """`found` has the place of each problem, `problems` the same as text."""
 
-    def __init__(self, workflow: str, problems: Sequence[str | InputProblem]) -> None:
+    def __init__(
+        self, workflow: str, problems: Sequence[str | InputProblem], *, started_run: str | None = None
+    ) -> None:
+        """`started_run`: a worker found the problems, after the start."""
         texts = [one if isinstance(one, str) else one.text for one in problems]
         lines = "\n".join(f"  - {text}" for text in texts[:_PROBLEMS_SHOWN])
         if len(texts) > _PROBLEMS_SHOWN:
             lines += f"\n  and {len(texts) - _PROBLEMS_SHOWN:,} more"
-        super().__init__(f"The input does not fit workflow {workflow!r}; no run was started:\n{lines}")
+        what = f"The input does not fit workflow {workflow!r}; no run was started"
+        if started_run is not None:
+            what = f"The input of run {started_run!r} does not fit the model of workflow {workflow!r} on its worker"
+        super().__init__(f"{what}:\n{lines}")
         self.workflow = workflow
         self.problems = texts
         self.found = [one if isinstance(one, InputProblem) else InputProblem("", one, one) for one in problems]

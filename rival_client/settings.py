@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from rival_client.errors import ConfigurationError
+from rival_client.errors import ConfigurationError, InvalidArgument, did_you_mean
 from rival_client.model.masking import masked as masked
 from rival_client.model.payload import DEFAULT_LIMIT
 from rival_client.setting_rules import Flag, Seconds, Whole, Words, check, read, setting
@@ -56,6 +56,15 @@ class Settings:
             if variable is not None and one.name not in values:
                 values[one.name] = read(variable, env[variable], one.metadata["rule"])
         return cls(**values)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Settings that a user has given as arguments of something else; InvalidArgument names an unknown one."""
+        known = [one.name for one in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise InvalidArgument(name, f"unknown setting{did_you_mean(name, known)}; known are {', '.join(known)}")
+        return cls(**given)
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -10,13 +10,15 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rival_client.api.client import Rival
 from rival_client.broker.kombu_doorbell import KombuDoorbell
 from rival_client.broker.message import AnyMessage
 from rival_client.broker.run_end import LocalRunEndNotifier
-from rival_client.errors import RivalError
+from rival_client.errors import InvalidArgument, RivalError
+from rival_client.model import amounts
+from rival_client.model.argument_errors import invalid
 from rival_client.model.inputs import InputValidator
 from rival_workers.definition.call_places import in_a_notebook
 from rival_workers.definition.default_registry import default_registry
@@ -54,9 +56,8 @@ class EmbeddedRival(Rival):
         file = Path(self._directory.name) / "rival.db" if self._directory else Path(path or "")
         self._namespace = uuid.uuid4().hex
         inproc_transport.register()
-        own = WorkerSettings(
-            database_url=f"sqlite:///{file}", broker_url=f"{inproc_transport.SCHEME}://{self._namespace}/", **settings
-        )
+        broker_url = f"{inproc_transport.SCHEME}://{self._namespace}/"
+        own = WorkerSettings.of({"database_url": f"sqlite:///{file}", "broker_url": broker_url, **settings})
         store = open_store(own.require_database(), **own.store_options)
         migrations.upgrade(store.database)
         run_ends = LocalRunEndNotifier()
@@ -129,6 +130,11 @@ def embedded(
     `settings` are those of a worker: lease=…, continuation_budget=…, retention=….
     """
     global _opened
+    if pool not in get_args(PoolName):
+        raise invalid("pool", pool, f"a pool: give one of {', '.join(get_args(PoolName))}")
+    amounts.whole("concurrency", concurrency, least=1)
+    for name in {"database_url", "broker_url"} & settings.keys():
+        raise InvalidArgument(name, "embedded() has its own broker and database: give the path of its file.")
     _close_previous()
     own = default_registry if registry is None else registry
     _opened = EmbeddedRival(path, own, pool, concurrency, **settings)

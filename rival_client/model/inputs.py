@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cached_property
+import datetime as dt
+import ipaddress
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, cached_property, partial
 from typing import Any
 
 import jsonschema_rs
+from pydantic import TypeAdapter, ValidationError
 
 from rival_client.errors import InputProblem, InvalidInput, InvalidPayload
 from rival_client.model.payload import Json, dump, load
 from rival_client.model.workflow_info import WorkflowInfo
 
 _MAX_PROBLEM = 400
+#: The rules of JSON Schema are stricter than pydantic: they refuse a time without a zone and a UUID without hyphens.
+_KINDS: Mapping[str, Any] = {
+    "date": dt.date,
+    "date-time": dt.datetime,
+    "time": dt.time,
+    "duration": dt.timedelta,
+    "uuid": uuid.UUID,
+    "ipv4": ipaddress.IPv4Address,
+    "ipv6": ipaddress.IPv6Address,
+}
+#: Of these the validator has a rule, too, and pydantic another one, or none: the worker checks them.
+_NOT_CHECKED = (
+    *("email", "idn-email", "hostname", "idn-hostname", "uri", "uri-reference", "iri", "iri-reference", "uri-template"),
+    *("json-pointer", "relative-json-pointer", "regex"),
+)
 
 
 class InputValidator:
@@ -24,17 +43,21 @@ class InputValidator:
 
     @cached_property
     def _validator(self) -> Any:
-        schema = self.workflow.input_schema
-        return None if schema is None else jsonschema_rs.validator_for(schema)
+        return self._made()
 
     @cached_property
     def _discreet_validator(self) -> Any:
+        return self._made(mask="the value")
+
+    def _made(self, **options: Any) -> Any:
         schema = self.workflow.input_schema
-        return None if schema is None else jsonschema_rs.validator_for(schema, mask="the value")
+        if schema is None:
+            return None
+        return jsonschema_rs.validator_for(schema, formats=_text_formats(), validate_formats=True, **options)
 
     def validate(self, value: Any, *, quote: bool = True) -> Json:
         """The input as JSON text; InvalidInput with every problem otherwise. `quote`: problems may quote the input."""
-        text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit)
+        text = dump(value, what=f"the input of workflow {self.workflow.name!r}", limit=self._limit, is_input=True)
         validator = self._validator if quote else self._discreet_validator
         if validator is not None:
             problems = [_problem(error) for error in validator.iter_errors(load(text))]
@@ -74,3 +97,24 @@ def _shortened(problem: str) -> str:
     """It quotes the value, of any length."""
     half = _MAX_PROBLEM // 2
     return problem if len(problem) <= _MAX_PROBLEM else f"{problem[:half]} … {problem[-half:]}"
+
+
+# -- formats of texts, checked as a worker reads them -----------------------------------------------------
+
+
+@cache
+def _text_formats() -> dict[str, Callable[[str], bool]]:
+    checked = {name: partial(_is_valid, TypeAdapter(kind)) for name, kind in _KINDS.items()}
+    return checked | dict.fromkeys(_NOT_CHECKED, _any_text)
+
+
+def _is_valid(kind: TypeAdapter[Any], text: str) -> bool:
+    try:
+        kind.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _any_text(text: str) -> bool:
+    return True

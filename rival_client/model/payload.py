@@ -11,13 +11,16 @@ import pathlib
 import re
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from itertools import accumulate
 from types import CoroutineType
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, RootModel
+from pydantic.fields import FieldInfo
 
 from rival_client.errors import InvalidPayload
+from rival_client.model.masked_values import refuse_masked
 
 DEFAULT_LIMIT = 1024 * 1024
 #: Levels of lists and objects within one another. Python reads JSON recursively, and a worker reads it deep within its
@@ -43,13 +46,56 @@ NULL = Json("null")
 _encode_plain = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+def _of_model(model: BaseModel) -> Any:
+    stored = model.model_dump(mode="json")
+    refuse_masked(stored, model.model_dump)
+    return stored
+
+
+def _of_input_model(model: BaseModel) -> Any:
+    stored = model.model_dump(mode="json", by_alias=False)
+    refuse_masked(stored, partial(model.model_dump, by_alias=False))
+    return _by_validation_alias(model, stored)
+
+
+def _by_validation_alias(live: Any, stored: Any) -> Any:
+    """`stored`, the JSON value of `live`, under the names that the schema of a model has for its fields. A model with a
+    serializer of its own may have another form: what is not found in it is left as it is."""
+    if isinstance(live, RootModel):
+        return _by_validation_alias(live.root, stored)
+    if isinstance(live, BaseModel) and isinstance(stored, dict):
+        names = {name: _alias_of(field) or name for name, field in type(live).model_fields.items()}
+        return {
+            names.get(key, key): _by_validation_alias(live.__dict__.get(key), value) for key, value in stored.items()
+        }
+    if isinstance(live, Mapping) and isinstance(stored, dict) and len(live) == len(stored):
+        return {
+            key: _by_validation_alias(its_live, value)
+            for its_live, (key, value) in zip(live.values(), stored.items(), strict=True)
+        }
+    if isinstance(live, list | tuple) and isinstance(stored, list) and len(live) == len(stored):
+        return [_by_validation_alias(its_live, value) for its_live, value in zip(live, stored, strict=True)]
+    return stored
+
+
+def _alias_of(field: FieldInfo) -> str | None:
+    """The first of several, as in the schema."""
+    alias = field.validation_alias
+    first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+    return first if isinstance(first, str) else None
+
+
+def _encode_input(value: Any) -> Any:
+    return _of_input_model(value) if isinstance(value, BaseModel) else _encode(value)
+
+
 def _encode(value: Any) -> Any:
     if isinstance(value, CoroutineType):
         raise TypeError(f"it holds the coroutine {value.__name__}(…): is an await missing?")
     if reason := getattr(type(value), "_why_not_json", None):
         raise TypeError(reason)
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return _of_model(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, dt.datetime | dt.date | dt.time):
@@ -63,7 +109,9 @@ def _encode(value: Any) -> Any:
     raise TypeError(f"{type(value).__qualname__} is not JSON")
 
 
-_encode_value = json.JSONEncoder(default=_encode, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+_HOW: dict[str, Any] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
+_encode_value = json.JSONEncoder(default=_encode, **_HOW).encode
+_encode_input_value = json.JSONEncoder(default=_encode_input, **_HOW).encode
 
 
 # "\\u0000" and lone surrogates are legal JSON text but no Postgres text; refusing them here gives both
@@ -98,12 +146,13 @@ def _strings(value: Any) -> list[str]:
     return []
 
 
-def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> Json:
-    """The JSON text of `value`; InvalidPayload, naming `what`, when there is none or it is too long."""
+def dump(value: Any, *, what: str, limit: int = DEFAULT_LIMIT, is_input: bool = False) -> Json:
+    """The JSON text of `value`; InvalidPayload, naming `what`, when there is none or it is too long. `is_input`: models
+    are written with the names that the schema of an input has for their fields."""
     if value is None:
         return NULL
     try:
-        text = _encode_value(value)
+        text = (_encode_input_value if is_input else _encode_value)(value)
     except RecursionError as error:
         raise InvalidPayload(f"{what} is not JSON: it holds itself, or has too many levels") from error
     except (TypeError, ValueError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rival_client.errors import InvalidPayload
 from rival_client.model.amounts import MAX_SECONDS
 from rival_client.model.argument_errors import shown
 from rival_client.model.error_names import as_names
@@ -20,6 +21,7 @@ from rival_client.model.given_limits import read_limits
 from rival_client.model.idempotency import as_key
 from rival_client.model.limit_options import LIMITS
 from rival_client.model.option_fields import DURATIONS, FIELDS
+from rival_client.model.payload import dump, load
 from rival_client.model.step_config import StepConfig
 
 #: The options that a rule can have.
@@ -47,6 +49,8 @@ def _as_data(values: dict[str, Any], known: Collection[str], problems: list[str]
     if "idempotency_key" in values and "idempotency_key" in known:
         values["idempotency_key"] = as_key(values["idempotency_key"], problems)
     values |= {key: read_limits(key, values[key], problems) for key in LIMITS if key in values and key in known}
+    if "metadata" in values:
+        values["metadata"] = _metadata(values["metadata"], problems)
     for key in ("retry_on", "no_retry_on"):
         if values.get(key) is not None:
             values[key] = as_names(key, values[key], problems)
@@ -55,6 +59,14 @@ def _as_data(values: dict[str, Any], known: Collection[str], problems: list[str]
             "max_retries retries every exception, max_attempts caps what asks for a retry: give one of the two"
         )
     return values
+
+
+def _metadata(given: Any, problems: list[str]) -> Any:
+    try:
+        return load(dump(given, what="the value"))
+    except InvalidPayload as error:
+        problems.append(f"option metadata: {error}")
+        return {}
 
 
 def unknown_options(options: Mapping[str, Any], known: Collection[str]) -> list[str]:

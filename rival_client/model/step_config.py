@@ -44,32 +44,37 @@ def option(
     return Field(default, description=description, json_schema_extra=about, **constraints)
 
 
+def amount(default: Any, description: str, **about: Any) -> Any:
+    """A number or a flag. Strict: True is not a number, "5" is not five seconds and "yes" is not a flag."""
+    return option(default, description, strict=True, **about)
+
+
 class StepConfig(BaseModel):
     """The resolved options of one step. Durations are seconds."""
 
     # No database stores an infinite duration.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    timeout: float | None = option(None, "Seconds that an attempt may take.", duration=True, gt=0)
+    timeout: float | None = amount(None, "Seconds that an attempt may take.", duration=True, gt=0)
     on_timeout: Literal["stop", "retry"] | None = option(
         None, "What follows from a timeout. Without it: a retry with `max_retries`, else the end of the step."
     )
-    kill_on_timeout: bool = option(
+    kill_on_timeout: bool = amount(
         False, "Kill the process that still runs the attempt after its timeout (prefork only)."
     )
-    max_retries: int | None = option(None, "Retry every exception, at most so many times.", ge=0)
-    max_attempts: int | None = option(None, "The most attempts of what asks for a retry.", ge=1)
+    max_retries: int | None = amount(None, "Retry every exception, at most so many times.", ge=0)
+    max_attempts: int | None = amount(None, "The most attempts of what asks for a retry.", ge=1)
     retry_on: tuple[str, ...] | None = option(
         None, "Only these errors are retried with `max_retries`; with `max_attempts` they ask for a retry."
     )
     no_retry_on: tuple[str, ...] = option((), "Errors that are never retried.")
     backoff: Backoff | None = option(None, "How the delay between attempts grows; linear if nothing is given.")
-    base_delay: float = option(0.5, "The delay after the first attempt, in seconds.", duration=True, ge=0)
-    max_delay: float = option(30.0, "The longest delay between two attempts, in seconds.", duration=True, ge=0)
-    max_retry_after: float = option(
+    base_delay: float = amount(0.5, "The delay after the first attempt, in seconds.", duration=True, ge=0)
+    max_delay: float = amount(30.0, "The longest delay between two attempts, in seconds.", duration=True, ge=0)
+    max_retry_after: float = amount(
         3600.0, "The longest time that an error can ask to wait before a retry.", duration=True, ge=0
     )
-    heartbeat: float | None = option(
+    heartbeat: float | None = amount(
         None, "Seconds without a heartbeat after which the attempt times out.", duration=True, gt=0
     )
     execution_mode: ExecutionMode = option(
@@ -77,7 +82,7 @@ class StepConfig(BaseModel):
         '"inline": it runs right after the step before, in the same process and without a message. "external": its '
         "function only begins it, and an external system completes it; only of a step, and not in rules.",
     )
-    deadline: float | None = option(
+    deadline: float | None = amount(
         None,
         "Seconds that the step has from its opening, over all attempts; an external system, from the return of the "
         "function.",
@@ -85,7 +90,7 @@ class StepConfig(BaseModel):
         duration=True,
         gt=0,
     )
-    delay: float | None = option(
+    delay: float | None = amount(
         None,
         "Seconds from the opening of the step to its first attempt.",
         targets=("step", "external", "flow"),
@@ -95,7 +100,7 @@ class StepConfig(BaseModel):
     scheduled_at: dt.datetime | None = option(
         None, "When the first attempt starts at the earliest.", targets=("step", "external", "flow")
     )
-    queue_timeout: float | None = option(
+    queue_timeout: float | None = amount(
         None,
         "Seconds that the first attempt may wait for a worker, without its delay.",
         targets=("step", "external", "function", "flow"),
@@ -124,7 +129,7 @@ class StepConfig(BaseModel):
         targets=("step", "external", "flow", "flow_step"),
     )
 
-    retry_budget: int | None = option(
+    retry_budget: int | None = amount(
         None,
         "Retries of all steps of the run that have a budget, together.",
         targets=("step", "external", "function", "flow"),
@@ -164,7 +169,7 @@ class StepConfig(BaseModel):
         "Steps with the same key run once, also in different runs: the others use the result.",
         targets=("step", "external", "flow"),
     )
-    idempotency_ttl: float = option(
+    idempotency_ttl: float = amount(
         DAY,
         "Seconds from its end for which others use the result.",
         targets=("step", "external", "flow"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
 from pydantic import BaseModel
@@ -33,6 +33,7 @@ from rival_workers.definition.waits import OnTimeout, wait_event_step
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.definition.workflow_references import References
 from rival_workers.engine.nodes import OnFailure
+from rival_workers.errors import DefinitionError
 from rival_workers.predefined.delay import delay_step
 
 
@@ -67,6 +68,8 @@ class WorkflowBuilder:
         return self
 
     def steps(self, steps: Sequence[Any]) -> Self:
+        if isinstance(steps, str | Mapping) or not isinstance(steps, Iterable):
+            raise DefinitionError([f"workflow {self._name!r}: steps: give a list of steps, not {steps!r}"])
         self._steps.extend(steps)
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -13,13 +13,13 @@ from pydantic import BaseModel, TypeAdapter
 from rival_client.errors import InvalidArgument
 from rival_client.model import arguments
 from rival_client.model.given_limits import read_run_limits
-from rival_client.model.policy_options import seconds
+from rival_client.model.policy_options import seconds, unknown_options
 from rival_client.model.priorities import LEVELS
 from rival_client.model.queues import QUEUE_EXPECTED, is_queue
 from rival_workers.definition.call_places import Place
 from rival_workers.definition.function_calls import Resolve
 from rival_workers.definition.given_rules import read_rules
-from rival_workers.definition.given_steps import checked_injection
+from rival_workers.definition.given_steps import OPTIONS, checked_injection
 from rival_workers.definition.hooks import read_hooks
 from rival_workers.definition.inject import HANDLER_NAMES
 from rival_workers.definition.options import WorkflowOptions
@@ -33,7 +33,10 @@ from rival_workers.definition.whole_run import WholeRun
 from rival_workers.definition.workflow import WorkflowDefinition, validated
 from rival_workers.engine.nodes import Body
 from rival_workers.engine.plan import Plan
-from rival_workers.errors import DefinitionError
+from rival_workers.errors import DefinitionError, InvalidResult
+
+#: The parameters of a workflow in code beside `WorkflowOptions`.
+_OWN_OPTIONS = ("input", "description", "on_error", "policies")
 
 
 def _reader_of(input: Any) -> Callable[[Any], Any] | None:
@@ -91,6 +94,7 @@ def define_workflow(
 
 def _whole_run(name: str, input: Any, given: WorkflowOptions, problems: list[str]) -> WholeRun:
     """What the definition says about whole runs, checked."""
+    problems += unknown_workflow_options(given)
     retention = seconds(given.get("retention"))
     if retention is not None and not _is_duration(retention):
         problems.append(f"retention: give seconds or a timedelta (0: for ever), not {retention!r}")
@@ -105,6 +109,17 @@ def _whole_run(name: str, input: Any, given: WorkflowOptions, problems: list[str
     if not isinstance(undo, bool):
         problems.append(f"compensate_on_cancel: give True or False, not {undo!r}")
     return WholeRun(planned, retention, limits, read_hooks(given.get("hooks"), problems), queue, priority, undo)
+
+
+def unknown_workflow_options(given: Mapping[str, Any]) -> list[str]:
+    known = (*_OWN_OPTIONS, *WorkflowOptions.__annotations__)
+    steps = [key for key in given if key not in known and key in OPTIONS]
+    advice = [
+        f"{key} is an option of steps, not of a workflow: give it to the steps; for a flow as a whole, write "
+        f"@step({key}=…) below @flow(…)"
+        for key in steps
+    ]
+    return [*advice, *unknown_options({key: given[key] for key in given if key not in steps}, known)]
 
 
 def _refuse(problems: list[str], unseen: Iterable[str]) -> None:
@@ -146,9 +161,20 @@ def _check_plan(builder: PlanBuilder, body: Body, results: Any) -> Reading:
         return Reading()
     plan = Plan(nodes=body)
     builder.problems += type_results(plan, builder.returns, results)
+    builder.problems += _unfit_fallbacks(builder)
     reading = check_reading(plan, builder.calls)
     builder.problems += reading.out_of_order
     return reading
+
+
+def _unfit_fallbacks(builder: PlanBuilder) -> Iterator[str]:
+    """A fallback's value takes the place of the result, so it has the type of the result."""
+    for place, value in builder.fallback_values.items():
+        try:
+            if place in builder.returns:
+                builder.returns[place].stored(value, f"value(…), the fallback of step {place!r},")
+        except InvalidResult as error:
+            yield f"option fallback: {error}"
 
 
 def _is_duration(value: Any) -> bool:

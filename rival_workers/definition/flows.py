@@ -9,12 +9,13 @@ from typing_extensions import ParamSpec, TypeVar
 
 from rival_workers.definition.call_places import calling_place, in_a_notebook
 from rival_workers.definition.default_registry import registry_for
-from rival_workers.definition.define import define_workflow
+from rival_workers.definition.define import define_workflow, unknown_workflow_options
 from rival_workers.definition.given_steps import keep_decorator_options
 from rival_workers.definition.options import WorkflowOptions
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.rules import PolicyRule
 from rival_workers.definition.workflow import WorkflowDefinition
+from rival_workers.errors import DefinitionError
 
 P = ParamSpec("P", default=...)
 Q = ParamSpec("Q")
@@ -56,6 +57,9 @@ def flow(
     """
     if callable(name):
         raise TypeError(f"@flow needs parentheses: @flow() or @flow({name.__name__.replace('_', '-')!r})")
+
+    if not register and (problems := unknown_workflow_options(options)):
+        raise DefinitionError(problems)
 
     def decorate(function: Callable[Q, R]) -> Flow[Q, R]:
         made = Flow(function, name or function.__name__.replace("_", "-"), version)

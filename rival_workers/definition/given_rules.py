@@ -13,6 +13,12 @@ from rival_workers.definition.rules import Predicate, RuleSet
 
 _ADVICE = "give a step's name, named(…), of_kind(…), at_path(…), tagged(…), in_workflow(…), a predicate or default"
 
+#: The options of a workflow are those of all its runs, and labels are given to one.
+_NO_LABELS = (
+    "labelled(…) never matches in the policies of a workflow: give the rule to a run, run(…, policies=[…]), or to the "
+    "fleet, `rival policy set`"
+)
+
 
 def read_rules(policies: Any, problems: list[str]) -> RuleSet:
     """Appends every problem, with the number of the rule and what to give."""
@@ -47,6 +53,8 @@ def _read(number: int, one: Any, predicates: dict[str, Predicate], problems: lis
 def _matcher(given: Any, number: int, predicates: dict[str, Predicate], problems: list[str]) -> Matcher:
     matcher = read_matcher(given, problems)
     if matcher is not None:
+        if matcher.asks_for_labels:
+            problems.append(_NO_LABELS)
         return matcher
     if not callable(given):
         problems.append(f"{given!r} is not a matcher: {_ADVICE}")

@@ -62,6 +62,8 @@ class Collector:
     calls: dict[str, Call] = field(default_factory=dict)
     #: The types of results, by place, where there are any.
     returns: dict[str, Returns] = field(default_factory=dict)
+    #: The values of `fallback=value(…)`, by place.
+    fallback_values: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     #: Problems of the workflows that this one contains: they name their own files.
     problems_elsewhere: list[str] = field(default_factory=list)
@@ -148,9 +150,14 @@ class Collector:
             self.hooks[node.path] = hooks
         config = resolve(node, layers).config
         problems += conflicts(config)
+        if config.fallback is not None and config.fallback.shape == "value":
+            self.fallback_values[node.path] = config.fallback.value
         return config
 
     def _tags(self, node: Node, given: Any, problems: list[str]) -> tuple[str, ...]:
+        if not isinstance(given, str | list | tuple | set | frozenset):
+            problems.append(f"option tags: give a text or a list of texts, not {given!r}")
+            return ()
         tags = (given,) if isinstance(given, str) else tuple(given)
         problems += [f"option tags: give texts, not {one!r}" for one in tags if not isinstance(one, str) or not one]
         try:

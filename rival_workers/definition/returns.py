@@ -8,6 +8,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from rival_client.model.masked_values import MaskedValue, refuse_masked
 from rival_workers.errors import InvalidResult
 
 
@@ -28,13 +29,20 @@ class Returns:
     def stored(self, value: Any, where: str) -> Any:
         """The JSON value of a result; InvalidResult, with every problem, when it is not of this type."""
         try:
-            fitting = self._adapter.validate_python(value, by_name=True, by_alias=True)
-            # A model that was changed after it was made is not validated again: the warnings report that.
-            return self._adapter.dump_python(fitting, mode="json", round_trip=True, by_alias=False, warnings="error")
+            return self._dumped(self._adapter.validate_python(value, by_name=True, by_alias=True))
         except ValidationError as error:
             raise InvalidResult(f"the result of {where} is not of type {self.shown}: {problems_of(error)}") from None
         except PydanticSerializationError as error:
             raise InvalidResult(f"the result of {where} is not of type {self.shown}: {error}") from None
+        except MaskedValue as error:
+            raise InvalidResult(f"the result of {where} cannot be stored: {error}") from None
+
+    def _dumped(self, fitting: Any) -> Any:
+        how: dict[str, Any] = {"round_trip": True, "by_alias": False}
+        # A model that was changed after it was made is not validated again: the warnings report that.
+        stored = self._adapter.dump_python(fitting, mode="json", warnings="error", **how)
+        refuse_masked(stored, lambda: self._adapter.dump_python(fitting, **how))
+        return stored
 
     def restored(self, stored: Any, where: str) -> Any:
         what = f"the result of {where} as it was stored"

@@ -37,7 +37,7 @@ def planned_schedule(
         checked_name(workflow)
         rule = checked_rule(schedule.when, schedule.timezone)
         catch_up = checked_catch_up(schedule.catch_up)
-        its_input = dump(schedule.input, what="the input", limit=DEFAULT_LIMIT)
+        its_input = dump(schedule.input, what="the input", limit=DEFAULT_LIMIT, is_input=True)
         if read_input is not None:
             read_input(load(its_input))
         options = StartOptions.of_schedule({"labels": schedule.labels, "deadline": schedule.deadline})

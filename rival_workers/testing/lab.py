@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from rival_client.api.async_client import AsyncRival
 from rival_client.broker.message import AnyMessage, EventMessage
-from rival_client.model.policy_options import seconds as in_seconds
+from rival_client.model import amounts
 from rival_client.model.run_options import RunOptions
 from rival_workers.definition.default_registry import default_registry
 from rival_workers.definition.define import define_workflow
@@ -64,7 +64,9 @@ class Lab(StepControls):
         super().__init__()
         # Wall-clock time must not change what a test observes: a message continues with the next step always, or never.
         settings.setdefault("continuation_budget", _DAY if continuation else 0.0)
-        own = WorkerSettings(**settings)
+        own = WorkerSettings.of(settings)
+        if start is not None and not isinstance(start, dt.datetime):
+            raise LabError(f"start={start!r} is not a datetime: give datetime(2024, 5, 1, tzinfo=UTC).")
         self._directory = TemporaryDirectory(prefix="rival-lab-")
         file = Path(self._directory.name) / "lab.db"
         file.write_bytes(migrated())
@@ -129,9 +131,10 @@ class Lab(StepControls):
 
     def advance(self, seconds: Duration) -> None:
         """Let time pass and do everything that becomes due. In the middle of a step: the step takes this long."""
+        duration = amounts.seconds("seconds", seconds)
         if self._world.busy:
-            return self._world.pass_time(in_seconds(seconds))
-        until = self._clock() + in_seconds(seconds)
+            return self._world.pass_time(duration)
+        until = self._clock() + duration
         # A millisecond more: each attempt takes a microsecond, which must not delay what is due at the end.
         while self._deliver_or_skip(self._world.broker.take(), until + 0.001):
             pass

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rival_client.model.policy_options import seconds as in_seconds
+from rival_client.model import amounts
 from rival_workers.definition.inject import COMPENSATION_NAMES, IN_ITEM, Injection, injection
 from rival_workers.definition.returns import Returns
 from rival_workers.definition.workflow import WorkflowDefinition
@@ -103,8 +103,8 @@ def _with_intervention(interventions: list[Intervention], context: Context, call
 
 
 def _checked(times: int | None, pattern: StepPattern) -> int | None:
-    if times is not None and times < 1:
-        raise LabError(f"Step {pattern.step!r}: times={times} never applies. Give 1 or more, or None for always.")
+    if times is not None and (not isinstance(times, int) or times < 1):
+        raise LabError(f"Step {pattern.step!r}: times={times!r} never applies. Give 1 or more, or None for always.")
     return times
 
 
@@ -134,6 +134,8 @@ class StepControls:
         self, step: str, *, times: int | None = 1, error: BaseException | None = None, workflow: str | None = None
     ) -> None:
         """The step's next `times` attempts raise the error, without calling its function."""
+        if error is not None and not isinstance(error, BaseException):
+            raise LabError(f"Step {step!r}: error={error!r} is not an exception: give one, such as ValueError('no').")
         raised = error or StepError(f"{step} was made to fail", behavior="retry")
 
         def fail(call_step: CallStep) -> Any:
@@ -157,8 +159,10 @@ class StepControls:
     def delay(self, step: str, seconds: Duration, *, times: int | None = None, workflow: str | None = None) -> None:
         """Each attempt takes this long. If that is longer than its timeout, it times out, and its result is refused."""
 
+        duration = amounts.seconds("seconds", seconds)
+
         def take_time(call_step: CallStep) -> Any:
-            self._world.pass_time(in_seconds(seconds))
+            self._world.pass_time(duration)
             return call_step()
 
         self._script.takes_time(StepPattern(step, workflow), take_time, times)

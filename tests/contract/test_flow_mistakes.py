@@ -107,6 +107,20 @@ def test_a_call_that_was_not_awaited_is_named_where_it_is_part_of_a_value(inline
     assert "a call on ctx that was not awaited" in (inline.rival.state("s").error or {})["message"]
 
 
+@pytest.mark.filterwarnings("ignore:.*was never awaited")
+def test_a_call_that_was_not_awaited_is_a_warning_in_the_log_of_each_run(
+    inline: Inline, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(ctx: Any) -> int:
+        ctx.step(one)
+        return 1
+
+    define(inline, body, "g")
+    for run_id in ("s", "t"):
+        start(inline, run_id=run_id, workflow="g")
+        assert f"run {run_id} of g: g/one was never awaited, so it was not done. Write await ctx" in caplog.text
+
+
 def test_a_step_that_returns_ctx_gets_an_error_that_says_so(inline: Inline) -> None:
     inline.define("w", step(lambda ctx: ctx, name="a"))
     start(inline, workflow="w")

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from rival_client.model.option_fields import FIELDS
 from rival_workers import DefinitionError, StepError, StepFailed, breaker, default, flow, rate, step, value
@@ -361,3 +362,24 @@ def test_hooks_see_the_metadata_and_the_prefix_of_a_flows_step(inline: Inline) -
     define(inline, lambda ctx: hooked(ctx, metadata={"team": "x"}, telemetry_prefix="shop"), hooks=hooks)
     start(inline)
     assert ("f/charge", {"team": "x"}, "shop.f.f/charge") in seen
+
+
+class Receipt(BaseModel):
+    number: int
+
+
+def charge() -> Receipt:
+    raise ValueError("declined")
+
+
+@pytest.mark.parametrize(("instead", "status"), [({"number": 2}, "completed"), ({"no": 2}, "failed")])
+def test_the_value_of_a_fallback_has_the_type_of_the_result(inline: Inline, instead: Any, status: str) -> None:
+    define(inline, lambda ctx: ctx.step(charge, fallback=value(instead)).number)
+    start(inline)
+    ended = inline.rival.state("r")
+    assert ended.status == status
+    if ended.error is not None:
+        assert "the fallback of step" in ended.error["message"]
+        assert "is not of type Receipt: number: Field required" in ended.error["message"]
+    else:
+        assert ended.result == 2

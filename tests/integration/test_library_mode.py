@@ -6,10 +6,11 @@ import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rival_client import UnknownWorkflow
+from rival_client import InvalidArgument, UnknownWorkflow
 from rival_workers import EmbeddedRival, StepError, create_workflow, embedded
 from rival_workers.definition.registry import Registry
 
@@ -84,3 +85,18 @@ def test_a_workflow_defined_after_the_start_can_be_run(tmp_path: Path) -> None:
             rival.run("late")
         create_workflow("late").step(first).register(registry)
         assert rival.wait("late", rival.run("late").run_id, timeout=10).result == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"pool": "x"}, "pool: 'x' is not a pool: give one of threads, solo"),
+        ({"concurrency": 0}, "concurrency: 0 is not a whole number"),
+        ({"leese": 5}, "leese: unknown setting; did you mean 'lease'?"),
+        ({"database_url": "sqlite://"}, "database_url: embedded() has its own broker and database"),
+    ],
+)
+def test_invalid_arguments_are_named(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        embedded(**given)
+    assert problem in str(caught.value)

@@ -11,9 +11,18 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from pydantic import BaseModel, Field, field_validator
 
-from rival_client import ConfigurationError, InvalidInput, Rival, RunNotFound, UnknownWorkflow, WaitTimeout
-from rival_workers import StepError, create_workflow, step
+from rival_client import (
+    ConfigurationError,
+    InvalidArgument,
+    InvalidInput,
+    Rival,
+    RunNotFound,
+    UnknownWorkflow,
+    WaitTimeout,
+)
+from rival_workers import Registry, StepError, create_workflow, flow, step
 from rival_workers.definition.define import define_workflow
 from rival_workers.definition.leaf_nodes import Sleep
 from rival_workers.engine.nodes import StepNode
@@ -672,3 +681,60 @@ def test_a_step_that_was_not_reached_is_asked_for_in_vain(lab: Lab) -> None:
     run = lab.start("order", {"id": 7})
     with pytest.raises(LabError, match="unknown step; its steps are"):
         run.step("ship")
+
+
+class Even(BaseModel):
+    the_number: int = Field(alias="theNumber", default=0)
+
+    @field_validator("the_number")
+    @classmethod
+    def _is_even(cls, number: int) -> int:
+        if number % 2:
+            raise ValueError("give an even one")
+        return number
+
+
+def test_a_problem_that_only_the_model_finds_says_that_the_run_was_started(lab: Lab) -> None:
+    lab.register([read_number], name="even", input=Even)
+    run = lab.run("even", {"theNumber": 3}, run_id="odd")
+    assert run.status == "failed"
+    assert run.error is not None
+    assert run.error["message"].startswith(
+        "The input of run 'odd' does not fit the model of workflow 'even' on its worker"
+    )
+    assert "give an even one" in run.error["message"]
+
+
+def read_number(input: Even) -> int:
+    return input.the_number
+
+
+def test_an_instance_of_the_input_model_is_read_as_it_was_given_also_by_a_child(lab: Lab) -> None:
+    lab.register([read_number], name="even", input=Even)
+
+    def parent(ctx: Any) -> Any:
+        return ctx.call("even", Even(theNumber=8))
+
+    lab.register(flow("parent", registry=Registry())(parent))
+    assert lab.run("even", Even(theNumber=4)).result == 4
+    assert lab.run("parent").result == 8
+
+
+@pytest.mark.parametrize("seconds", ["5", float("nan"), -1, True, None], ids=repr)
+def test_only_a_duration_can_pass(lab: Lab, seconds: Any) -> None:
+    for pass_time in (lab.advance, lambda given: lab.delay("charge", given)):
+        with pytest.raises(InvalidArgument, match="is not a duration"):
+            pass_time(seconds)
+
+
+def test_invalid_arguments_of_a_lab_are_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"leese: unknown setting; did you mean 'lease'\?"):
+        Lab(leese=5)
+    with pytest.raises(LabError, match="start='today' is not a datetime"):
+        Lab(start="today")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [{"error": "no"}, {"error": ValueError}, {"times": "2"}, {"times": 0}], ids=repr)
+def test_invalid_arguments_of_a_failure_are_named(lab: Lab, given: dict[str, Any]) -> None:
+    with pytest.raises(LabError, match=r"is not an exception|never applies"):
+        lab.fail("charge", **given)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from rival_client.model.fallbacks import Fallback
-from rival_workers import DefinitionError, default, flow, retry_with, step, value
+from rival_workers import DefinitionError, Results, StepOf, default, flow, retry_with, step, value
 from rival_workers.definition.define import define_workflow
 
 
@@ -87,3 +88,31 @@ def test_a_flow_can_only_fall_back_to_a_value() -> None:
 
     assert "a flow can only fall back to value(…)" in problems(step(inner, fallback=instead))[0]
     define_workflow("outer", [step(inner, fallback=value(1))])
+
+
+class Receipt(BaseModel):
+    number: int
+
+
+def typed() -> Receipt:
+    return Receipt(number=1)
+
+
+def test_a_value_that_is_not_of_the_type_of_the_result_is_refused() -> None:
+    says = "value(…), the fallback of step 'typed', is not of type Receipt: number: Field required"
+    unfit = {"fallback": value({"no": 1})}
+    assert says in problems(step(typed, **unfit))[0]
+    assert says in problems(typed, policies=[(default, unfit)])[0]
+    for fitting in (value({"number": 2}), value(Receipt(number=2))):
+        assert define_workflow("pay", [step(typed, fallback=fitting)]).policies.at("typed").fallback is not None
+
+
+class Types(Results):
+    untyped: StepOf[Receipt]
+
+
+def test_results_give_the_type_that_a_value_must_have() -> None:
+    def untyped():  # type: ignore[no-untyped-def]
+        return {"number": 1}
+
+    assert "is not of type Receipt" in problems(step(untyped, fallback=value(5)), results=Types)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_type_hints
@@ -13,7 +14,15 @@ from rival_client.model.limit_options import LIMITS
 from rival_client.model.limits import Limit
 from rival_client.model.option_fields import DURATIONS
 from rival_client.model.step_config import StepConfig
-from rival_workers import celery_step, create_workflow, delay_step, http_step, shell_step, wait_event_step
+from rival_workers import (
+    DefinitionError,
+    celery_step,
+    create_workflow,
+    delay_step,
+    http_step,
+    shell_step,
+    wait_event_step,
+)
 from rival_workers.definition import composites, options
 from rival_workers.definition.given_steps import OPTIONS, options_for
 
@@ -85,3 +94,38 @@ def test_what_makes_a_step_takes_these_options_beside_its_own(function: Callable
 def test_the_units_of_a_delay_are_those_that_the_builder_takes() -> None:
     own = inspect.signature(delay_step).parameters
     assert set(get_type_hints(options.DelayUnits)) == set(own) - {"name", "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ({"timeout": True}, "option timeout: Input should be a valid number"),
+        ({"timeout": "5"}, "option timeout: Input should be a valid number"),
+        ({"delay": "5"}, "option delay: Input should be a valid number"),
+        ({"max_retries": True}, "option max_retries: Input should be a valid integer"),
+        ({"max_attempts": "3"}, "option max_attempts: Input should be a valid integer"),
+        ({"kill_on_timeout": "yes"}, "option kill_on_timeout: Input should be a valid boolean"),
+        ({"tags": 5}, "option tags: give a text or a list of texts, not 5"),
+        ({"metadata": {"a": object()}}, "option metadata: the value is not JSON: object is not JSON"),
+        ({"metadata": [1]}, "option metadata: Input should be a valid dictionary"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(option: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        create_workflow("w").step(clean, **option).build()
+    assert problem in str(caught.value)
+
+
+def test_numbers_and_durations_are_taken() -> None:
+    given: dict[str, Any] = {
+        "timeout": 5,
+        "base_delay": 0,
+        "max_retries": 2,
+        "kill_on_timeout": True,
+        "metadata": {"a": 1},
+    }
+    created = create_workflow("w").step(clean, **given, delay=dt.timedelta(minutes=1)).build()
+    assert created.document.own["clean"] == {**given, "delay": 60.0}
+
+
+def clean() -> None: ...

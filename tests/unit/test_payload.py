@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    field_serializer,
+)
 
 from rival_client import InvalidPayload
 from rival_client.model.payload import NULL, Json, dump, load, serialise
@@ -128,6 +138,65 @@ def test_the_limit_counts_bytes_and_is_exact(letter: str, width: int) -> None:
     assert load(dump(fits, what="it", limit=100 * width + 2)) == fits
     with pytest.raises(InvalidPayload, match=rf"it is {100 * width + 2} bytes, over the limit of {100 * width + 1}"):
         dump(fits, what="it", limit=100 * width + 1)
+
+
+class Login(BaseModel):
+    password: SecretStr
+    others: dict[str, list[SecretBytes]] = {}
+    anything: Any = None
+
+
+class Revealed(Login):
+    @field_serializer("password", when_used="json")
+    def _reveal(self, password: SecretStr) -> str:
+        return password.get_secret_value()
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (Login(password=SecretStr("a")), "field 'password' is a SecretStr"),
+        ({"logins": [Login(password=SecretStr("a"))]}, "field 'password' is a SecretStr"),
+        (Revealed(password=SecretStr("a"), others={"b": [SecretBytes(b"c")]}), "field 'others.b.0' is a SecretBytes"),
+        (Revealed(password=SecretStr("a"), anything={SecretStr("a"): 1}), "is a SecretStr"),
+        (Revealed(password=SecretStr("a"), anything=(1, Secret[int](5))), "field 'anything.1' is a Secret"),
+    ],
+)
+def test_a_secret_of_which_only_asterisks_would_be_stored_is_refused(value: Any, field: str) -> None:
+    with pytest.raises(InvalidPayload, match="the input is not JSON: ") as caught:
+        dump(value, what="the input")
+    assert field in str(caught.value)
+    assert "declare it as str" in str(caught.value)
+
+
+def test_a_secret_that_is_stored_as_it_is_passes() -> None:
+    assert load(dump(Revealed(password=SecretStr("a***")), what="it"))["password"] == "a***"
+    assert load(dump(Login(password=SecretStr("")), what="it"))["password"] == ""
+    assert load(dump(Login(password=SecretStr("*" * 10)), what="it"))["password"] == "*" * 10
+
+
+class Line(BaseModel):
+    line_no: int = Field(alias="lineNo")
+    note: str = Field(default="", validation_alias=AliasChoices("remark", "note"), serialization_alias="shownNote")
+
+
+class Cart(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, extra="allow", serialize_by_alias=True)
+
+    cart_id: int = Field(alias="cartId")
+    lines: list[Line] = []
+    by_name: dict[str, Line] = Field(default={}, alias="byName")
+    pair: RootModel[tuple[Line, int]] | None = None
+
+
+def test_a_model_as_an_input_has_the_names_by_which_its_schema_reads_it() -> None:
+    line = Line.model_validate({"lineNo": 1, "remark": "soft"})
+    cart = Cart(cart_id=4, lines=[line], by_name={"line_no": line}, pair=RootModel((line, 2)), more="x")  # type: ignore[call-arg]
+    stored = load(dump([cart], what="it", is_input=True))
+    aliased = {"lineNo": 1, "remark": "soft"}
+    expected = {"cartId": 4, "lines": [aliased], "byName": {"line_no": aliased}, "pair": [aliased, 2], "more": "x"}
+    assert stored == [expected]
+    assert Cart.model_validate(stored[0]) == cart
 
 
 def test_nothing_is_null_and_null_is_text() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rival_client.model.matchers import Node, default, named, of_kind
+from rival_client.model.matchers import Node, default, every, labelled, named, of_kind
 from rival_client.model.step_config import StepConfig
 from rival_workers import DefinitionError, branch, create_workflow, register_workflow_file, step
 from rival_workers.definition.define import define_workflow
@@ -106,3 +106,11 @@ def test_a_copy_of_options_with_another_queue_does_not_open_plainly() -> None:
     plain = StepConfig()
     assert plain.opens_plainly
     assert not plain.routed_as(StepConfig(queue="gpu")).opens_plainly
+
+
+@pytest.mark.parametrize("match", [labelled(tenant="acme"), every(named("a"), labelled(tenant="acme"))], ids=str)
+def test_a_rule_of_a_workflow_cannot_ask_for_labels(match: Any) -> None:
+    with pytest.raises(
+        DefinitionError, match=r"policies\[0\]: labelled\(…\) never matches in the policies of a workflow"
+    ):
+        define_workflow("w", [step(lambda: 1, name="a")], policies=[(match, {"timeout": 5})])

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 
 from rival_workers import (
     DefinitionError,
+    InvalidResult,
     Results,
     StepOf,
     StepView,
@@ -164,6 +165,19 @@ def test_a_model_that_was_spoilt_after_it_was_made_does_not_pass() -> None:
 
 
 # -- in a run -------------------------------------------------------------------------------------------------
+
+
+class Login(BaseModel):
+    password: SecretStr
+
+
+def test_a_secret_of_which_only_asterisks_would_be_stored_is_refused() -> None:
+    for kind, value in ((Login, {"password": "a"}), (list[Login], [Login(password=SecretStr("a"))]), (SecretStr, "a")):
+        with pytest.raises(
+            InvalidResult, match=r"the result of it cannot be stored: .* is a SecretStr.*declare it as str"
+        ):
+            Returns(kind).stored(value, "it")
+    assert Returns(Login).stored({"password": ""}, "it") == {"password": ""}
 
 
 def test_a_result_is_that_type_again_in_every_later_step(inline: Inline) -> None:

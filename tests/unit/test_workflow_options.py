@@ -47,3 +47,25 @@ def test_all_problems_are_named_at_once_with_file_and_line(tmp_path: Path) -> No
 def test_a_queue_is_a_name(value: Any) -> None:
     with pytest.raises(DefinitionError, match="queue: give the name of a queue"):
         create_workflow("w").step(clean).queue(value).build()
+
+
+@pytest.mark.parametrize("register", [True, False])
+def test_an_unknown_option_of_a_flow_is_refused_with_those_that_there_are(register: bool) -> None:
+    with pytest.raises(
+        DefinitionError, match=r"unknown option 'quee' \(did you mean 'queue'\?\); known are input, desc"
+    ):
+        flow("w", quee="x", register=register, registry=Registry())(clean)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("option", ["timeout", "max_retries", "fallback", "compensate"])
+def test_an_option_of_steps_is_refused_with_the_place_for_it(option: str) -> None:
+    with pytest.raises(
+        DefinitionError, match=rf"{option} is an option of steps.*write @step\({option}=…\) below @flow"
+    ):
+        flow("w", registry=Registry(), **{option: 1})(clean)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("steps", [None, clean, "clean", {"fn": clean}, 5])
+def test_steps_are_a_list(steps: Any) -> None:
+    with pytest.raises(DefinitionError, match="workflow 'w': steps: give a list of steps, not"):
+        create_workflow("w").steps(steps)

@@ -229,4 +229,4 @@ def _input(attempt: Attempt, view: View, read_item: Callable[[str], Any]) -> Any
     try:
         return value if call is None or call.read_input is None else call.read_input(value)
     except ValueError as error:
-        raise InvalidInput(definition.name, [str(error)]) from error
+        raise InvalidInput(definition.name, [str(error)], started_run=claimed.run_id) from error

@@ -206,7 +206,7 @@ class FlowCalls:
         return bounded(f"{self._run_id}/{ref.path[len(self._flow) + 1 :]}", arguments.MAX_NAME)
 
     def payload(self, value: Any) -> Json:
-        return dump(value, what="the input of a child run", limit=self._max_payload)
+        return dump(value, what="the input of a child run", limit=self._max_payload, is_input=True)
 
     def one_of(self, call: Any, context: object, options: Mapping[str, Any], argument: str) -> Operation:
         """The operation of an argument of `gather` or `first`: a function, a tuple of one and its arguments, `ctx.call`

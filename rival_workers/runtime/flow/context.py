@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import logging
 import threading
 import uuid
 import warnings
@@ -32,6 +33,8 @@ from rival_workers.runtime.flow.handles import ChildHandle, First, Handle, Start
 from rival_workers.runtime.flow.pending_operations import Operation, State, StepOperation
 from rival_workers.runtime.flow.scheduler import FlowScheduler
 from rival_workers.runtime.flow.step_options import NO_FLOW_POLICIES, FlowPolicies
+
+log = logging.getLogger("rival.flows")
 
 if TYPE_CHECKING:
     # A workflow's file is imported without the store.
@@ -116,7 +119,10 @@ class BaseFlowContext(Context):
                 self.scheduler.end()
         result = returned(value, self.run.step, is_async=self._is_async)
         for one in self.scheduler.never_started if self._has_begun else ():
-            warnings.warn(f"{one.ref.path} was never awaited, so it was not done", RuntimeWarning, stacklevel=2)
+            problem = f"{one.ref.path} was never awaited, so it was not done"
+            log.warning("run %s of %s: %s. Write await ctx.…(…)", self.run.run_id, self.run.workflow, problem)
+            # For tests: Python shows it only once for each process.
+            warnings.warn(problem, RuntimeWarning, stacklevel=2)
         return result
 
     def _run(self, injection: Injection) -> Any:
@@ -184,7 +190,7 @@ class BaseFlowContext(Context):
 
     def _continue_as(self, input: Any) -> NoReturn:
         self.scheduler.check()
-        payload = dump(input, what="the input to continue with", limit=self.commits.max_payload)
+        payload = dump(input, what="the input to continue with", limit=self.commits.max_payload, is_input=True)
         self.scheduler.guarded(lambda: self.commits.continue_as(payload))
         raise AssertionError("continue_as does not return")
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rival_client.model import statuses
-from rival_client.model.payload import dump
+from rival_client.model.payload import dump, load
 from rival_client.model.step_config import StepConfig
 from rival_client.model.timers import is_due
 from rival_workers.definition.given_steps import name_of
 from rival_workers.definition.return_types import known_returns_of
-from rival_workers.engine.decisions import Failure, FallBack, Retry, Success, decide, timed_out
+from rival_workers.engine.decisions import Decision, End, Failure, FallBack, Retry, Success, decide, final, timed_out
 from rival_workers.engine.replay import Checkpoint, CheckpointRef, CheckpointWrite
-from rival_workers.errors import StepFailed
+from rival_workers.errors import InvalidResult, StepFailed
 from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.invoke import ends_attempt, failure
 from rival_workers.runtime.flow.step_limit import FlowStepLimit
@@ -90,8 +90,19 @@ class FlowStep:
                 raise
             return self.failures.redacted(failure(error, self.attempt, function=self.function))
 
-    def _write(self, outcome: Success | Failure) -> CheckpointWrite:
+    def _decision(self, outcome: Success | Failure) -> Decision:
         decision = decide(self.config, self.attempt, outcome, random.random())
+        returns = known_returns_of(self.function)
+        if returns is None or not isinstance(decision, End) or decision.fallback is None:
+            return decision
+        try:
+            returns.stored(load(decision.result), f"value(…), the fallback of {self._where},")
+        except InvalidResult as error:
+            return final(self.config, failure(error, self.attempt), has_fallen_back=True)
+        return decision
+
+    def _write(self, outcome: Success | Failure) -> CheckpointWrite:
+        decision = self._decision(outcome)
         if isinstance(outcome, Failure):
             self.failures.report(self.ref.path, self.attempt, self.config, outcome, decision)
         if isinstance(decision, Retry):

@@ -26,6 +26,7 @@ from rival_workers.definition.flows import Flow
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.definition.workflow_references import Loaded, References
+from rival_workers.engine.nodes import FlowNode
 from rival_workers.settings import WorkerSettings
 from rival_workers.testing.broker import LabBroker
 from rival_workers.testing.clock import Clock
@@ -73,6 +74,8 @@ class Lab(StepControls):
         self._world = World(own.with_(database_url=f"sqlite:///{file}"), self._clock, broker, self._call)
         #: A real client on the lab's database. Its `wait` runs the run to its end.
         self.rival = LabRival(self._world, self._wait, self._register_default)
+        #: Workflows of the default registry whose schedules fire.
+        self._scheduled: set[str] = set()
 
     @cached_property
     def async_rival(self) -> AsyncRival:
@@ -93,10 +96,25 @@ class Lab(StepControls):
         for workflow in _register(self._world.registry, what, name, options):
             self._world.add(workflow)
 
-    def _register_default(self, name: str) -> None:
-        if name not in self._world.registry and name in default_registry:
-            self.register(next(workflow for workflow in default_registry if workflow.name == name))
-        self._script.check(self._world.registry)
+    def _register_default(self, name: str | None) -> None:
+        """Take the workflow of this name, or all, from the default registry."""
+        started = None if name is None else default_registry.newest(name)
+        if started is not None:
+            self._world.add_default(started, with_schedule=True)
+        if name is None or _has_flow(self._world.registry.newest(name)):
+            # A flow can call each of them by its name.
+            for workflow in default_registry:
+                self._world.add_default(workflow, with_schedule=False)
+        if name is not None:
+            self._script.check(self._world.registry)
+
+    def _keep_default_schedules(self) -> None:
+        """Those of the default registry. Not before the test lets time pass itself: a run that it starts may take years
+        by the lab's clock, and it does not expect runs of other workflows then."""
+        for workflow in default_registry:
+            if workflow.schedule is not None and workflow.name not in self._scheduled:
+                self._scheduled.add(workflow.name)
+                self._world.add_default(workflow, with_schedule=True)
 
     # -- runs ---------------------------------------------------------------------------------------------
 
@@ -131,6 +149,7 @@ class Lab(StepControls):
         """Let time pass and do everything that becomes due. In the middle of a step: the step takes this long."""
         if self._world.busy:
             return self._world.pass_time(in_seconds(seconds))
+        self._keep_default_schedules()
         until = self._clock() + in_seconds(seconds)
         # A millisecond more: each attempt takes a microsecond, which must not delay what is due at the end.
         while self._deliver_or_skip(self._world.broker.take(), until + 0.001):
@@ -227,6 +246,10 @@ def _register(registry: Registry, what: Any, name: str | None, options: dict[str
     if isinstance(what, str | Path):
         return register_paths([what], registry)
     raise LabError(f"{what!r} is not a workflow: give a file, a directory, a module, a builder or a list of steps.")
+
+
+def _has_flow(workflow: WorkflowDefinition | None) -> bool:
+    return workflow is not None and any(isinstance(one.node, FlowNode) for one in workflow.plan.places.values())
 
 
 def _from_steps(

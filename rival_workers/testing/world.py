@@ -23,7 +23,7 @@ from rival_client.model.inputs import InputValidator
 from rival_client.model.records import RunResult
 from rival_client.model.run_ids import named_run
 from rival_client.model.statuses import RUN_TERMINAL
-from rival_workers.definition.registry import Registry
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.attempt.invoke import Calling
 from rival_workers.runtime.process import Process
@@ -32,6 +32,7 @@ from rival_workers.store import migrations, open_store
 from rival_workers.testing.broker import LabBroker, deliver
 from rival_workers.testing.clock import MOMENT, Clock, VirtualTimers
 from rival_workers.testing.errors import LabError
+from rival_workers.testing.registry import LabRegistry
 from rival_workers.testing.script import Crash
 
 
@@ -47,7 +48,7 @@ class Stop:
 class World:
     def __init__(self, settings: WorkerSettings, clock: Clock, broker: LabBroker, calling: Calling) -> None:
         self.settings, self.clock, self.broker = settings, clock, broker
-        self.registry = Registry()
+        self.registry = LabRegistry()
         self.store = open_store(settings.require_database(), clock=clock, durable=False, **settings.store_options)
         self.process = Process(settings, self.registry, "lab", store=self.store, doorbell=broker)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
@@ -68,6 +69,13 @@ class World:
 
     def add(self, workflow: WorkflowDefinition) -> None:
         self.process.announce(workflow)
+
+    def add_default(self, workflow: WorkflowDefinition, *, with_schedule: bool) -> None:
+        """One of the default registry, unless a test has registered another one of its name."""
+        if self.registry.add_default(workflow):
+            self.process.register_version(workflow)
+        if with_schedule and self.registry.newest(workflow.name) is workflow:
+            self.store.keep_schedule(workflow.name, workflow.schedule)
 
     def knows(self, message: AnyMessage) -> bool:
         """False: the worker parks the run or step of this message."""
@@ -155,6 +163,8 @@ def migrated() -> bytes:
         return file.read_bytes()
 
 
+#: Registers the workflow of this name, or all, from the default registry.
+RegisterDefault = Callable[[str | None], None]
 #: Continues until the run has ended, at most this many seconds of the lab's time; returns whether it has ended.
 Wait = Callable[[str, float | None], bool]
 
@@ -162,9 +172,17 @@ Wait = Callable[[str, float | None], bool]
 class LabRival(Rival):
     """A real client, but `wait` runs the run to its end, and its timeout is virtual."""
 
-    def __init__(self, world: World, wait: Wait, register_default: Callable[[str], None]) -> None:
+    def __init__(self, world: World, wait: Wait, register_default: RegisterDefault) -> None:
         super().__init__(settings=world.settings, database=world.store.database, doorbell=world.broker)
         self._wait_for, self._register_default = wait, register_default
+
+    def workflows(self) -> list[WorkflowInfo]:
+        self._register_default(None)
+        return super().workflows()
+
+    def _workflow(self, name: str) -> WorkflowInfo:
+        self._register_default(name)
+        return super()._workflow(name)
 
     def _validator(self, workflow: str) -> InputValidator:
         self._register_default(workflow)

@@ -21,6 +21,7 @@ from rival_client.errors import WaitTimeout
 from rival_client.model import amounts
 from rival_client.model.inputs import InputValidator
 from rival_client.model.records import RunResult
+from rival_client.model.rulebook import FleetRule
 from rival_client.model.run_ids import named_run
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.workflow_info import WorkflowInfo
@@ -126,6 +127,8 @@ class World:
             self._pass_until(timer)
             self._timers.fire()
         self._pass_until(stop.at)
+        if self.process.rules.current().rules:
+            self.process.rules.read()  # some may have expired
         if stop.keeper:
             self.keeper.run_once()
             self._leases = [lease for lease in self._leases if lease > self.clock()]
@@ -175,6 +178,18 @@ class LabRival(Rival):
     def __init__(self, world: World, wait: Wait, register_default: RegisterDefault) -> None:
         super().__init__(settings=world.settings, database=world.store.database, doorbell=world.broker)
         self._wait_for, self._register_default = wait, register_default
+        self._fleet_rules = world.process.rules
+
+    def set_policy(self, *args: Any, **keywords: Any) -> FleetRule:
+        """In force at once: a test does not wait for the keeper."""
+        made = super().set_policy(*args, **keywords)
+        self._fleet_rules.read()
+        return made
+
+    def remove_policy(self, rule_id: int) -> bool:
+        removed = super().remove_policy(rule_id)
+        self._fleet_rules.read()
+        return removed
 
     def workflows(self) -> list[WorkflowInfo]:
         self._register_default(None)

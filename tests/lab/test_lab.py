@@ -672,3 +672,19 @@ def test_a_step_that_was_not_reached_is_asked_for_in_vain(lab: Lab) -> None:
     run = lab.start("order", {"id": 7})
     with pytest.raises(LabError, match="unknown step; its steps are"):
         run.step("ship")
+
+
+# -- rules of the fleet -----------------------------------------------------------------------------------
+
+
+def test_a_rule_of_the_fleet_is_in_force_at_once_until_it_expires_or_is_removed(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", times=None, error=BUSY)
+    lab.rival.set_policy("charge", {"max_attempts": 2}, until=10 * HOUR)
+    lab.run("order", {"id": 1}).assert_attempts("charge", 2)
+    lab.advance(10 * HOUR)
+    lab.run("order", {"id": 2}).assert_attempts("charge", 5)
+    rule = lab.rival.set_policy("charge", {"max_attempts": 3})
+    lab.run("order", {"id": 3}).assert_attempts("charge", 3)
+    lab.rival.remove_policy(rule.id)
+    lab.run("order", {"id": 4}).assert_attempts("charge", 5)

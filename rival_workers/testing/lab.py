@@ -26,14 +26,13 @@ from rival_workers.definition.flows import Flow
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.definition.workflow_references import Loaded, References
-from rival_workers.engine.nodes import FlowNode
 from rival_workers.settings import WorkerSettings
 from rival_workers.testing.broker import LabBroker
 from rival_workers.testing.clock import Clock
 from rival_workers.testing.errors import LabError, NeverEnds
 from rival_workers.testing.run import LabRun
 from rival_workers.testing.script import Duration, StepControls
-from rival_workers.testing.step_pattern import StepPattern
+from rival_workers.testing.step_pattern import StepPattern, flows_of
 from rival_workers.testing.world import LabAsyncRival, LabRival, Stop, World, migrated
 
 #: A run that has not ended after this time, or after this many messages, counts as endless.
@@ -101,12 +100,13 @@ class Lab(StepControls):
         started = None if name is None else default_registry.newest(name)
         if started is not None:
             self._world.add_default(started, with_schedule=True)
-        if name is None or _has_flow(self._world.registry.newest(name)):
+        own = None if name is None else self._world.registry.newest(name)
+        if name is None or (own is not None and flows_of(own)):
             # A flow can call each of them by its name.
             for workflow in default_registry:
                 self._world.add_default(workflow, with_schedule=False)
-        if name is not None:
-            self._script.check(self._world.registry)
+        if own is not None:
+            self._script.check(list(self._world.registry), self._world.registry.shown(own))
 
     def _keep_default_schedules(self) -> None:
         """Those of the default registry. Not before the test lets time pass itself: a run that it starts may take years
@@ -138,12 +138,19 @@ class Lab(StepControls):
         """A run that the code under test started."""
         return LabRun(self, self.rival.state(run_id).run_id)
 
+    def _definition_of(self, workflow: str, version: str) -> WorkflowDefinition | None:
+        """None: this lab does not have it."""
+        return self._world.registry.find(workflow, version)
+
     def finish(self, run: LabRun) -> None:
         """Run it to its end. Raises NeverEnds, with a description of the run, if it does not end."""
         if not self._drive(run.run_id, HORIZON):
             nothing = self._world.next_stop() is None
             why = "Nothing is due, and no message is queued" if nothing else f"{HORIZON_DAYS:,} days were not enough"
             raise NeverEnds(f"{why}.\n{run}")
+        workflow = self._world.registry.newest(run.state.workflow)
+        if workflow is not None and flows_of(workflow):
+            self._script.check_called(list(self._world.registry), self._world.registry.shown(workflow))
 
     def advance(self, seconds: Duration) -> None:
         """Let time pass and do everything that becomes due. In the middle of a step: the step takes this long."""
@@ -246,10 +253,6 @@ def _register(registry: Registry, what: Any, name: str | None, options: dict[str
     if isinstance(what, str | Path):
         return register_paths([what], registry)
     raise LabError(f"{what!r} is not a workflow: give a file, a directory, a module, a builder or a list of steps.")
-
-
-def _has_flow(workflow: WorkflowDefinition | None) -> bool:
-    return workflow is not None and any(isinstance(one.node, FlowNode) for one in workflow.plan.places.values())
 
 
 def _from_steps(

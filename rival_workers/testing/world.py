@@ -25,6 +25,7 @@ from rival_client.model.rulebook import FleetRule
 from rival_client.model.run_ids import named_run
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.workflow_info import WorkflowInfo
+from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.attempt.invoke import Calling
 from rival_workers.runtime.process import Process
@@ -33,7 +34,6 @@ from rival_workers.store import migrations, open_store
 from rival_workers.testing.broker import LabBroker, deliver
 from rival_workers.testing.clock import MOMENT, Clock, VirtualTimers
 from rival_workers.testing.errors import LabError
-from rival_workers.testing.registry import LabRegistry
 from rival_workers.testing.script import Crash
 
 
@@ -44,6 +44,35 @@ class Stop:
     at: float
     #: The keeper must run; otherwise a message is due.
     keeper: bool = True
+
+
+class LabRegistry(Registry):
+    """Workflows that a test has registered, and those from the default registry, which they replace by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._from_default: set[str] = set()
+
+    def add_default(self, workflow: WorkflowDefinition) -> bool:
+        """False: there is one of its name."""
+        if workflow.name in self:
+            return False
+        self._from_default.add(workflow.name)
+        self.renew(workflow)
+        return True
+
+    def add(
+        self, workflow: WorkflowDefinition, *, within_another: bool = False, replace: bool = False
+    ) -> WorkflowDefinition:
+        if workflow.name in self._from_default:
+            self._from_default.discard(workflow.name)
+            # Its versions stay: it may have runs.
+            del self._newest[workflow.name]
+        return super().add(workflow, within_another=within_another, replace=replace)
+
+    def shown(self, started: WorkflowDefinition) -> list[WorkflowDefinition]:
+        """Those that the test has registered, and the one that it starts."""
+        return [workflow for workflow in self if workflow is started or workflow.name not in self._from_default]
 
 
 class World:

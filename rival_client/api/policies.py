@@ -44,7 +44,7 @@ class PolicyOperations(RunOperations):
         return found
 
     def policies(self) -> list[FleetRule]:
-        """The rules of the fleet, the newest first; also those that have expired and are not yet deleted."""
+        """The rules of the fleet that have not expired, the newest first."""
         with self.database.autocommit() as connection:
             return fleet_rules.list_rules(connection)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rival_client.model import statuses
 from rival_client.model.kinds import COMPENSATING, COMPOSITE_KINDS, FLOW, WITH_LANES, waits_for
+from rival_client.model.queues import DEFAULT_QUEUE
 from rival_client.model.statuses import RUN_TERMINAL
 from rival_client.model.why_facts import KeyFacts, LimitFacts, OpenStepFacts, RunFacts
 from rival_client.model.why_records import Reason, Why
@@ -79,7 +80,7 @@ def _not_begun(run: RunFacts) -> Reason:
         evidence = (f"due at {_clock(run.due_at)}",)
         text = "The run starts at its time."
         return Reason("delay", text, None, run.created_at, run.due_at, "the clock", evidence=evidence)
-    return _for_a_worker(run, None, run.created_at, run.ring_at)
+    return _for_a_worker(run, None, run.created_at, run.ring_at, run.queue)
 
 
 def _telling(steps: Sequence[OpenStepFacts]) -> list[OpenStepFacts]:
@@ -165,7 +166,7 @@ def _breaker(step: OpenStepFacts, name: str) -> Reason:
 def _pending(run: RunFacts, step: OpenStepFacts) -> Reason:
     if step.parked:
         return _parked(run, step.path, step.parked, step.created_at)
-    return _for_a_worker(run, step.path, step.due_at or step.created_at, step.ring_at)
+    return _for_a_worker(run, step.path, step.due_at or step.created_at, step.ring_at, step.queue)
 
 
 def _parked(run: RunFacts, path: str | None, why: str, since: dt.datetime | None) -> Reason:
@@ -180,12 +181,19 @@ def _parked(run: RunFacts, path: str | None, why: str, since: dt.datetime | None
     )
 
 
-def _for_a_worker(run: RunFacts, path: str | None, since: dt.datetime | None, ring_at: dt.datetime | None) -> Reason:
-    what = path or "The run"
+def _for_a_worker(
+    run: RunFacts, path: str | None, since: dt.datetime | None, ring_at: dt.datetime | None, queue: str | None
+) -> Reason:
+    what, queue = path or "The run", queue or DEFAULT_QUEUE
     if run.live_executors == 0:
         evidence = ("no executor has a valid lease",)
         do, command = "Start a worker.", "rival worker"
         text = f"{what} waits for a worker, and none is alive."
+        return Reason("no_worker", text, path, since, who="a worker", do=do, command=command, evidence=evidence)
+    if queue not in run.served:
+        evidence = (f"live workers serve {', '.join(sorted(run.served)) or 'no queue'}",)
+        do, command = "Start a worker that serves it.", f"rival worker --queues {quote(queue)}"
+        text = f"{what} waits in queue {queue}, which no live worker serves."
         return Reason("no_worker", text, path, since, who="a worker", do=do, command=command, evidence=evidence)
     if _is_ahead(ring_at, run.now):
         waiting = f"{run.waiting} runs and steps wait for a worker, {run.live_executors} executors are alive"
@@ -233,7 +241,8 @@ def _waiting(run: RunFacts, step: OpenStepFacts) -> Reason:
             return _external(step)
         case "steps":
             return _composite(step)
-    return _unknown(step)
+    # A step with `delay` or `scheduled_at`; others that have no time are unknown.
+    return _timer(run, step)
 
 
 def _timer(run: RunFacts, step: OpenStepFacts) -> Reason:
@@ -294,8 +303,10 @@ def _composite(step: OpenStepFacts) -> Reason:
     if not step.total or step.remaining is None:
         return Reason("steps", f"{step.path} waits for the steps in it.", step.path, step.created_at)
     done = step.total - step.remaining
+    begun = step.total if step.opened is None else max(step.opened, done)
     text = f"{step.path} has ended {done:,} of {step.total:,}."
-    return Reason("steps", text, step.path, step.created_at, evidence=(f"{step.remaining:,} are open",))
+    later = (f"{step.total - begun:,} have not begun",) if begun < step.total else ()
+    return Reason("steps", text, step.path, step.created_at, evidence=(f"{begun - done:,} are open", *later))
 
 
 def _unknown(step: OpenStepFacts | None) -> Reason:

@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rival_client.model.queues import DEFAULT_QUEUE
+
 
 @dataclass(frozen=True)
 class LimitFacts:
@@ -51,7 +53,11 @@ class OpenStepFacts:
     executor: str | None = None
     executor_alive: bool | None = None
     total: int | None = None
+    #: Items or lanes that have begun.
+    opened: int | None = None
     remaining: int | None = None
+    #: None: the fleet's own.
+    queue: str | None = None
     topic: str | None = None
     key: str | None = None
     #: A kept event that nearly matches, and what differs.
@@ -87,7 +93,11 @@ class RunFacts:
     failed_step: str | None = None
     error: str | None = None
     ended_by: str | None = None
+    #: None: the fleet's own.
+    queue: str | None = None
     live_executors: int = 0
+    #: The queues that live workers serve.
+    served: frozenset[str] = frozenset({DEFAULT_QUEUE})
     waiting: int = 0
     steps: Sequence[OpenStepFacts] = ()
     #: There are more open steps than these.

@@ -33,14 +33,14 @@ def version_number() -> ColumnElement[int]:
 def read_rulebook(connection: Connection) -> Rulebook:
     """The rules that have not expired, the newest first."""
     version = connection.scalar(select(version_number()))
-    live = or_(rules.c.expires_at.is_(None), rules.c.expires_at > now())
-    found = [_of(row) for row in connection.execute(select(rules).where(live).order_by(rules.c.id.desc()))]
+    found = list_rules(connection)
     return Rulebook(int(version or 0), tuple(one.rule for one in found), {one.id: one for one in found})
 
 
 def list_rules(connection: Connection) -> list[FleetRule]:
-    """Also those that have expired, the newest first."""
-    return [_of(row) for row in connection.execute(select(rules).order_by(rules.c.id.desc()))]
+    """Those that have not expired, the newest first."""
+    live = or_(rules.c.expires_at.is_(None), rules.c.expires_at > now())
+    return [_of(row) for row in connection.execute(select(rules).where(live).order_by(rules.c.id.desc()))]
 
 
 def _of(row: Any) -> FleetRule:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from rival_client.errors import RivalError
 from rival_client.model.idempotency_records import IdempotencyRecord
 from rival_client.model.statuses import COMPLETED
 from rival_workers.cli.connection import open_rival
@@ -58,8 +59,7 @@ def show(key: str, workflow: str | None, step: str | None, as_json: bool) -> int
     with open_rival() as rival:
         found = rival.idempotency_key(key, workflow=workflow, step=step)
     if found is None:
-        click.echo(f"unknown idempotency key {key}", err=True)
-        return 1
+        raise RivalError(f"Unknown idempotency key {key!r}. `rival key ls` lists them.")
     if as_json:
         print_json(dataclasses.asdict(found))
         return 0

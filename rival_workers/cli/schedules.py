@@ -61,8 +61,12 @@ def add(
     if as_json:
         print_json(dataclasses.asdict(added))
     else:
-        click.echo(f"{added.name}: {added.workflow} {added.rule}, next at {time_text(added.next_at)}")
+        click.echo(f"{added.name}: {added.workflow} {added.rule}, {_next(added)}")
     return 0
+
+
+def _next(one: ScheduleRecord) -> str:
+    return "paused" if one.next_at is None else f"next at {time_text(one.next_at)}"
 
 
 def _when(text: str) -> str | float:
@@ -92,7 +96,8 @@ def list_(workflow: str | None, as_json: bool) -> int:
 
 def _row(one: ScheduleRecord) -> tuple[Any, ...]:
     rule = (one.name, one.workflow, one.rule, one.catch_up, "workflow" if one.own else "")
-    return (*rule, time_text(one.next_at), time_text(one.last_at), one_line(one.input), one.error or "")
+    following = "paused" if one.next_at is None else time_text(one.next_at)
+    return (*rule, following, time_text(one.last_at), one_line(one.input), one.error or "")
 
 
 @schedule.command()

@@ -95,6 +95,11 @@ class Process:
                 self._announced[workflow.name] = workflow
 
     def announce(self, workflow: WorkflowDefinition) -> None:
+        """Makes this the version of new runs, and its schedule the one that fires."""
+        self.register_version(workflow)
+        self.store.keep_schedule(workflow.name, workflow.schedule)
+
+    def register_version(self, workflow: WorkflowDefinition) -> None:
         """Makes this the version of new runs."""
         self.store.register_workflow(
             workflow.name,
@@ -107,7 +112,6 @@ class Process:
             queue=workflow.whole.queue,
             priority=workflow.whole.priority,
         )
-        self.store.keep_schedule(workflow.name, workflow.schedule)
 
     def wait_for_database(self, seconds: float = 60.0) -> None:
         """Check the schema and register the workflows. A fleet often starts before its database, or while the database

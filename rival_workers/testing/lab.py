@@ -32,7 +32,7 @@ from rival_workers.testing.clock import Clock
 from rival_workers.testing.errors import LabError, NeverEnds
 from rival_workers.testing.run import LabRun
 from rival_workers.testing.script import Duration, StepControls
-from rival_workers.testing.step_pattern import StepPattern
+from rival_workers.testing.step_pattern import StepPattern, flows_of
 from rival_workers.testing.world import LabAsyncRival, LabRival, Stop, World, migrated
 
 #: A run that has not ended after this time, or after this many messages, counts as endless.
@@ -75,6 +75,8 @@ class Lab(StepControls):
         self._world = World(own.with_(database_url=f"sqlite:///{file}"), self._clock, broker, self._call)
         #: A real client on the lab's database. Its `wait` runs the run to its end.
         self.rival = LabRival(self._world, self._wait, self._register_default)
+        #: Workflows of the default registry whose schedules fire.
+        self._scheduled: set[str] = set()
 
     @cached_property
     def async_rival(self) -> AsyncRival:
@@ -95,10 +97,26 @@ class Lab(StepControls):
         for workflow in _register(self._world.registry, what, name, options):
             self._world.add(workflow)
 
-    def _register_default(self, name: str) -> None:
-        if name not in self._world.registry and name in default_registry:
-            self.register(next(workflow for workflow in default_registry if workflow.name == name))
-        self._script.check(self._world.registry)
+    def _register_default(self, name: str | None) -> None:
+        """Take the workflow of this name, or all, from the default registry."""
+        started = None if name is None else default_registry.newest(name)
+        if started is not None:
+            self._world.add_default(started, with_schedule=True)
+        own = None if name is None else self._world.registry.newest(name)
+        if name is None or (own is not None and flows_of(own)):
+            # A flow can call each of them by its name.
+            for workflow in default_registry:
+                self._world.add_default(workflow, with_schedule=False)
+        if own is not None:
+            self._script.check(list(self._world.registry), self._world.registry.shown(own))
+
+    def _keep_default_schedules(self) -> None:
+        """Those of the default registry. Not before the test lets time pass itself: a run that it starts may take years
+        by the lab's clock, and it does not expect runs of other workflows then."""
+        for workflow in default_registry:
+            if workflow.schedule is not None and workflow.name not in self._scheduled:
+                self._scheduled.add(workflow.name)
+                self._world.add_default(workflow, with_schedule=True)
 
     # -- runs ---------------------------------------------------------------------------------------------
 
@@ -122,18 +140,26 @@ class Lab(StepControls):
         """A run that the code under test started."""
         return LabRun(self, self.rival.state(run_id).run_id)
 
+    def _definition_of(self, workflow: str, version: str) -> WorkflowDefinition | None:
+        """None: this lab does not have it."""
+        return self._world.registry.find(workflow, version)
+
     def finish(self, run: LabRun) -> None:
         """Run it to its end. Raises NeverEnds, with a description of the run, if it does not end."""
         if not self._drive(run.run_id, HORIZON):
             nothing = self._world.next_stop() is None
             why = "Nothing is due, and no message is queued" if nothing else f"{HORIZON_DAYS:,} days were not enough"
             raise NeverEnds(f"{why}.\n{run}")
+        workflow = self._world.registry.newest(run.state.workflow)
+        if workflow is not None and flows_of(workflow):
+            self._script.check_called(list(self._world.registry), self._world.registry.shown(workflow))
 
     def advance(self, seconds: Duration) -> None:
         """Let time pass and do everything that becomes due. In the middle of a step: the step takes this long."""
         duration = amounts.seconds("seconds", seconds)
         if self._world.busy:
             return self._world.pass_time(duration)
+        self._keep_default_schedules()
         until = self._clock() + duration
         # A millisecond more: each attempt takes a microsecond, which must not delay what is due at the end.
         while self._deliver_or_skip(self._world.broker.take(), until + 0.001):

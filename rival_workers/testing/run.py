@@ -81,6 +81,7 @@ class LabRun:
         pattern = StepPattern(step)
         exact = [one for one in state.steps if one.path == step]
         found = exact or [one for one in state.steps if pattern.matches(state.workflow, one.path)]
+        found = found or [one for one in state.steps if pattern.matches_in_flow(state.workflow, one.path)]
         if len(found) != 1:
             paths = ", ".join(one.path for one in found or state.steps) or "none yet"
             why = "matches more than one step" if found else "unknown step; its steps are"
@@ -90,11 +91,25 @@ class LabRun:
     def attempts_of(self, step: str) -> list[TimelineEntry]:
         """Every ended attempt of the steps of this name or path, including lost ones."""
         pattern, workflow = StepPattern(step), self.state.workflow
+        self._check_known(pattern)
         return [
             entry
             for entry in self.timeline
-            if entry.path and pattern.matches(workflow, entry.path) and entry.began is not None and entry.attempt
+            if entry.path
+            and pattern.matches_in_flow(workflow, entry.path)
+            and entry.began is not None
+            and entry.attempt
         ]
+
+    def _check_known(self, pattern: StepPattern) -> None:
+        """Raises LabError for a name that no step has. Of a flow, one that its code mentions is a name of a step."""
+        state = self.state
+        definition = self._lab._definition_of(state.workflow, state.version)
+        if definition is None or pattern.is_in_plan(definition):
+            return
+        if not any(pattern.matches_in_flow(state.workflow, one.path) for one in state.steps):
+            names = ", ".join(dict.fromkeys((*definition.plan.places, *(one.path for one in state.steps))))
+            raise LabError(f"{pattern.step!r} in run {self.run_id!r}: unknown step; its steps are: {names}.")
 
     def __str__(self) -> str:
         return report.describe(self.state, self.timeline, self._lab.now)
@@ -111,7 +126,9 @@ class LabRun:
         self._assert(self.status == statuses.FAILED, "should have failed")
         if step is not None:
             failed, workflow = self.failed_step or "", self.state.workflow
-            self._assert(StepPattern(step).matches(workflow, failed), f"should have failed at {step!r}, not {failed!r}")
+            self._assert(
+                StepPattern(step).matches_in_flow(workflow, failed), f"should have failed at {step!r}, not {failed!r}"
+            )
         if error is not None:
             found = (self.error or {}).get("type")
             self._assert(found == error, f"should have failed with {error}, not {found}")

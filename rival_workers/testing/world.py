@@ -21,8 +21,10 @@ from rival_client.errors import WaitTimeout
 from rival_client.model import amounts
 from rival_client.model.inputs import InputValidator
 from rival_client.model.records import RunResult
+from rival_client.model.rulebook import FleetRule
 from rival_client.model.run_ids import named_run
 from rival_client.model.statuses import RUN_TERMINAL
+from rival_client.model.workflow_info import WorkflowInfo
 from rival_workers.definition.registry import Registry
 from rival_workers.definition.workflow import WorkflowDefinition
 from rival_workers.runtime.attempt.invoke import Calling
@@ -44,10 +46,39 @@ class Stop:
     keeper: bool = True
 
 
+class LabRegistry(Registry):
+    """Workflows that a test has registered, and those from the default registry, which they replace by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._from_default: set[str] = set()
+
+    def add_default(self, workflow: WorkflowDefinition) -> bool:
+        """False: there is one of its name."""
+        if workflow.name in self:
+            return False
+        self._from_default.add(workflow.name)
+        self.renew(workflow)
+        return True
+
+    def add(
+        self, workflow: WorkflowDefinition, *, within_another: bool = False, replace: bool = False
+    ) -> WorkflowDefinition:
+        if workflow.name in self._from_default:
+            self._from_default.discard(workflow.name)
+            # Its versions stay: it may have runs.
+            del self._newest[workflow.name]
+        return super().add(workflow, within_another=within_another, replace=replace)
+
+    def shown(self, started: WorkflowDefinition) -> list[WorkflowDefinition]:
+        """Those that the test has registered, and the one that it starts."""
+        return [workflow for workflow in self if workflow is started or workflow.name not in self._from_default]
+
+
 class World:
     def __init__(self, settings: WorkerSettings, clock: Clock, broker: LabBroker, calling: Calling) -> None:
         self.settings, self.clock, self.broker = settings, clock, broker
-        self.registry = Registry()
+        self.registry = LabRegistry()
         self.store = open_store(settings.require_database(), clock=clock, durable=False, **settings.store_options)
         self.process = Process(settings, self.registry, "lab", store=self.store, doorbell=broker)
         self.coordinator, self.keeper = self.process.coordinator, self.process.keeper
@@ -68,6 +99,13 @@ class World:
 
     def add(self, workflow: WorkflowDefinition) -> None:
         self.process.announce(workflow)
+
+    def add_default(self, workflow: WorkflowDefinition, *, with_schedule: bool) -> None:
+        """One of the default registry, unless a test has registered another one of its name."""
+        if self.registry.add_default(workflow):
+            self.process.register_version(workflow)
+        if with_schedule and self.registry.newest(workflow.name) is workflow:
+            self.store.keep_schedule(workflow.name, workflow.schedule)
 
     def knows(self, message: AnyMessage) -> bool:
         """False: the worker parks the run or step of this message."""
@@ -118,6 +156,8 @@ class World:
             self._pass_until(timer)
             self._timers.fire()
         self._pass_until(stop.at)
+        if self.process.rules.current().rules:
+            self.process.rules.read()  # some may have expired
         if stop.keeper:
             self.keeper.run_once()
             self._leases = [lease for lease in self._leases if lease > self.clock()]
@@ -155,6 +195,8 @@ def migrated() -> bytes:
         return file.read_bytes()
 
 
+#: Registers the workflow of this name, or all, from the default registry.
+RegisterDefault = Callable[[str | None], None]
 #: Continues until the run has ended, at most this many seconds of the lab's time; returns whether it has ended.
 Wait = Callable[[str, float | None], bool]
 
@@ -162,9 +204,29 @@ Wait = Callable[[str, float | None], bool]
 class LabRival(Rival):
     """A real client, but `wait` runs the run to its end, and its timeout is virtual."""
 
-    def __init__(self, world: World, wait: Wait, register_default: Callable[[str], None]) -> None:
+    def __init__(self, world: World, wait: Wait, register_default: RegisterDefault) -> None:
         super().__init__(settings=world.settings, database=world.store.database, doorbell=world.broker)
         self._wait_for, self._register_default = wait, register_default
+        self._fleet_rules = world.process.rules
+
+    def set_policy(self, *args: Any, **keywords: Any) -> FleetRule:
+        """In force at once: a test does not wait for the keeper."""
+        made = super().set_policy(*args, **keywords)
+        self._fleet_rules.read()
+        return made
+
+    def remove_policy(self, rule_id: int) -> bool:
+        removed = super().remove_policy(rule_id)
+        self._fleet_rules.read()
+        return removed
+
+    def workflows(self) -> list[WorkflowInfo]:
+        self._register_default(None)
+        return super().workflows()
+
+    def _workflow(self, name: str) -> WorkflowInfo:
+        self._register_default(name)
+        return super()._workflow(name)
 
     def _validator(self, workflow: str) -> InputValidator:
         self._register_default(workflow)

@@ -46,7 +46,10 @@ def test_a_key_is_listed_shown_and_dropped(shop: Cli, settings: Settings) -> Non
 
 
 def test_a_key_that_does_not_exist_is_an_error(shop: Cli) -> None:
-    shop("key", "show", "charge:7", code=1).complains("unknown idempotency key charge:7")
+    shop("key", "show", "charge:7", code=1).complains(
+        "rival: Unknown idempotency key 'charge:7'. `rival key ls` lists them."
+    )
+    assert "charge:7" in shop("key", "show", "charge:7", "--json", code=1).error["message"]
     shop("key", "drop", "charge:7", code=1).prints("the idempotency key charge:7 has no result")
     shop("key", "drop", "charge:7", "--json", code=1).prints_json({"key": "charge:7", "dropped": False})
     shop("key", "show", "charge:7", "--step", "charge", code=2).complains(

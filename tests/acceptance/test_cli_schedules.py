@@ -34,6 +34,10 @@ def test_a_schedule_is_added_listed_changed_and_removed(shop: Cli) -> None:
 def test_a_schedule_is_paused_resumed_fired_and_backfilled(shop: Cli) -> None:
     shop("schedule", "add", "hourly", "greet", "3600", '{"name": "ada"}')
     shop("schedule", "pause", "hourly").prints("paused hourly")
+    listed = shop("schedule", "ls").out
+    assert "paused" in listed
+    assert "9999" not in listed
+    assert shop("schedule", "ls", "--json").json[0]["next_at"] is None
     shop("schedule", "pause", "hourly", code=1).complains("rival: hourly is paused already")
     fired = shop("schedule", "fire", "hourly", "--json").json
     assert fired["run_id"].startswith("hourly@")

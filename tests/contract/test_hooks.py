@@ -78,6 +78,7 @@ def test_hooks_see_retries_and_the_final_failure(inline: Inline) -> None:
     retry, terminal, end = seen[2], seen[-3], seen[-1]
     assert (retry.delay, retry.error and retry.error["type"]) == (0.0, "ValueError")
     assert (terminal.attempt, terminal.metadata, terminal.label) == (2, {"team": "billing"}, "shop.pay.broken")
+    assert (end.error and end.error["type"]) == "ValueError"
     assert end.outcome == "failed"
 
 

@@ -278,6 +278,7 @@ def test_a_rule_expires_without_another_change(inline: Inline) -> None:
             inline.clock.advance(1)
         inline.keeper.run_once()
     assert not inline.process.rules.current().rules
+    assert inline.rival.policies() == []
 
 
 def test_rules_are_listed_newest_first_and_each_change_is_a_version(inline: Inline) -> None:

@@ -111,3 +111,23 @@ def test_without_a_live_executor_that_is_the_reason(inline: Inline) -> None:
     assert why(inline, "r").what == "no_worker"
     inline.process.executor.register()
     inline.drain()
+
+
+def test_a_delay_and_a_queue_without_a_worker_are_named(inline: Inline) -> None:
+    inline.define("later", step(lambda: 1, name="a", delay=600))
+    inline.define("gpu", step(lambda: 1, name="a", queue="gpu"))
+    inline.rival.run("later", {}, "later")
+    inline.rival.run("gpu", {}, "gpu")
+    inline.drain()
+    assert why(inline, "later").what == "delay"
+    found = why(inline, "gpu")
+    assert (found.what, found.command) == ("no_worker", "rival worker --queues gpu")
+
+
+def test_of_a_for_each_the_items_that_have_not_begun_are_not_open(inline: Inline) -> None:
+    nap = for_each("each", items=lambda: [1, 2, 3, 4, 5], do=[delay_step(3600, name="nap")], concurrency=2)
+    inline.define("items", nap)
+    inline.rival.run("items", {}, "r")
+    inline.drain()
+    [found] = [one for one in inline.rival.why("r").reasons if one.what == "steps"]
+    assert found.evidence == ("2 are open", "3 have not begun")

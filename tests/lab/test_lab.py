@@ -738,3 +738,19 @@ def test_invalid_arguments_of_a_lab_are_named() -> None:
 def test_invalid_arguments_of_a_failure_are_named(lab: Lab, given: dict[str, Any]) -> None:
     with pytest.raises(LabError, match=r"is not an exception|never applies"):
         lab.fail("charge", **given)
+
+
+# -- rules of the fleet -----------------------------------------------------------------------------------
+
+
+def test_a_rule_of_the_fleet_is_in_force_at_once_until_it_expires_or_is_removed(lab: Lab) -> None:
+    order(lab)
+    lab.fail("charge", times=None, error=BUSY)
+    lab.rival.set_policy("charge", {"max_attempts": 2}, until=10 * HOUR)
+    lab.run("order", {"id": 1}).assert_attempts("charge", 2)
+    lab.advance(10 * HOUR)
+    lab.run("order", {"id": 2}).assert_attempts("charge", 5)
+    rule = lab.rival.set_policy("charge", {"max_attempts": 3})
+    lab.run("order", {"id": 3}).assert_attempts("charge", 3)
+    lab.rival.remove_policy(rule.id)
+    lab.run("order", {"id": 4}).assert_attempts("charge", 5)

@@ -51,6 +51,28 @@ def test_a_step_that_is_due_waits_for_a_worker() -> None:
     assert only(step(parked="unknown step")).what == "parked"
 
 
+def test_a_queue_that_no_worker_serves_is_named() -> None:
+    found = only(step(ring_at=SOON, queue="gpu"), served=frozenset({"default", "mail"}))
+    assert (found.what, found.command) == ("no_worker", "rival worker --queues gpu")
+    assert found.text == "charge waits in queue gpu, which no live worker serves."
+    assert found.evidence == ("live workers serve default, mail",)
+    assert only(step(ring_at=SOON, queue="gpu"), served=frozenset({"gpu"})).what == "queued"
+    assert only(status="pending", ring_at=SOON, queue="gpu").what == "no_worker"
+    assert "queue default" in only(step(ring_at=SOON), served=frozenset({"gpu"})).text
+
+
+def test_a_step_with_a_delay_waits_for_its_time() -> None:
+    found = only(step("step", "waiting", due_at=SOON))
+    assert (found.what, found.until, found.who) == ("delay", SOON, "the clock")
+    assert only(step("step", "waiting")).what == "unknown"
+
+
+def test_items_that_have_not_begun_are_not_open() -> None:
+    found = only(step("for_each", "waiting", total=10, opened=4, remaining=8))
+    assert found.evidence == ("2 are open", "6 have not begun")
+    assert only(step("parallel", "waiting", total=3, remaining=2)).evidence == ("2 are open",)
+
+
 def test_a_paused_run_says_so_and_names_no_step_that_would_start() -> None:
     paused = only(step(ring_at=SOON), paused_at=BEFORE)
     assert (paused.what, paused.command) == ("paused", "rival resume r")

@@ -37,7 +37,7 @@ LOOKED_AT = 1000
 OPEN_STEPS = 30
 _STEP_COLUMNS = (
     *("run_id", "path", "kind", "status", "attempts", "lost", "executor_id", "parked", "due_at", "timeout_at"),
-    *("created_at", "started_at", "heartbeat_at", "total", "opened", "remaining", "progress", "ring_at"),
+    *("created_at", "started_at", "heartbeat_at", "total", "opened", "remaining", "progress", "ring_at", "queue"),
 )
 
 
@@ -64,6 +64,8 @@ class OpenStep:
     progress: Any
     #: When a keeper looks at it again.
     ring_at: dt.datetime | None
+    #: None: the fleet's own.
+    queue: str | None
     error: str | None
     child: str | None
     topic: str | None

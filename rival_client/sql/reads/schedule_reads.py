@@ -27,7 +27,8 @@ class ScheduleRecord:
     catch_up: CatchUp
     input: Any
     own: bool
-    next_at: dt.datetime
+    #: None while it is paused.
+    next_at: dt.datetime | None
     #: The latest tick that got a run.
     last_at: dt.datetime | None
     #: Why its last tick could not be fired.
@@ -68,7 +69,9 @@ RECORDS = select(
 
 
 def schedule_of(row: RowMapping) -> ScheduleRecord:
+    # The row of a paused schedule has a time that never comes.
+    known = {**row, "next_at": None if row["paused_at"] else row["next_at"]}
     try:
-        return ScheduleRecord(**{**row, "input": load(row["input"])})
+        return ScheduleRecord(**{**known, "input": load(row["input"])})
     except ValueError as error:
-        return ScheduleRecord(**{**row, "input": None, "error": f"its input is not JSON: {error}"})
+        return ScheduleRecord(**{**known, "input": None, "error": f"its input is not JSON: {error}"})

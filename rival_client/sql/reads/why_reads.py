@@ -14,6 +14,7 @@ from rival_client.db.run_tables import attempts, runs
 from rival_client.db.types import now
 from rival_client.model.history_entries import CANCELLED, POSTPONED
 from rival_client.model.kinds import CHILD, CHILD_RESULT
+from rival_client.model.queues import DEFAULT_QUEUE
 from rival_client.model.records import Run
 from rival_client.model.statuses import WAITING_RETRY
 from rival_client.model.why_facts import OpenStepFacts, RunFacts
@@ -33,7 +34,7 @@ _OF_RUN = ("run_id", "workflow", "version", "status", "created_at", "completed_a
 #: Facts of a step that are columns of its row.
 _SAME = (
     *("path", "kind", "status", "attempts", "created_at", "started_at", "due_at", "timeout_at", "heartbeat_at"),
-    *("ring_at", "parked", "total", "remaining", "topic", "key"),
+    *("ring_at", "parked", "total", "opened", "remaining", "topic", "key", "queue"),
 )
 
 
@@ -62,14 +63,17 @@ def _open(connection: Connection, run: Run, common: dict[str, Any]) -> RunFacts:
     near, limits = _near(connection, run_id, found), limits_of(connection, run_id)
     breakers, keys = _breakers(connection, run_id, found), waited_for(connection, run_id, OPEN_STEPS)
     children = _statuses(connection, [child for one in found if (child := _child(one)) is not None])
+    own = connection.execute(select(runs.c.due_at, runs.c.ring_at, runs.c.queue).where(runs.c.id == run_id)).one()
+    alive = [one for one in executors.values() if one.is_alive]
     return RunFacts(
         **common,
+        **own._mapping,
         paused_at=run.paused_at,
         parked=run.parked,
-        due_at=connection.scalar(select(runs.c.due_at).where(runs.c.id == run_id)),
         limit=limits.get(""),
-        ring_at=connection.scalar(select(runs.c.ring_at).where(runs.c.id == run_id)),
-        live_executors=sum(one.is_alive for one in executors.values()),
+        live_executors=len(alive),
+        # One that has not said what it serves serves the fleet's own.
+        served=frozenset(queue for one in alive for queue in one.queues or (DEFAULT_QUEUE,)),
         waiting=waiting_for_worker(connection)[0].count,
         steps=[
             replace(

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from rival_client.model.kinds import EXTERNAL, STEP
 from rival_client.model.records import RunState
-from rival_client.model.statuses import COMPLETED
+from rival_client.model.statuses import CANCELLED, COMPLETED, FAILED, RUN_TERMINAL
 from rival_client.sql.reads.state_reads import read_state
 from rival_client.sql.reads.step_pages import step_results
 from rival_workers.dashboard.route import Answer, Call, Route
@@ -90,12 +91,31 @@ def as_test(state: RunState, results: Mapping[str, Any], veil: Veil) -> dict[str
         f"def test_{name}(rival_lab):",
         "    # rival_lab.register(...): the workflow, if its file is not registered already.",
         *(f"    rival_lab.replace({path!r}, lambda: {veil.hidden(result)!r})" for path, result in results.items()),
-        f"    run = rival_lab.run({state.workflow!r}, {veil.hidden(state.input)!r})",
-        f"    assert run.status == {state.status!r}",
+        *(f"    rival_lab.fail({path!r}, times=None)" for path in _failed(state)),
+        *_asserted(state, veil),
     ]
-    if state.status == COMPLETED:
-        lines.append(f"    assert run.result == {veil.hidden(state.result)!r}")
     return {"filename": f"test_{name}.py", "text": "\n".join([*lines, ""])}
+
+
+def _failed(state: RunState) -> list[str]:
+    """The steps that failed for good. A step in an item or an iteration is not addressed by one path."""
+    its = (one for one in state.steps if one.status == FAILED and one.kind in (STEP, EXTERNAL))
+    return [one.path for one in its if "[" not in one.path and "!" not in one.path]
+
+
+def _asserted(state: RunState, veil: Veil) -> list[str]:
+    call = f"({state.workflow!r}, {veil.hidden(state.input)!r})"
+    if state.status not in RUN_TERMINAL:
+        return [f"    # The run had not ended, so the test says nothing of its end.\n    rival_lab.start{call}"]
+    if state.status == CANCELLED:
+        return [
+            "    # The run was cancelled later than here: the test does not repeat how far it had come.",
+            f"    run = rival_lab.start{call}",
+            "    run.cancel()",
+            "    run.finish().assert_cancelled()",
+        ]
+    lines = [f"    run = rival_lab.run{call}", f"    assert run.status == {state.status!r}"]
+    return [*lines, f"    assert run.result == {veil.hidden(state.result)!r}"] if state.status == COMPLETED else lines
 
 
 def _one_line(text: str) -> str:

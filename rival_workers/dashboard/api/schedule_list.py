@@ -32,15 +32,17 @@ def schedule_view(board: Board, one: ScheduleRecord) -> dict[str, Any]:
         **fields(one, "name workflow cron every timezone catch_up own error paused_by"),
         **moments(one, "last_at paused_at"),
         "input": board.current_veil(one.workflow).value(one.input),
-        "next_at": None if one.paused_at else moment(one.next_at),
-        "next": [] if one.paused_at else [moment(tick) for tick in _ticks(one)],
+        "next_at": moment(one.next_at),
+        "next": [moment(tick) for tick in _ticks(one)],
         "last_run": None if one.last_at is None else run_id_at(one.name, one.last_at),
         "rule": str(one.rule),
     }
 
 
 def _ticks(one: ScheduleRecord) -> list[dt.datetime]:
-    """None, if its rule cannot be read here: `error` says why."""
+    """None, if it is paused, or if its rule cannot be read here: `error` says why."""
+    if one.next_at is None:
+        return []
     try:
         return list(islice(one.rule.between(one.next_at, dt.datetime.max.replace(tzinfo=dt.UTC)), _NEXT))
     except (ValueError, OverflowError, LookupError):

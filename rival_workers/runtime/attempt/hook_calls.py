@@ -69,7 +69,14 @@ class HookCalls:
             status = _status(finished)
             if status in _AT_THE_END:
                 self.call(attempt, _AT_THE_END[status], outcome=status)
-            self.call(attempt, "on_end", outcome=status)
+            if "on_end" in attempt.hooks:
+                self.call(attempt, "on_end", outcome=status, error=self._error_of(attempt, status))
+
+    def _error_of(self, attempt: Attempt, status: str) -> dict[str, Any] | None:
+        """That of the run. It need not be the error of this attempt, which may be one of a handler."""
+        if status != statuses.FAILED:
+            return None
+        return self._outage.keep(lambda: self._store.failure_of(attempt.claimed.run_id))[1]
 
     def of_checkpoints(self, attempt: Attempt) -> Callable[[CheckpointWrite, StepConfig], None] | None:
         """Called after the commit of the end of a step that a flow has called. None: it has no hook."""

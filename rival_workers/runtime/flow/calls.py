@@ -39,7 +39,7 @@ from rival_workers.runtime.flow.pending_operations import (
     StepOperation,
 )
 from rival_workers.runtime.flow.scheduler import FlowScheduler
-from rival_workers.runtime.flow.step import FlowStep
+from rival_workers.runtime.flow.step import CallFunction, FlowStep, call_function
 from rival_workers.runtime.flow.step_options import FlowPolicies, StepCall, checked_options, step_call
 from rival_workers.runtime.logs.failure_log import FlowFailures
 
@@ -96,11 +96,13 @@ class FlowCalls:
         find_workflow: FindWorkflow = lambda name: None,
         labels: Mapping[str, str] | None = None,
         deadline: dt.datetime | None = None,
+        calling: CallFunction = call_function,
     ) -> None:
         """`policies`: the rules of the workflow apply to the flow's steps, too. `labels`, `deadline`: of the run."""
         self.scheduler, self._flow, self._run_id = scheduler, flow, run_id
         self._policies, self._max_payload, self._failures = policies, max_payload, failures
         self._find_workflow, self._labels, self._deadline = find_workflow, labels, deadline
+        self._calling = calling
         #: Of steps without options of their own, by name: a flow calls them again and again.
         self._configs: dict[str, StepConfig] = {}
 
@@ -124,7 +126,9 @@ class FlowCalls:
         except ValueError as error:
             raise ValueError(f"{call.origin}{error}") from None
         ref = self.scheduler.come_to(name, "step")
-        step = FlowStep(ref, call.function, args, config, self._max_payload, self._failures, call.keywords)
+        step = FlowStep(
+            ref, call.function, args, config, self._max_payload, self._failures, call.keywords, self._calling
+        )
         return StepOperation(self.scheduler, step)
 
     def _gathered_step(

@@ -32,6 +32,7 @@ from rival_workers.runtime.flow.calls import FindWorkflow, FlowCalls, child_run,
 from rival_workers.runtime.flow.handles import ChildHandle, First, Handle, Start
 from rival_workers.runtime.flow.pending_operations import Operation, State, StepOperation
 from rival_workers.runtime.flow.scheduler import FlowScheduler
+from rival_workers.runtime.flow.step import CallFunction, call_function
 from rival_workers.runtime.flow.step_options import NO_FLOW_POLICIES, FlowPolicies
 
 log = logging.getLogger("rival.flows")
@@ -50,6 +51,8 @@ class BaseFlowContext(Context):
     #: The policies of the workflow, which apply to the flow's steps, too.
     policies: FlowPolicies = NO_FLOW_POLICIES
     find_workflow: FindWorkflow = lambda name: None
+    #: Calls the functions of the flow's steps; the testing kit has its own.
+    _calling: CallFunction = field(default_factory=lambda: call_function, init=False)
     #: The thread that runs the flow's function.
     _thread: int = field(default=0, init=False)
 
@@ -84,6 +87,7 @@ class BaseFlowContext(Context):
             self.find_workflow,
             self.run.labels,
             self.run.deadline_at,
+            self._calling,
         )
 
     @classmethod

@@ -24,6 +24,13 @@ from rival_workers.runtime.flow.step_limit import FlowStepLimit
 from rival_workers.runtime.logs.failure_log import FlowFailures
 from rival_workers.runtime.logs.step_log import lowest_level
 
+#: Calls the function of a flow's step: (path, function, arguments, keywords).
+CallFunction = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
+
+
+def call_function(path: str, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    return function(*args, **keywords)
+
 
 @dataclass(frozen=True)
 class FlowStep:
@@ -34,6 +41,7 @@ class FlowStep:
     max_payload: int
     failures: FlowFailures
     keywords: Mapping[str, Any] = field(default_factory=dict)
+    calling: CallFunction = call_function
 
     @property
     def is_over(self) -> bool:
@@ -79,7 +87,7 @@ class FlowStep:
 
     def _called(self) -> Success | Failure:
         try:
-            value = self.function(*self.args, **self.keywords)
+            value = self.calling(self.ref.path, self.function, self.args, self.keywords)
             if inspect.isawaitable(value):
                 value = async_steps.run(value)
             returns = known_returns_of(self.function)

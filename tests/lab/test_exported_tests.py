@@ -1,0 +1,96 @@
+"""The test that the dashboard makes of a run passes in a lab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+from rival_client.sql.reads.state_reads import read_state
+from rival_client.sql.reads.step_pages import step_results
+from rival_workers import StepFailed, flow, step
+from rival_workers.dashboard.api.run_files import as_test
+from rival_workers.dashboard.veil import Veil
+from rival_workers.testing import Lab
+
+REAL = {"reached": False, "fails": False}
+
+
+def work(n: int) -> int:
+    if REAL["fails"]:
+        raise RuntimeError("down")
+    REAL["reached"] = True
+    return n * 2
+
+
+def ask(input: Any) -> int:
+    return work(input)
+
+
+@flow("parent", register=False)
+def parent(ctx: Any, input: int) -> Any:
+    try:
+        return [ctx.step(work, input), ctx.step(work, input + 1)]
+    except StepFailed:
+        return "none"
+
+
+@flow("sleeper", register=False)
+def sleeper(ctx: Any, input: Any) -> Any:
+    ctx.step(work, 1)
+    ctx.sleep(3600)
+
+
+def opened() -> Lab:
+    lab = Lab()
+    lab.register([parent], name="parent")
+    lab.register([sleeper], name="sleeper")
+    lab.register([ask, step(lambda: 5, name="five")], name="plan")
+    return lab
+
+
+def exported(lab: Lab, run_id: str) -> str:
+    with lab.rival.database.snapshot() as connection:
+        state = read_state(connection, run_id, None)
+        text: str = as_test(state, step_results(connection, run_id, 100), Veil())["text"]
+    return text
+
+
+def passes(text: str, folder: Path) -> None:
+    REAL["reached"], REAL["fails"] = False, False
+    file = folder / "test_exported.py"
+    file.write_text(text)
+    [test] = [value for name, value in run_path(str(file)).items() if name.startswith("test_")]
+    with opened() as lab:
+        test(lab)
+    assert not REAL["reached"]
+
+
+def test_of_a_flow(tmp_path: Path) -> None:
+    with opened() as lab:
+        text = exported(lab, lab.run("parent", 1).run_id)
+    assert "rival_lab.replace('parent/work~2', lambda: 4)" in text
+    passes(text, tmp_path)
+
+
+def test_of_failed_steps_of_a_plan_and_of_a_flow(tmp_path: Path) -> None:
+    REAL["fails"] = True
+    with opened() as lab:
+        plan, flow = lab.run("plan", 1), lab.run("parent", 1)
+        assert (plan.status, flow.result) == ("failed", "none")
+        texts = [exported(lab, plan.run_id), exported(lab, flow.run_id)]
+    for text in texts:
+        passes(text, tmp_path)
+
+
+def test_of_a_cancelled_run_and_of_one_that_has_not_ended(tmp_path: Path) -> None:
+    with opened() as lab:
+        run = lab.start("sleeper")
+        lab.advance(60)
+        still_open = exported(lab, run.run_id)
+        run.cancel()
+        run.finish().assert_cancelled()
+        cancelled = exported(lab, run.run_id)
+    passes(cancelled, tmp_path)
+    passes(still_open, tmp_path)
+    assert "# The run had not ended" in still_open

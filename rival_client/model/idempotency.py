@@ -73,16 +73,23 @@ def _problems_of(template: str) -> list[str]:
     return found
 
 
-def checked_key(value: object) -> str:
-    """What a function has returned."""
+def checked_key(value: object, option: str = "idempotency_key") -> str:
+    """What the function of an option has returned."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value or len(value) > MAX_KEY or "\x00" in value:
         raise ValueError(
-            f"the function of idempotency_key must return a text of 1 to {MAX_KEY} characters, a whole number, or None "
-            f"for a step without a key, not {value!r:.200}"
+            f"the function of {option} must return a text of 1 to {MAX_KEY} characters, a whole number, or None "
+            f"for a step without a key, not {_shown(value)}"
         )
     return value
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.200}"
+    except Exception:
+        return f"an object of type {type(value).__name__}"
 
 
 def fingerprint(*values: Any) -> str:

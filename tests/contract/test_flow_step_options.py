@@ -142,7 +142,7 @@ def test_what_a_decorator_says_for_plans_only_is_refused_with_its_place(inline: 
     start(inline)
     error = inline.rival.state("r").error
     assert error is not None
-    assert error["message"].startswith("@step(…) of work (")
+    assert error["message"].startswith("step 'work' of flow 'f': @step(…) of work (")
     assert __file__ in error["message"]
     assert message in error["message"]
 
@@ -383,3 +383,11 @@ def test_the_value_of_a_fallback_has_the_type_of_the_result(inline: Inline, inst
         assert "is not of type Receipt: number: Field required" in ended.error["message"]
     else:
         assert ended.result == 2
+
+
+def test_an_error_of_an_option_names_the_step_and_the_option(inline: Inline) -> None:
+    define(inline, lambda ctx: ctx.step(len, "ab", name="count", delay=5, queue="gpu"))
+    start(inline)
+    message = (inline.rival.state("r").error or {})["message"]
+    assert message.startswith("step 'count' of flow 'f': option delay: a flow waits before a step with ctx.sleep(…)")
+    assert "; option queue: a step of a flow runs in the flow's process" in message

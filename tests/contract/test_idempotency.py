@@ -380,6 +380,9 @@ def _raises() -> str:
     ("key", "input", "error"),
     [
         (lambda: 1.5, ORDER, "must return a text"),
+        (lambda: b"x", ORDER, "the function of idempotency_key must return a text"),
+        (lambda: object(), ORDER, "the function of idempotency_key must return a text"),
+        (lambda: "a\x00b", ORDER, "the function of idempotency_key must return a text"),
         (lambda: "", ORDER, "must return a text"),
         (lambda: "x" * 2000, ORDER, "must return a text"),
         (_raises, ORDER, "order"),

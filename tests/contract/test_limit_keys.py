@@ -397,3 +397,12 @@ def test_a_rate_of_runs_begins_them_in_time(slots: Slots) -> None:
     for _, message in slots.inline.later:
         slots.inline.deliver(message)
     assert slots.run("b").status == "completed"
+
+
+@pytest.mark.parametrize("made", [b"x", object(), "a\x00b", [1], {"a": 1}, True], ids=lambda made: type(made).__name__)
+def test_a_function_that_returns_no_key_is_named_by_the_error(inline: Inline, made: Any) -> None:
+    inline.define("w", step(lambda: 1, name="a", concurrency_limit=limit(1, key=lambda: made)))
+    inline.rival.run("w", {}, "r")
+    inline.drain()
+    error = inline.rival.state("r").error or {}
+    assert error["message"].startswith("the function of the key of a limit must return a text"), error

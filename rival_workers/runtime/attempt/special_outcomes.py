@@ -7,10 +7,12 @@ answers or its time is over. The answer is stored in the step's row; the next at
 
 from __future__ import annotations
 
+import inspect
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rival_client.model.breakers import Breaker
@@ -20,11 +22,13 @@ from rival_client.model.limits import Limit
 from rival_client.model.payload import NULL, Json, dump, load, serialise
 from rival_client.model.step_records import Step
 from rival_client.sql.external_steps import ATTEMPT, COMPLETED, FAILED, RETRY
+from rival_workers.definition.inject import Injection
 from rival_workers.definition.returns import Returns
 from rival_workers.engine.decisions import Failure, Success, refused_by, timed_out
 from rival_workers.engine.heartbeat_limits import HeartbeatState, deadline_error
 from rival_workers.engine.paths import KEY, place_of
 from rival_workers.errors import IdempotencyConflict, InvalidResult, LimitReached
+from rival_workers.runtime.attempt.async_loop import async_steps
 from rival_workers.runtime.attempt.attempt_context import AttemptContext, ProcessParts, given_values
 from rival_workers.runtime.attempt.attempts import Attempt
 from rival_workers.runtime.attempt.hook_calls import breaker_moved
@@ -113,10 +117,9 @@ class KeyGuard:
         try:
             if option.template is not None:
                 return option.filled(values)
-            made = self._made(attempt, KEY)
-            if made is None or isinstance(made, Failure):
-                return made
-            return checked_key(made)
+            made = self._made(attempt, KEY, partial(checked_key, option="idempotency_key"))
+            assert made is None or isinstance(made, str | Failure), "it was checked"
+            return made
         except ValueError as error:
             return failure(error, attempt.claimed.attempt)
 
@@ -124,23 +127,38 @@ class KeyGuard:
         """With the keys that the functions of the definition make. The step is not claimed yet."""
         found: list[Limit] = []
         for limit in limits:
-            made = self._made(attempt, limit.key or "") if limit.needs_function else None
+            if not limit.needs_function:
+                found.append(limit)
+                continue
+            made = self._made(attempt, limit.key or "", partial(checked_key, option="the key of a limit"))
             if isinstance(made, Failure):
                 return made
-            found.append(limit.with_key(made) if limit.needs_function else limit)
+            found.append(limit.with_key(made))
         return tuple(found)
 
-    def _made(self, attempt: Attempt, role: str) -> Any:
-        """What the function of the definition returns."""
+    def _made(self, attempt: Attempt, role: str, checked: Callable[[Any], str]) -> Any:
+        """The key that the function of the definition returns, or None; a Failure if it is not one."""
         its_call = attempt.definition.call_at(attempt.claimed.path + role)
         assert its_call is not None, "rules with functions are part of the definition"
         context = AttemptContext(attempt, self._process)
         try:
-            made = call(its_call.injection, context, sys.maxsize)
+            made = call(_checking(its_call.injection, checked), context, sys.maxsize)
         finally:
             if "log" in context.__dict__:
                 self._process.logs.finish(context.log, self._outage)
         return load(made.result) if isinstance(made, Success) else made
+
+
+def _checking(injection: Injection, checked: Callable[[Any], str]) -> Injection:
+    """The same function, whose result is checked as a key before it is taken for the result of a step."""
+
+    def function(*args: Any, **keywords: Any) -> Any:
+        made = injection.function(*args, **keywords)
+        if inspect.isawaitable(made):
+            made = async_steps.run(made)
+        return None if made is None else checked(made)
+
+    return replace(injection, function=function)
 
 
 def refused_outcome(refused: Refused, attempt: int) -> Success | Failure:

@@ -124,7 +124,7 @@ class FlowCalls:
         try:
             config = self._config(name, options, call.function) if options else self._config_of(name, call.function)
         except ValueError as error:
-            raise ValueError(f"{call.origin}{error}") from None
+            raise ValueError(f"step {name!r} of flow {self._flow!r}: {call.origin}{error}") from None
         ref = self.scheduler.come_to(name, "step")
         step = FlowStep(
             ref, call.function, args, config, self._max_payload, self._failures, call.keywords, self._calling

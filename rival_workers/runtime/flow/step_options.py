@@ -116,24 +116,24 @@ def checked_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[s
     tags = options.get("tags", ())
     if (own.get("fallback") or {}).get("shape", "value") != "value":
         problems.append(
-            "in a flow only value(…) can be a fallback: else try: ctx.step(…) except StepFailed: ctx.step(…)"
+            "option fallback: in a flow only value(…) can be one: else try: ctx.step(…) except StepFailed: ctx.step(…)"
         )
     if (instead := own.get("on_failure")) in ("compensate", "dead_letter"):
         problems.append(f"on_failure={instead!r} is an option of the flow as a step, not of its own steps")
     if own.get("execution_mode") == "external":
-        problems.append(_NOT_EXTERNAL)
-    problems += [instead for key, instead in _INSTEAD.items() if key in options]
+        problems.append(f"execution_mode='external': {_NOT_EXTERNAL}")
+    problems += [f"option {key}: {instead}" for key, instead in _INSTEAD.items() if key in options]
     if problems:
         raise ValueError("; ".join(problems))
     return own, (tags,) if isinstance(tags, str) else tuple(tags)
 
 
 _ONLY_IN_PLANS = (
-    "{option}: a limit is an option of the whole flow, as step(flow, {option}=…) in a list of steps, or of a step in "
+    "a limit is an option of the whole flow, as step(flow, {option}=…) in a list of steps, or of a step in "
     "a workflow that the flow can ctx.call(…)"
 )
 _NO_KEY = (
-    "{option}: a step of a flow runs once in its run; to share its result with other runs, give the whole flow an "
+    "a step of a flow runs once in its run; to share its result with other runs, give the whole flow an "
     "idempotency_key, as step(flow, idempotency_key=…), or ctx.call(…) a workflow whose step has one"
 )
 _NOT_EXTERNAL = (
@@ -142,8 +142,8 @@ _NOT_EXTERNAL = (
 )
 _INSTEAD = {
     **{name: _ONLY_IN_PLANS.format(option=name) for name in ("concurrency_limit", "rate_limit")},
-    **{name: _NO_KEY.format(option=name) for name in ("idempotency_key", "idempotency_ttl", "idempotency_scope")},
-    "circuit_breaker": "circuit_breaker: a step of a flow has none: put the step into a workflow of steps, which the "
+    **dict.fromkeys(("idempotency_key", "idempotency_ttl", "idempotency_scope"), _NO_KEY),
+    "circuit_breaker": "a step of a flow has none: put the step into a workflow of steps, which the "
     "flow can ctx.call(…)",
     "compensate": "a flow undoes what it has done by itself: try: … except: ctx.step(undo, …); raise",
     "retry_budget": "the steps of a flow have no retry_budget: give the step max_attempts, or the budget to the flow",

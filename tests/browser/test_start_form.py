@@ -98,7 +98,7 @@ def test_a_button_that_is_pressed_twice_starts_one_run(open_page: OpenPage, site
     expect(filler.form.get_by_text("fits", exact=True)).to_be_visible()
     before = len(site.get("runs", workflow="slow_steps", limit=200)["items"])
     filler.form.get_by_role("button", name="Start run").dblclick()
-    expect(page.get_by_role("tree")).to_be_visible()
+    page.wait_for_url(re.compile("/runs/"))
     assert len(site.get("runs", workflow="slow_steps", limit=200)["items"]) == before + 1
 
 

@@ -121,7 +121,8 @@ def test_what_undoes_an_item_may_ask_for_it() -> None:
 
 
 def test_a_flow_with_compensations_gets_an_error_that_says_how_a_flow_undoes_its_steps() -> None:
-    with pytest.raises(ValueError, match=r"^a flow undoes what it has done by itself: try: … except: ctx\.step"):
+    advice = r"^option compensate: a flow undoes what it has done by itself: try: … except: ctx\.step"
+    with pytest.raises(ValueError, match=advice):
         checked_options({"compensate": undo})
 
 
